@@ -19,9 +19,9 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
+from kafkalog_broker.config.listener_settings import SaslSettings
 from kafkalog_broker.config.listeners import with_bound_ports
 from kafkalog_broker.config.properties import REMOTE_STORAGE
-from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator

@@ -39,7 +39,7 @@ from kafkalog_broker.fetching.fetch_session import (
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE, LongPoll, LongPolls
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.hot_responses import (
+from kafkalog_broker.protocol.hot_messages import (
     FetchResponse,
     PartitionFetchResponse,
     RefusedPartitions,

@@ -25,7 +25,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.hot_responses import (
+from kafkalog_broker.protocol.hot_messages import (
     OPERATIONS_NOT_ASKED_FOR,
     ZERO_ID,
     MetadataResponse,

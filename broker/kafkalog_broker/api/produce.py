@@ -32,7 +32,7 @@ from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.produce import (
+from kafkalog_broker.protocol.hot_messages import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,

@@ -9,9 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, first_value, invalid_value
-from kafkalog_broker.config.sasl_settings import HANDLER, JAAS, MAX_REAUTH, OAUTH_PROPERTIES, SaslSettings
-from kafkalog_broker.config.sasl_settings import SERVED as MECHANISMS_SERVED
-from kafkalog_broker.config.tls_settings import TlsSettings
+from kafkalog_broker.config.listener_settings import (
+    HANDLER,
+    JAAS,
+    MAX_REAUTH,
+    MECHANISMS_SERVED,
+    OAUTH_PROPERTIES,
+    SaslSettings,
+    TlsSettings,
+)
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import Fetched, FetchedPartition
 from kafkalog_broker.fetching.fetch_session import FetchPartition
-from kafkalog_broker.protocol.hot_responses import PartitionFetchResponse
+from kafkalog_broker.protocol.hot_messages import PartitionFetchResponse
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.append.fetched_batches import sweep_batches
 from kafkalog_broker.storage.append.kernel_fields import MessageColumn, SetFault, Unit

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.fetching.fetch_session import FetchPartition
-from kafkalog_broker.protocol.hot_responses import EpochEnd, PartitionFetchResponse
+from kafkalog_broker.protocol.hot_messages import EpochEnd, PartitionFetchResponse
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import MANY_OPEN, FileHandle

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.hot_responses import RefusedPartitions
+from kafkalog_broker.protocol.hot_messages import RefusedPartitions
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0

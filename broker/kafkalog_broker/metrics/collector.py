@@ -30,6 +30,7 @@ from kafkalog_broker.transactions.transaction_metadata import TransactionState
 
 # Counts of requests: 0.3 us a request, so plain numbers, changed by the event loop alone.
 
+_version = cache(metadata.version)
 _KEYS = 256  # Kafka's API keys are below 100
 
 
@@ -133,7 +134,7 @@ class Collector:
 
     async def collect(self) -> Samples:
         samples, turn = Samples(), TimeSlice()
-        samples.add("kafkalog_build_info", 1, _version())
+        samples.add("kafkalog_build_info", 1, _version("kafkalog"))
         samples.add("kafkalog_ready", self._broker.not_ready() is None)
         await self._of_requests(samples, turn)
         await self._of_connections(samples, turn)
@@ -293,11 +294,6 @@ class Collector:
         for state, count in states.items():
             samples.add("kafkalog_transactions", count, state)
         samples.add("kafkalog_transaction_oldest_seconds", (now_ms - oldest) / 1000)
-
-
-@cache
-def _version() -> str:
-    return metadata.version("kafkalog")
 
 
 _OF_LOGS: Mapping[str, Callable[[Log], float]] = {

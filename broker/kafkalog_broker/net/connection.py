@@ -22,7 +22,7 @@ from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch
 from kafkalog_broker.net.loop_watch import NOTED_S, LoopWatch
 from kafkalog_broker.net.request_reader import RECEIVE_BUFFER_BYTES, MemoryPool, ReadTurns, RequestReader
-from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES, ResponseWriter, SendBuffer
+from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES, ResponseWriter
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, fair_queue, timed
@@ -109,7 +109,8 @@ class Shared:
         self.loop = loop = asyncio.get_running_loop()
         self.line, self.memory, self.watch = fair_queue(), MemoryPool(queued_bytes), LoopWatch()
         self.reads, self.unread = ReadTurns(loop), UnreadResponses(loop)
-        self.receive_buffer, self.send_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES)), SendBuffer()
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.send_buffers: list[memoryview] = []  # as ResponseWriter
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -133,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
             self._dispatch = guard = gate(shared.dispatch, self.authenticated)
             max_request_bytes = min(max_request_bytes, guard.max_request_bytes)
         self.requests = RequestReader(shared.receive_buffer, max_request_bytes, shared.memory, shared.reads)
-        self._writer = ResponseWriter(shared.loop, shared.send_buffer)
+        self._writer = ResponseWriter(shared.loop, shared.send_buffers)
         self.info.mute = self._writer.mute
         self._transport: asyncio.Transport | None = None
         self._busy = False  # a request is being handled

@@ -25,21 +25,6 @@ BUFFER_BYTES = 256 << 10
 """Bytes that are read and written at once: they fit a core's cache, and is long enough that the calls do not count."""
 
 
-class SendBuffer:
-    """The buffer that all connections of an event loop fill in turn."""
-
-    def __init__(self) -> None:
-        self._free: memoryview | None = None
-
-    def take(self) -> memoryview:
-        """A writable buffer of BUFFER_BYTES that nobody else uses."""
-        free, self._free = self._free, None
-        return np.empty(BUFFER_BYTES, np.uint8).data if free is None else free
-
-    def give_back(self, buffer: memoryview) -> None:
-        self._free = buffer
-
-
 class ResponseStream:
     """The pieces of a response, bytes-like or FileSlice, as one stream of bytes."""
 
@@ -100,7 +85,8 @@ class ResponseWriter:
         "transport",
     )  # fmt: skip
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, buffers: SendBuffer) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, buffers: list[memoryview]) -> None:
+        """buffers: the one of BUFFER_BYTES that all connections of the loop fill in turn, while nobody uses it."""
         self._loop, self._buffers = loop, buffers
         self.held: list[bytes] = []  # responses that wait for the next one to go with
         self._paused = False  # the transport holds too much
@@ -127,17 +113,9 @@ class ResponseWriter:
         """The peer has read what the transport held, or will read nothing more."""
         self.last_moved = self._loop.time()
         self._paused = False
-        if self._taken is not None:
-            if not self._taken.done():
-                self._taken.set_result(None)
-            self._taken = None
+        if self._taken is not None and not self._taken.done():
+            self._taken.set_result(None)
         self._go_on()
-
-    def _read_on(self) -> asyncio.Future[None]:
-        """Done when the peer has read what the transport held, muted or not: an answer that mutes comes at once."""
-        if self._taken is None:
-            self._taken = self._loop.create_future()
-        return self._taken
 
     def mute(self, seconds: float) -> None:
         """A throttled client: `can_write` is done no sooner. What is written until it is awaited goes out at once."""
@@ -208,10 +186,11 @@ class ResponseWriter:
                 await turn.next()
                 if self.transport is None:
                     return
-            if self._paused:
-                await self._read_on()
+            if self._paused:  # muted or not: an answer that mutes comes at once
+                self._taken = self._loop.create_future()
+                await self._taken
                 continue
-            buffer = self._buffers.take()
+            buffer = self._buffers.pop() if self._buffers else np.empty(BUFFER_BYTES, np.uint8).data
             try:
                 count = stream.fill(buffer)
             except BrokerError as error:
@@ -220,6 +199,6 @@ class ResponseWriter:
                 self.last_moved = self._loop.time()
                 self.transport.write(buffer[:count])
             if not self.transport.get_write_buffer_size():  # all of it is with the operating system
-                self._buffers.give_back(buffer)
+                self._buffers[:] = (buffer,)
             if count < len(buffer):
                 return

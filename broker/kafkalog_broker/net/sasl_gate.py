@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from time import monotonic
 from typing import Any
 
-from kafkalog_broker.config.sasl_settings import SaslSettings
+from kafkalog_broker.config.listener_settings import SaslSettings
 from kafkalog_broker.net.dispatch import Answer, ConnectionClosed, Dispatch, Frame, answer_of
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, registry
 from kafkalog_broker.protocol.codec import API_VERSIONS, api_name
@@ -67,8 +67,13 @@ class SaslGate:
         return await self._authenticate(self._exchange, frame, connection)
 
     async def _authenticate(self, exchange: SaslExchange, frame: Frame, connection: ConnectionInfo) -> Answer:
+        pieces: Answer
         if self._raw:
-            pieces = await self._raw_token(exchange, frame)
+            try:
+                token = exchange.token(bytes(frame))
+                pieces = [struct.pack(">i", len(token)) + token]
+            except Refused:
+                pieces = None  # there is no frame for an error
         else:
             key, version = _expected(exchange, frame)
             connection.sasl = exchange
@@ -89,13 +94,6 @@ class SaslGate:
             self._free = session.lifetime_ms is None
             self._authenticated(session.principal)
         return pieces
-
-    async def _raw_token(self, exchange: SaslExchange, frame: Frame) -> Answer:
-        try:
-            answer = exchange.token(bytes(frame))
-        except Refused:
-            return None  # there is no frame for an error
-        return [struct.pack(">i", len(answer)) + answer]
 
 
 def _expected(exchange: SaslExchange, frame: Frame) -> tuple[int, int]:

@@ -3,7 +3,7 @@ handlers with `@api(key, lowest, highest)`, which are given (request, broker), a
 (request, code).
 
 A handler returns a kio response entity of the request's version, a tuple with the names of its fields
-(`protocol/hot_responses.py`), or None: no response at all (Produce with acks=0). One that mostly waits for nothing may
+(`protocol/hot_messages.py`), or None: no response at all (Produce with acks=0). One that mostly waits for nothing may
 be a plain function, which returns one of these or a coroutine of it. A BrokerError that leaves it becomes what the
 API's error answer returns, or awaits. Without one, or when that is None, the connection is closed with one line in the
 log, as for any other exception.

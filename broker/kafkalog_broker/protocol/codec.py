@@ -24,7 +24,7 @@ from kafkalog_broker.errors import MalformedRequest, UnsupportedVersion
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, registry
 from kafkalog_broker.protocol.entity_codec import Body, Write, entity_reader, entity_writer, skip_tagged_fields
 from kafkalog_broker.protocol.guide_schemas import guide_classes
-from kafkalog_broker.protocol.produce import parse_one_batch, produce_request
+from kafkalog_broker.protocol.hot_messages import parse_one_batch, produce_request
 
 API_VERSIONS = 18
 """The API key whose response has header version 0 always, and whose unknown versions are answered (KIP-511)."""

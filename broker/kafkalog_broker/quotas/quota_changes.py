@@ -83,11 +83,8 @@ def described(quotas: Quotas, components: Iterable[FilterComponent], *, strict: 
             return False
         return all(kind in named and named[kind] == name for kind, name in exact.items()) and of_any <= named.keys()
 
-    return sorted((entity for entity in quotas if matches(entity.named())), key=_order)
-
-
-def _order(entity: Entity) -> tuple[tuple[bool, str], ...]:
-    return tuple((name is None, name or "") for name in entity)
+    found = (entity for entity in quotas if matches(entity.named()))
+    return sorted(found, key=lambda entity: [(name is None, name or "") for name in entity])
 
 
 def _filter(components: Iterable[FilterComponent]) -> tuple[Mapping[str, str | None], set[str]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SaslSettings
+from kafkalog_broker.config.listener_settings import OAUTHBEARER, PLAIN, SaslSettings
 from kafkalog_broker.protocol.codec import API_VERSIONS
 from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_AT_ONCE_BYTES
-from kafkalog_broker.protocol.hot_responses import ShareFetchPartition
+from kafkalog_broker.protocol.hot_messages import ShareFetchPartition
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.acquisition import Acquisition, Span, archive_aborted
 from kafkalog_broker.share.share_partition_manager import ActiveSharePartition, SharePartitionManager

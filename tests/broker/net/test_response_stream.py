@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.net.response_writer import BUFFER_BYTES, ResponseStream, SendBuffer
+from kafkalog_broker.net.response_writer import BUFFER_BYTES, ResponseStream, ResponseWriter
 from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
+from tests.broker.net.helpers.fakes import in_a_loop
 
 FILE = bytes(range(256)) * 40
 
@@ -82,10 +85,25 @@ def test_a_disk_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.Monke
         taken(stream, 1000)
 
 
-def test_a_buffer_is_used_again_only_when_it_was_given_back() -> None:
-    buffers = SendBuffer()
-    first, second = buffers.take(), buffers.take()
-    first[0], second[0] = 1, 2
-    assert (first[0], len(first), len(second)) == (1, BUFFER_BYTES, BUFFER_BYTES)
-    buffers.give_back(second)
-    assert buffers.take() is second
+class Transport:
+    """Has so many unsent bytes whatever is written."""
+
+    def __init__(self, unsent: int) -> None:
+        self.unsent, self.written = unsent, list[memoryview]()
+
+    def write(self, data: memoryview) -> None:
+        self.written.append(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+
+@pytest.mark.parametrize("unsent", [0, 1])
+@in_a_loop
+async def test_a_buffer_is_used_again_only_when_its_bytes_are_sent(unsent: int) -> None:
+    writer, transport = ResponseWriter(asyncio.get_running_loop(), []), Transport(unsent)
+    writer.transport = cast(asyncio.Transport, transport)
+    await writer.stream([bytes(BUFFER_BYTES), b"rest"])
+    first, second = transport.written
+    assert (len(first), bytes(second)) == (BUFFER_BYTES, b"rest")
+    assert (first.obj is second.obj) == (unsent == 0)

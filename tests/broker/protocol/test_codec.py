@@ -19,7 +19,7 @@ from kafkalog_broker.protocol import codec
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.codec import api_name, decode_request, encode_response, request_class, response_class
 from kafkalog_broker.protocol.guide_schemas import guide_classes
-from kafkalog_broker.protocol.hot_responses import FetchResponse, PartitionFetchResponse, TopicFetchResponse
+from kafkalog_broker.protocol.hot_messages import FetchResponse, PartitionFetchResponse, TopicFetchResponse
 from kafkalog_broker.protocol.response_entity import respond
 from tests.broker.protocol.helpers.drawn_entities import (
     REQUEST_VERSIONS,

@@ -17,19 +17,17 @@ from kio.serial import entity_writer
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.codec import encode_response, response_class
 from kafkalog_broker.protocol.entity_codec import entity_writer as our_writer
-from kafkalog_broker.protocol.hot_responses import (
+from kafkalog_broker.protocol.hot_messages import (
     EpochEnd,
     FetchResponse,
     NodeEndpoint,
     PartitionFetchResponse,
     PartitionMetadata,
-    TopicFetchResponse,
-    TopicMetadata,
-)
-from kafkalog_broker.protocol.produce import (
     PartitionProduceResponse,
     ProduceResponse,
     RecordError,
+    TopicFetchResponse,
+    TopicMetadata,
     TopicProduceResponse,
 )
 from kafkalog_broker.protocol.response_entity import respond, response_module

@@ -12,7 +12,7 @@ from kio.serial import entity_reader
 from kafkalog_broker import api
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.codec import decode_request, encode_response
-from kafkalog_broker.protocol.hot_responses import (
+from kafkalog_broker.protocol.hot_messages import (
     ZERO_ID,
     NodeEndpoint,
     PartitionMetadata,

@@ -28,8 +28,12 @@ from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.protocol.api_registry import Api, ConnectionInfo, Layer, Request
 from kafkalog_broker.protocol.client_codec import create_topic_request, decode_response
 from kafkalog_broker.protocol.codec import decode_request, encode_response, with_throttle_time
-from kafkalog_broker.protocol.hot_responses import FetchResponse
-from kafkalog_broker.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from kafkalog_broker.protocol.hot_messages import (
+    FetchResponse,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.server import Server
 from kafkalog_broker.testing_support.remote import frame_of

@@ -16,7 +16,7 @@ from kio.serial import entity_writer
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.codec import response_class
 from kafkalog_broker.protocol.entity_codec import entity_writer as our_writer
-from kafkalog_broker.protocol.hot_responses import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
+from kafkalog_broker.protocol.hot_messages import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
 from kafkalog_broker.protocol.response_entity import entity
 from kafkalog_broker.share.acquisition import Acquired
 from tests.searches import examples
