@@ -28,7 +28,7 @@ from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.modern.group_context import GroupContext, share_group_settings
 from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.mirror.takeover import take_mirrors_over
-from kafkalog_broker.net.acceptor import network_limits, raise_open_files_limit
+from kafkalog_broker.net.acceptor import raise_open_files_limit
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
 from kafkalog_broker.net.listener import Gate, Network
 from kafkalog_broker.net.loop_watch import LateTimer, sleep
@@ -87,7 +87,6 @@ class Server(Broker):
         self.ensure_topic = partial(topic_changes.ensure_topic, self)
         self.tokens: dict[str, Tokens] = {}  # by listener, of those with OAUTHBEARER
         self._started = AsyncExitStack()
-        self._open_files = 0
 
     async def start(self, progress: Callable[[Any], None] | None = None) -> None:
         """Bind the listeners, lock and load the log directories, serve. Raises KafkalogError, and then holds nothing:
@@ -103,7 +102,7 @@ class Server(Broker):
         await self._started.aclose()
 
     def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
-        self.network.admission.limits = network_limits(config, self._open_files)
+        self.network.admission.use(config)
         self.groups.context.config = config
         yield from super().updating_config(config)
 
@@ -125,7 +124,7 @@ class Server(Broker):
         await self._load_keys(started)
         self.tls.use(await self.run_blocking(self.tls.prepared, self.config.listener_security))
         self._make_coordinators(started)
-        self.network.admission.limits = network_limits(self.config, self._open_files)
+        self.network.admission.use(self.config)
         started.callback(_logger.info, "the longest that requests held the event loop: %s", self.network.shared.watch)
         started.push_async_callback(self.network.stop)
         await self.network.serve()
@@ -151,9 +150,8 @@ class Server(Broker):
         return serve
 
     async def _bind(self, started: AsyncExitStack) -> None:
-        self._open_files = raise_open_files_limit()
-        limits = network_limits(self.config, self._open_files)
-        self.network = Network(self._requests_served(started), limits, self.quotas.connection)
+        dispatch, open_files = self._requests_served(started), raise_open_files_limit()
+        self.network = Network(dispatch, self.config, open_files, self.quotas.connection)
         started.callback(self.network.close_listeners)
         bound = {}
         for listener in self.config.listeners:

@@ -18,7 +18,7 @@ from kio.schema.metadata.v12.request import MetadataRequest
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
-from kafkalog_broker.net.acceptor import network_limits
+from kafkalog_broker.net.acceptor import backlog
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.server import Server
 from kafkalog_broker.storage.log_directory import open_log_dirs
@@ -288,11 +288,11 @@ def test_a_burst_of_connections_waits_in_the_backlog(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "backlog"), [({}, max(socket.SOMAXCONN, 50)), ({BACKLOG: "7"}, 7), ({BACKLOG: "50"}, 50)]
+    ("properties", "expected"), [({}, max(socket.SOMAXCONN, 50)), ({BACKLOG: "7"}, 7), ({BACKLOG: "50"}, 50)]
 )
-def test_a_backlog_that_somebody_chose_is_taken(properties: dict[str, str], backlog: int) -> None:
+def test_a_backlog_that_somebody_chose_is_taken(properties: dict[str, str], expected: int) -> None:
     config = BrokerConfig.from_properties({"log.dirs": "unused", **properties})
-    assert network_limits(config, 1024).backlog == backlog
+    assert backlog(config) == expected
 
 
 def test_a_start_that_is_cancelled_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,7 @@ import logging
 import resource
 import socket
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import Source
@@ -23,22 +22,6 @@ from kafkalog_broker.runtime.process import LogRate
 UNLIMITED = 2**31 - 1  # Kafka's default of properties that limit connections
 
 FILES_FOR_LOGS = 0.25  # the share of open files that connections leave to segments and everything else
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkLimits:
-    """`max_connections` counts over all listeners. A buffer size of -1 leaves it to the operating system."""
-
-    max_request_bytes: int = 100 << 20  # socket.request.max.bytes
-    queued_max_request_bytes: int = -1  # queued.max.request.bytes, -1: no limit
-    max_connections: int = UNLIMITED  # max.connections
-    max_connections_per_ip: int = UNLIMITED  # max.connections.per.ip
-    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
-    max_connection_creation_rate: int = UNLIMITED  # max.connection.creation.rate, per second
-    max_idle_ms: int = 600_000  # connections.max.idle.ms, negative: no limit
-    backlog: int = 50  # socket.listen.backlog.size
-    send_buffer_bytes: int = -1  # socket.send.buffer.bytes
-    receive_buffer_bytes: int = -1  # socket.receive.buffer.bytes
 
 
 class CreationRate:
@@ -82,29 +65,16 @@ def connections_within(open_files: int, configured: int) -> int:
     return max(1, min(configured, int(open_files * (1 - FILES_FOR_LOGS))))
 
 
-def network_limits(config: BrokerConfig, open_files: int) -> NetworkLimits:
-    """Limits by the configuration and by `open_files`, the number of files that this process may open."""
+def _chosen(config: BrokerConfig, name: str, size: int, unless: int) -> int:
+    return size if any(layer[2] is not Source.DEFAULT for layer in config.sources(name)) else unless
 
-    def chosen(name: str, size: int, unless: int) -> int:
-        return size if any(layer[2] is not Source.DEFAULT for layer in config.sources(name)) else unless
 
-    per_ip = (item.rpartition(":") for item in config.max_connections_per_ip_overrides.split(",") if item.strip())
-    backlog = config.socket_listen_backlog_size
-    return NetworkLimits(
-        max_request_bytes=config.socket_request_max_bytes,
-        queued_max_request_bytes=config.queued_max_request_bytes,
-        max_connections=connections_within(open_files, config.max_connections),
-        max_connections_per_ip=config.max_connections_per_ip,
-        max_connection_creation_rate=config.max_connection_creation_rate,
-        max_idle_ms=config.connections_max_idle_ms,
-        max_connections_per_ip_overrides={host.strip(): int(number) for host, _, number in per_ip},
-        # Kafka has a thread that does nothing but accept, so its default of 50 is never full; here a burst waits for a
-        # round of the event loop, and a connection that finds the backlog full tries again after a second.
-        backlog=chosen("socket.listen.backlog.size", backlog, max(socket.SOMAXCONN, backlog)),
-        # Kafka's default of 100 kB would switch off what Linux does by itself, which is faster.
-        send_buffer_bytes=chosen("socket.send.buffer.bytes", config.socket_send_buffer_bytes, -1),
-        receive_buffer_bytes=chosen("socket.receive.buffer.bytes", config.socket_receive_buffer_bytes, -1),
-    )
+def backlog(config: BrokerConfig) -> int:
+    """Connections that may wait to be accepted. Kafka has a thread that does nothing but accept, so its default of 50
+    is never full; here a burst waits for a round of the event loop, and a connection that finds the backlog full tries
+    again after a second."""
+    size = config.socket_listen_backlog_size
+    return _chosen(config, "socket.listen.backlog.size", size, max(socket.SOMAXCONN, size))
 
 
 ACCEPTED_A_ROUND = 8
@@ -181,7 +151,7 @@ class Acceptor:
         self._retry = self._loop.call_later(RETRY_S, self._loop.add_reader, self._socket, self._accept)
 
 
-def bind(host: str, port: int, limits: NetworkLimits) -> socket.socket:
+def bind(host: str, port: int, config: BrokerConfig) -> socket.socket:
     """A socket bound to an address that does not listen yet. `host` empty: all addresses, IPv6 too where there is any.
 
     Names may need a look-up, so this is not for the event loop's thread. Raises OSError.
@@ -200,12 +170,13 @@ def bind(host: str, port: int, limits: NetworkLimits) -> socket.socket:
         address = where[:2]  # type: ignore[assignment]
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Accepted sockets inherit the sizes of the listening one.
-        for option, size in (
-            (socket.SO_SNDBUF, limits.send_buffer_bytes),
-            (socket.SO_RCVBUF, limits.receive_buffer_bytes),
+        # Accepted sockets inherit the sizes of the listening one. Kafka's default of 100 kB would switch off what Linux
+        # does by itself, which is faster.
+        for option, name, wanted in (
+            (socket.SO_SNDBUF, "socket.send.buffer.bytes", config.socket_send_buffer_bytes),
+            (socket.SO_RCVBUF, "socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
         ):
-            if size > 0:
+            if (size := _chosen(config, name, wanted, -1)) > 0:
                 bound.setsockopt(socket.SOL_SOCKET, option, size)
         bound.bind(address)
         bound.setblocking(False)
@@ -224,14 +195,15 @@ WAITING = 1000
 
 
 class Admission:
-    """`open`: the connections that were admitted and have not ended, whatever `limits` are now. clock: seconds."""
+    """`open`: the connections that were admitted and have not ended, whatever the limits are now. clock: seconds."""
 
     def __init__(
-        self, limits: NetworkLimits, clock: Callable[[], float], ip_wait_ms: Callable[[str], int] = lambda ip: 0
+        self, config: BrokerConfig, open_files: int, clock: Callable[[], float], ip_wait_ms: Callable[[str], int]
     ) -> None:
-        """ip_wait_ms: told of a connection from an address; what connection_creation_rate has it wait, unserved, until
-        it is closed."""
-        self.limits = limits
+        """open_files: how many files this process may open. ip_wait_ms: told of a connection from an address; what
+        connection_creation_rate has it wait, unserved, until it is closed."""
+        self._open_files = open_files
+        self.use(config)
         self.open: set[Connection] = set()
         self.waiting: set[Connection] = set()  # those that are refused, and closed a while later
         self.stopped = False  # nobody is admitted any more
@@ -242,16 +214,22 @@ class Admission:
         self._creation_rate = CreationRate()
         self._refusing: set[str] = set()  # reasons that have been logged and still hold
 
+    def use(self, config: BrokerConfig) -> None:
+        """Limits by this configuration, from now on."""
+        self.config, self._backlog = config, backlog(config)
+        self._max_connections = connections_within(self._open_files, config.max_connections)
+        per_ip = (item.rpartition(":") for item in config.max_connections_per_ip_overrides.split(",") if item.strip())
+        self._of_ip = {host.strip(): int(number) for host, _, number in per_ip}
+
     def admit(self, connection: Connection) -> str | None:
         """Count a new connection; the reason when there is no room for it. Each reason is logged once until it ends."""
         host = connection.info.host
-        limits = self.limits
-        allowed = limits.max_connections_per_ip_overrides.get(host, limits.max_connections_per_ip)
-        reason, rate = None, limits.max_connection_creation_rate
+        allowed = self._of_ip.get(host, self.config.max_connections_per_ip)
+        reason, rate = None, self.config.max_connection_creation_rate
         if self.stopped:
             reason = "the broker is stopping"
-        elif len(self.open) >= limits.max_connections:
-            reason = f"max.connections={limits.max_connections} are open"
+        elif len(self.open) >= self._max_connections:
+            reason = f"max.connections={self._max_connections} are open"
         elif self._per_ip[host] >= allowed:
             reason = f"max.connections.per.ip={allowed} are open from {host}"
         elif wait_ms := self._ip_wait_ms(host):
@@ -259,7 +237,7 @@ class Admission:
             if len(self.waiting) < WAITING:
                 connection.turn_in_s = wait_ms / 1000
                 self.waiting.add(connection)
-        elif (turn_in_s := self._creation_rate.wait_s(rate, limits.backlog, self._clock())) is None:
+        elif (turn_in_s := self._creation_rate.wait_s(rate, self._backlog, self._clock())) is None:
             reason = f"more than max.connection.creation.rate={rate} come"
         else:
             connection.turn_in_s = turn_in_s

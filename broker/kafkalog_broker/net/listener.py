@@ -9,8 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.listeners import Listener
-from kafkalog_broker.net.acceptor import Acceptor, Admission, NetworkLimits, bind
+from kafkalog_broker.net.acceptor import Acceptor, Admission, backlog, bind
 from kafkalog_broker.net.connection import Connection, Shared
 from kafkalog_broker.net.dispatch import Dispatch
 from kafkalog_broker.net.sasl_gate import SaslGate
@@ -35,14 +36,17 @@ class Network:
     """All listeners and connections of a broker. To be made and used inside its event loop."""
 
     def __init__(
-        self, dispatch: Dispatch, limits: NetworkLimits | None = None, ip_wait_ms: Callable[[str], int] = lambda ip: 0
+        self,
+        dispatch: Dispatch,
+        config: BrokerConfig,
+        open_files: int,
+        ip_wait_ms: Callable[[str], int] = lambda ip: 0,
     ) -> None:
-        """ip_wait_ms: as Admission."""
+        """config, open_files, ip_wait_ms: as Admission."""
         self.loop = loop = asyncio.get_running_loop()
-        self.admission = Admission(limits or NetworkLimits(), loop.time, ip_wait_ms)
-        admission, lines = self.admission, LogRate(_logger)
-        queued_bytes = admission.limits.queued_max_request_bytes
-        self.shared = Shared(dispatch, admission.admit, admission.gone, queued_bytes, lines)
+        self.admission = admission = Admission(config, open_files, loop.time, ip_wait_ms)
+        queued_bytes = config.queued_max_request_bytes
+        self.shared = Shared(dispatch, admission.admit, admission.gone, queued_bytes, LogRate(_logger))
         self.tls_turns = TlsTurns(loop, self.shared.watch)
         self._acceptors: dict[Listener, Acceptor] = {}
         self._idle_check: asyncio.TimerHandle | None = None
@@ -51,7 +55,7 @@ class Network:
         """Take the address of a listener; connections are refused until `serve`. `host` empty: all addresses, IPv6 too
         where there is any. Returns it with the real port. Raises KafkalogError when the address cannot be bound."""
         try:
-            bound = await self.loop.run_in_executor(None, bind, listener.host, listener.port, self.admission.limits)
+            bound = await self.loop.run_in_executor(None, bind, listener.host, listener.port, self.admission.config)
         except OSError as error:
             raise _not_bound(listener, error) from None
         address = bound.getsockname()
@@ -68,7 +72,7 @@ class Network:
         """Accept connections on every listener that is bound. Raises KafkalogError, see Acceptor.start."""
         for listener, acceptor in self._acceptors.items():
             try:
-                acceptor.start(self.admission.limits.backlog)
+                acceptor.start(backlog(self.admission.config))
             except OSError as error:
                 raise _not_bound(listener, error) from None
         if self._idle_check is None:
@@ -76,7 +80,7 @@ class Network:
 
     def new_connection(self, listener: str, gate: Gate | None = None) -> Connection:
         """For a socket that was accepted by the listener of that name."""
-        return Connection(self.shared, listener, self.admission.limits.max_request_bytes, gate)
+        return Connection(self.shared, listener, self.admission.config.socket_request_max_bytes, gate)
 
     def _protocol(self, listener: str, tls: Secured | None, gate: Gate | None) -> asyncio.BaseProtocol:
         connection = self.new_connection(listener, gate)
@@ -116,16 +120,16 @@ class Network:
 
     def close_idle(self) -> int:
         """Close connections on which nothing has moved for connections.max.idle.ms; how many there were."""
-        before = self.loop.time() - self.admission.limits.max_idle_ms / 1000
+        before = self.loop.time() - self.admission.config.connections_max_idle_ms / 1000
         return sum(connection.close_idle(before) for connection in list(self.admission.open))
 
     def _check_idle(self) -> None:
-        if self.admission.limits.max_idle_ms < 0:
+        if self.admission.config.connections_max_idle_ms < 0:
             return
         self.close_idle()
         self.shared.closed_lines.tell_left_out()
         self._idle_check = self.loop.call_later(
-            max(self.admission.limits.max_idle_ms / 1000 / IDLE_CHECKS, 0.01), self._check_idle
+            max(self.admission.config.connections_max_idle_ms / 1000 / IDLE_CHECKS, 0.01), self._check_idle
         )
 
 

@@ -14,10 +14,11 @@ import pytest
 
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net import acceptor
-from kafkalog_broker.net.acceptor import ACCEPTED_A_ROUND, NetworkLimits
+from kafkalog_broker.net.acceptor import ACCEPTED_A_ROUND
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.loop_watch import new_event_loop
 from kafkalog_spark.errors import KafkalogError
+from tests.broker.net.helpers import fakes
 from tests.broker.net.helpers.fakes import Handler, framed, listen, settle
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -25,7 +26,6 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.SelectorEventLoop,
 }
 CROWD = 20 * ACCEPTED_A_ROUND
-LIMITS = NetworkLimits(backlog=2 * CROWD)
 Test = Callable[[Network, Listener], Coroutine[Any, Any, None]]
 
 
@@ -34,7 +34,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Test], None]:
     """Run a test against a network that listens; it is stopped whatever happens."""
 
     async def against_a_network(test: Test) -> None:
-        network = Network(Handler(), LIMITS)
+        network = fakes.network(Handler(), socket_listen_backlog_size=2 * CROWD)
         try:
             await test(network, await listen(network, "PLAINTEXT", "127.0.0.1", 0))
         finally:
@@ -169,7 +169,7 @@ def test_an_accepted_socket_sends_at_once_and_knows_both_ends(run: Callable[[Tes
 
 def test_of_two_that_have_bound_an_address_the_second_to_listen_is_refused(run: Callable[[Test], None]) -> None:
     async def test(network: Network, listener: Listener) -> None:
-        first, second = Network(Handler()), Network(Handler())
+        first, second = fakes.network(Handler()), fakes.network(Handler())
         port = (await first.bind(Listener("FIRST", "127.0.0.1", 0))).port
         await second.bind(Listener("SECOND", "127.0.0.1", port))
         await first.serve()

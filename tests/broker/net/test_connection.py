@@ -201,7 +201,7 @@ async def test_a_connection_lost_while_its_response_waits_ends() -> None:
 def test_a_nonsense_size_closes_the_connection_with_one_line(size: int, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         handler = Handler()
-        peer = Peer(network(handler, max_request_bytes=100))
+        peer = Peer(network(handler, socket_request_max_bytes=100))
         peer.send(struct.pack(">i", size))
         await settle()
         assert peer.transport.lost

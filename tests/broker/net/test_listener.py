@@ -17,7 +17,6 @@ import pytest
 from kafkalog_broker.api.api_versions import handle as api_versions
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net import response_writer
-from kafkalog_broker.net.acceptor import NetworkLimits
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.loop_watch import new_event_loop
@@ -27,6 +26,7 @@ from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
 from kafkalog_spark.errors import KafkalogError
+from tests.broker.net.helpers import fakes
 from tests.broker.net.helpers.fakes import Handler, framed, listen
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -49,9 +49,9 @@ Run = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
 
 @asynccontextmanager
-async def listening(dispatch: Dispatch, limits: NetworkLimits | None = None) -> AsyncIterator[tuple[Network, Listener]]:
+async def listening(dispatch: Dispatch, **properties: object) -> AsyncIterator[tuple[Network, Listener]]:
     """Stopped whatever happens: uvloop waits forever for what a failed test leaves open."""
-    network = Network(dispatch, limits)
+    network = fakes.network(dispatch, **properties)
     try:
         yield network, await listen(network, "PLAINTEXT", "127.0.0.1", 0)
     finally:
@@ -239,7 +239,7 @@ def test_a_reset_connection_ends_quietly(run: Run, caplog: pytest.LogCaptureFixt
 
 def test_a_connection_above_the_limit_is_closed_and_room_is_found_again(run: Run) -> None:
     async def test() -> None:
-        async with listening(Handler(), NetworkLimits(max_connections=3)) as (network, listener):
+        async with listening(Handler(), max_connections=3) as (network, listener):
             held = [await connect(listener) for _ in range(3)]
             for _, writer in held:
                 writer.write(framed(b"x"))
@@ -265,7 +265,7 @@ def test_several_listeners_tell_their_names(run: Run) -> None:
         async def which(frame: Any, connection: ConnectionInfo) -> list[Any]:
             return [framed(f"{connection.listener} {connection.local_port}".encode())]
 
-        network = Network(which)
+        network = fakes.network(which)
         first = await listen(network, "INTERNAL", "127.0.0.1", 0)
         second = await listen(network, "EXTERNAL", "", 0)
         assert await ask(first, b"?") == f"INTERNAL {first.port}".encode()
@@ -279,7 +279,7 @@ def test_several_listeners_tell_their_names(run: Run) -> None:
 def test_a_port_that_is_taken_is_an_error_that_names_the_listener(run: Run) -> None:
     async def test() -> None:
         async with listening(Handler()) as (_network, listener):
-            other = Network(Handler())
+            other = fakes.network(Handler())
             with pytest.raises(
                 KafkalogError, match=rf"listener OTHER cannot be bound to 127.0.0.1:{listener.port}: .*use"
             ):

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
 from kafkalog_broker.net.acceptor import UNLIMITED, CreationRate, connections_within, raise_open_files_limit
-from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
+from tests.broker.net.helpers.fakes import Handler, Peer, config, framed, in_a_loop, network, run, settle
 
 
 def move_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -37,7 +36,7 @@ def test_a_connection_above_max_connections_is_refused_with_one_line_for_all(cap
 
 @in_a_loop
 async def test_connections_are_counted_by_address() -> None:
-    net = network(Handler(), max_connections_per_ip=1, max_connections_per_ip_overrides={"10.0.0.9": 2})
+    net = network(Handler(), max_connections_per_ip=1, max_connections_per_ip_overrides="10.0.0.9:2")
     peers = [Peer(net, host) for host in ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.9", "10.0.0.9", "10.0.0.9")]
     await settle()
     assert [peer.transport.lost for peer in peers] == [False, True, False, False, False, True]
@@ -45,7 +44,7 @@ async def test_connections_are_counted_by_address() -> None:
 
 @in_a_loop
 async def test_an_ipv4_address_on_a_socket_for_both_kinds_is_that_address() -> None:
-    net = network(Handler(), max_connections_per_ip_overrides={"10.0.0.7": 1})
+    net = network(Handler(), max_connections_per_ip_overrides="10.0.0.7:1")
     one, other = Peer(net, host="::ffff:10.0.0.7"), Peer(net, host="::ffff:10.0.0.7")
     assert one.connection.info.host == "10.0.0.7"
     assert (one.transport.lost, other.transport.lost) == (False, True)
@@ -54,7 +53,7 @@ async def test_an_ipv4_address_on_a_socket_for_both_kinds_is_that_address() -> N
 
 def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
-        net = network(Handler(), max_idle_ms=10_000)
+        net = network(Handler(), connections_max_idle_ms=10_000)
         idle, mid_frame, active = Peer(net), Peer(net), Peer(net)
         mid_frame.send(framed(b"not whole")[:-1])
         await settle()
@@ -76,7 +75,7 @@ def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch, caplog: p
 def test_a_connection_whose_request_is_handled_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         handler = Handler(hold=True)
-        net = network(handler, max_idle_ms=10_000)
+        net = network(handler, connections_max_idle_ms=10_000)
         peer = Peer(net)
         peer.send(framed(b"join group"))
         await settle()
@@ -95,7 +94,7 @@ def test_a_peer_that_never_reads_is_idle_and_one_that_reads_slowly_is_not(monkey
     async def test() -> None:
         handler = Handler()
         handler.answer = lambda frame: [framed(bytes(1 << 20))]
-        net = network(handler, max_idle_ms=10_000)
+        net = network(handler, connections_max_idle_ms=10_000)
         never, slowly = Peer(net), Peer(net)
         for peer in (never, slowly):
             peer.transport.peer_reads = False
@@ -113,7 +112,7 @@ def test_a_peer_that_never_reads_is_idle_and_one_that_reads_slowly_is_not(monkey
 
 def test_a_connection_that_ends_and_is_not_read_to_its_end_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        net = network(Handler(), max_idle_ms=10_000)
+        net = network(Handler(), connections_max_idle_ms=10_000)
         peer = Peer(net)
         peer.transport.peer_reads = False
         peer.send(framed(b"hello"))
@@ -221,7 +220,7 @@ def test_a_connection_that_waits_for_its_turn_does_not_hold_up_the_end(caplog: p
 
 @in_a_loop
 async def test_a_connection_that_goes_while_it_waits_is_forgotten() -> None:
-    net = network(Handler(), max_connection_creation_rate=1, backlog=5)
+    net = network(Handler(), max_connection_creation_rate=1, socket_listen_backlog_size=5)
     peers = [Peer(net) for _ in range(7)]
     await settle()
     assert [peer.transport.lost for peer in peers] == [False] * 6 + [True]
@@ -237,9 +236,9 @@ async def test_a_connection_that_goes_while_it_waits_is_forgotten() -> None:
 async def test_limits_hold_for_new_connections_as_soon_as_they_are_changed() -> None:
     net = network(Handler(), max_connections=3)
     peers = [Peer(net), Peer(net)]
-    net.admission.limits = replace(net.admission.limits, max_connections=1)
+    net.admission.use(config(max_connections=1))
     peers.append(Peer(net))
-    net.admission.limits = replace(net.admission.limits, max_connection_creation_rate=0, max_connections=9)
+    net.admission.use(config(max_connection_creation_rate=0, max_connections=9))
     peers.append(Peer(net))
     await settle()
     assert [peer.transport.lost for peer in peers] == [False, False, True, True]

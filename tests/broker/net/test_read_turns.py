@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import struct
 
-from kafkalog_broker.net.acceptor import NetworkLimits
-from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.request_reader import READ_BYTES, READERS, ROUND_BYTES
+from tests.broker.net.helpers import fakes
 from tests.broker.net.helpers.fakes import Handler, Peer, in_a_loop
 
 SIZE = 4 * ROUND_BYTES
@@ -18,7 +17,7 @@ FRAME = struct.pack(">i", SIZE) + bytes(SIZE)  # Produce: API key 0
 async def test_many_large_frames_are_read_a_few_pieces_a_round() -> None:
     handler = Handler()
     handler.answer = lambda frame: [b"\0\0\0\1", b"a"]
-    network = Network(handler, NetworkLimits(max_request_bytes=SIZE))
+    network = fakes.network(handler, socket_request_max_bytes=SIZE)
     peers = [Peer(network) for _ in range(3 * READERS)]
     left = [memoryview(FRAME)] * len(peers)
     most, rounds = 0, 0

@@ -12,14 +12,13 @@ import pytest
 from kafkalog_broker import api
 from kafkalog_broker.config.listener_settings import SaslSettings
 from kafkalog_broker.net import connection
-from kafkalog_broker.net.acceptor import NetworkLimits
 from kafkalog_broker.net.dispatch import dispatcher
-from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.protocol.client_codec import plain_login_requests
 from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
 from kafkalog_broker.security.sasl import KnownUsers
 from kafkalog_broker.testing_support.remote import frame_of
+from tests.broker.net.helpers import fakes
 from tests.broker.net.helpers.fakes import listen
 
 
@@ -37,7 +36,7 @@ def test_who_does_not_authenticate_in_time_is_closed(
     api.load_all()
 
     async def test() -> None:
-        network = Network(dispatcher(None), NetworkLimits())
+        network = fakes.network(dispatcher(None))
         port = (await listen(network, "SASL_PLAINTEXT", "127.0.0.1", 0, gate=GATE)).port
         frames = [frame_of(request) for request in plain_login_requests("alice", "secret")]
         sent = [len(frame).to_bytes(4, "big") + frame for frame in frames]

@@ -18,7 +18,6 @@ import pytest
 
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net import tls_transport
-from kafkalog_broker.net.acceptor import NetworkLimits
 from kafkalog_broker.net.dispatch import Dispatch
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.loop_watch import LoopWatch, new_event_loop
@@ -28,6 +27,7 @@ from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.security.tls_context import ListenerTls
 from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
 from kafkalog_broker.testing_support.security import Issued
+from tests.broker.net.helpers import fakes
 from tests.broker.net.helpers.fakes import Handler, framed, listen
 from tests.broker.security.stores import authority, inline, settings
 
@@ -50,10 +50,10 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 @asynccontextmanager
 async def listening(
-    dispatch: Dispatch, limits: NetworkLimits | None = None, **properties: str
+    dispatch: Dispatch, max_connections: int = 100, **properties: str
 ) -> AsyncIterator[tuple[Network, Listener]]:
     tls = ListenerTls(settings({**inline(), **{name.replace("_", "."): text for name, text in properties.items()}}))
-    network = Network(dispatch, limits)
+    network = fakes.network(dispatch, max_connections=max_connections)
     try:
         yield network, await listen(network, "SSL", "127.0.0.1", 0, lambda: tls)
     finally:
@@ -214,7 +214,7 @@ def test_a_client_that_never_finishes_holds_its_socket_for_a_bounded_time(
 
 def test_half_done_handshakes_count_as_connections(run: Run) -> None:
     async def test() -> None:
-        async with listening(Handler(), NetworkLimits(max_connections=2)) as (network, listener):
+        async with listening(Handler(), max_connections=2) as (network, listener):
             open_now = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(3)]
             assert await open_now[2][0].read() == b""
             assert len(network.admission.open) == 2
@@ -284,7 +284,7 @@ def test_connections_that_come_later_get_the_new_certificate(run: Run) -> None:
     async def test() -> None:
         renewed = authority().issue("localhost", ("localhost",))
         now = [ListenerTls(settings(inline()))]
-        network = Network(Handler())
+        network = fakes.network(Handler())
         try:
             listener = await listen(network, "SSL", "127.0.0.1", 0, lambda: now[0])
             seen = []

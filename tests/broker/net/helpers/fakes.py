@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import resource
 import struct
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.listeners import Listener
-from kafkalog_broker.net.acceptor import NetworkLimits
 from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.net.dispatch import Dispatch
 from kafkalog_broker.net.listener import Network
@@ -169,5 +170,11 @@ def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
     return wrapper
 
 
-def network(dispatch: Dispatch, **limits: Any) -> Network:
-    return Network(dispatch, NetworkLimits(**limits))
+@functools.cache
+def config(**properties: object) -> BrokerConfig:
+    """Kafka's defaults and these, by their names in snake_case."""
+    return BrokerConfig.from_properties({"log.dirs": "unused"}, {k.replace("_", "."): v for k, v in properties.items()})
+
+
+def network(dispatch: Dispatch, **properties: object) -> Network:
+    return Network(dispatch, config(**properties), resource.RLIM_INFINITY)
