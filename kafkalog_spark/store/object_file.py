@@ -52,27 +52,21 @@ class ReadAhead:
         return self._threads.submit(work)
 
 
-_lock = threading.Lock()
-_made: ReadAhead | None = None
+_of_process = ReadAhead()  # its threads begin with the first block that is fetched
 
 
 def read_ahead() -> ReadAhead:
     """The one of this process."""
-    global _made
-    with _lock:
-        if _made is None:
-            _made = ReadAhead()
-        return _made
+    return _of_process
 
 
 def _forget() -> None:
     """In a fork: threads are not inherited, and a lock may have been held by one of them."""
-    global _lock, _made
-    _lock, _made = threading.Lock(), None
+    global _of_process
+    _of_process = ReadAhead()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget)
 
 
 PIECE = 128 << 10

@@ -133,7 +133,7 @@ class AvroReading(SchemaReading):
     def __init__(self, reader: AvroType, projection: pa.Schema, meaning: AvroMeaning) -> None:
         """Raises OptionError for a projected column that the reader schema does not have, or has with another type."""
         self._reader, self._meaning = reader, meaning
-        super().__init__(projection, pa.struct(list(columns_of(reader, meaning))))
+        super().__init__(projection, columns_of(reader, meaning))
 
     def new_program(self) -> AvroProgram:
         return AvroProgram()

@@ -80,11 +80,11 @@ class SchemaReading(ABC):
     faults: type[FaultCode]  # with members SIZE and NO_SCHEMA
     full: int  # a program with more rows takes no further schema
 
-    def __init__(self, projection: pa.Schema, has: pa.DataType) -> None:
-        """has: the reader schema's struct. Raises OptionError for a column that it lacks or has with another type."""
+    def __init__(self, projection: pa.Schema, has: pa.Schema) -> None:
+        """has: the reader schema's columns. Raises OptionError for a column that it lacks or has with another type."""
         self.schema = projection
         struct = pa.struct(list(projection))
-        check_projection(struct, has, "")
+        check_projection(struct, pa.struct(list(has)), "")
         self._tree = tree_of(struct)
         self._pool = BufferPool()
         self.forget()

@@ -72,11 +72,6 @@ def is_of_identifier(sign: str) -> bool:
     return unicodedata.category(sign) in _OF_IDENTIFIERS or "\x80" <= sign <= "\x9f"
 
 
-def begins_identifier(sign: str) -> bool:
-    """Character.isJavaIdentifierStart, of a character or nothing."""
-    return bool(sign) and unicodedata.category(sign) in _BEGINNING_IDENTIFIERS
-
-
 def is_of_name(sign: str) -> bool:
     """True if a character, or nothing, can be in a name without quotes (CharTypes.getInputCodeLatin1JsNames)."""
     return sign > " " and (sign in "@#*-+" or is_of_identifier(sign))
@@ -427,7 +422,7 @@ class JacksonReader:
             word = "NaN" if sign == "N" else "Infinity"
             self._match(word, 1)
             return self._non_numeric(word)
-        if begins_identifier(sign):
+        if unicodedata.category(sign) in _BEGINNING_IDENTIFIERS:  # Character.isJavaIdentifierStart
             self._invalid_token(sign)
         raise self._unexpected(sign, "expected a valid value")
 

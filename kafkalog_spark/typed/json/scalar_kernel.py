@@ -30,7 +30,6 @@ class Char(IntEnum):
     MINUS = 0x2D
     POINT = 0x2E
     ZERO = 0x30
-    NINE = 0x39
     COLON = 0x3A
     UPPER_E = 0x45
     UPPER_T = 0x54

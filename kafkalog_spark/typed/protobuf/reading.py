@@ -164,7 +164,7 @@ class ProtobufReading(SchemaReading):
     def __init__(self, reader: Any, projection: pa.Schema, meaning: types.ProtobufMeaning) -> None:
         """Raises OptionError for a projected column that the descriptor does not have, or has with another type."""
         self._meaning = meaning
-        super().__init__(projection, types.message_type(reader, meaning))
+        super().__init__(projection, types.columns_of(reader, meaning))
 
     def new_program(self) -> Plan:
         self._descriptors: dict[int, Any] = {}
@@ -172,7 +172,7 @@ class ProtobufReading(SchemaReading):
 
     def add(self, writer: Any) -> int:
         """Raises OptionError also for a projected column that is of another type there."""
-        has = types.message_type(writer, self._meaning)
+        has = pa.struct(list(types.columns_of(writer, self._meaning)))
         names = {field.name for field in has}
         check_projection(pa.struct([field for field in self.schema if field.name in names]), has, "")
         entry = _PlanMaker(self._program, self._meaning).message(writer, self._tree, has)

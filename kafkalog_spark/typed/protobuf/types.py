@@ -111,14 +111,9 @@ def scalar(field: Any, meaning: ProtobufMeaning) -> tuple[pa.DataType, Kind]:
 
 
 def columns_of(descriptor: Any, meaning: ProtobufMeaning) -> pa.Schema:
-    """The columns of a message. Raises OptionError as `message_type`."""
-    return pa.schema(list(message_type(descriptor, meaning)))
-
-
-def message_type(descriptor: Any, meaning: ProtobufMeaning) -> pa.DataType:
-    """The struct of a message. Raises OptionError for what Spark, or this reader, refuses."""
+    """The columns of a message. Raises OptionError for what Spark, or this reader, refuses."""
     with recursion_bounded("a schema of Protobuf"):
-        return _struct(descriptor, meaning, {descriptor.full_name: 1}, [MOST_COLUMNS])
+        return pa.schema(list(_struct(descriptor, meaning, {descriptor.full_name: 1}, [MOST_COLUMNS])))
 
 
 def _struct(descriptor: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType:

@@ -416,9 +416,8 @@ def named_values(value: bytes) -> Any:
 
 
 def test_mutated_descriptors_are_read_or_refused() -> None:
+    from kafkalog_spark.typed.protobuf import types
     from kafkalog_spark.typed.protobuf.reading import ProtobufReading
-    from kafkalog_spark.typed.protobuf.types import meaning_of as protobuf_meaning
-    from kafkalog_spark.typed.protobuf.types import message_type
 
     file = descriptor_pb2.FileDescriptorProto()
     descriptor_pb2.DESCRIPTOR.CopyToProto(file)
@@ -430,8 +429,8 @@ def test_mutated_descriptors_are_read_or_refused() -> None:
         try:
             pool, names = pool_of(bytes(data), "it")
             for descriptor in pool.FindFileByName(names[0]).message_types_by_name.values():
-                meaning = protobuf_meaning({"recursive.fields.max.depth": "1"})
-                wanted = pa.schema(list(message_type(descriptor, meaning)))
+                meaning = types.meaning_of({"recursive.fields.max.depth": "1"})
+                wanted = types.columns_of(descriptor, meaning)
                 ProtobufReading(descriptor, wanted, meaning).entry_of(descriptor)
             read_ += 1
         except OptionError:
