@@ -29,10 +29,9 @@ from kafkalog_broker.groups.modern.group_context import GroupContext, share_grou
 from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.mirror.takeover import take_mirrors_over
 from kafkalog_broker.net.acceptor import raise_open_files_limit
-from kafkalog_broker.net.dispatch import Dispatch, dispatcher
-from kafkalog_broker.net.listener import Gate, Network
+from kafkalog_broker.net.dispatch import Dispatch, Gate, SaslGate, dispatcher
+from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.loop_watch import LateTimer, sleep
-from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.protocol.api_registry import Layer
 from kafkalog_broker.quotas.quota_changes import quota_file
 from kafkalog_broker.runtime.clock import Clock

@@ -118,6 +118,9 @@ class RunningBroker:
         inherited = [] if control is None else [control.fileno()]
         command += [f"--control-fd={number}" for number in inherited]
         command += ["--metrics=127.0.0.1:0"] if self._metrics else []
+        # The project must be found in the child too when it runs from a source tree.
+        roots = (Path(str(module.__file__)).resolve().parent.parent for module in (broker_errors, errors))
+        path = os.pathsep.join([*dict.fromkeys(map(str, roots)), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.log_dir.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
             # stdin is a pipe that closes when this process ends, however it ends: then the broker stops too.
@@ -126,7 +129,7 @@ class RunningBroker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": _python_path()},
+                env={**os.environ, "PYTHONPATH": path},
                 start_new_session=True,  # Ctrl-C is for the tests
                 pass_fds=inherited,
             )
@@ -356,9 +359,3 @@ def _first_line(stream: IO[bytes], seconds: float) -> str:
     reader.start()
     reader.join(seconds)
     return lines[0].decode(errors="replace") if lines else ""
-
-
-def _python_path() -> str:
-    """The project must be found in the child too when it runs from a source tree."""
-    roots = (Path(str(module.__file__)).resolve().parent.parent for module in (broker_errors, errors))
-    return os.pathsep.join([*dict.fromkeys(map(str, roots)), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -1,4 +1,4 @@
-"""SASL, users of SCRAM, and delegation tokens. `net/sasl_gate.py` decides what may come when.
+"""SASL, users of SCRAM, and delegation tokens. `net/dispatch.py` decides what may come when.
 
 17 SaslHandshake, versions 0 and 1: the mechanism that a client will use.
 v0  the mechanism's messages follow as bare frames; v1: as SaslAuthenticate

@@ -20,13 +20,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Source, first_value, invalid_value
-from kafkalog_broker.config.listeners import (
+from kafkalog_broker.config.listener_settings import (
     LISTENER_PREFIX,
     LISTENER_PROPERTIES,
-    Listener,
     ListenerSecurity,
     listener_property,
 )
+from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.config.properties import (
     AUTHORIZER_PROPERTIES,
     PARTS,

@@ -1,4 +1,5 @@
-"""Settings of Kafka's ssl.* and sasl.* properties for a listener: text to values, and contradictions among them."""
+"""How the peers of a listener prove who they are: Kafka's ssl.* and sasl.* properties, from text to values, and what
+contradicts itself among them."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from functools import partial
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from kafkalog_broker.config.definition import BROKER_PROPERTIES, NO_JAVA, ConfigError, invalid_value
+from kafkalog_broker.config.definition import BROKER_PROPERTIES, NO_JAVA, ConfigError, first_value, invalid_value
 from kafkalog_spark.spark.librdkafka import parse_jaas
 
 TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
@@ -307,3 +308,71 @@ def _jaas_options(own: Callable[[str], str | None], mechanism: str, module: str)
     if entry_module != module:
         raise invalid_value(name, "[hidden]", f"expected {module}")
     return options
+
+
+# How the peers of each listener prove who they are: `listener.name.external.ssl.keystore.location` of the listener
+# EXTERNAL, `ssl.keystore.location` of every listener without one of its own.
+
+LISTENER_PREFIX = "listener.name."
+TLS_PROTOCOLS = ("SSL", "SASL_SSL")
+SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
+
+LISTENER_PROPERTIES = frozenset(
+    {
+        "connection.failed.authentication.delay.ms", "connections.max.reauth.ms", "sasl.enabled.mechanisms",
+        "sasl.jaas.config", "sasl.server.callback.handler.class", "sasl.server.max.receive.size",
+        "ssl.allow.dn.changes", "ssl.allow.san.changes", "ssl.cipher.suites", "ssl.client.auth",
+        "ssl.enabled.protocols", "ssl.engine.factory.class", "ssl.key.password", "ssl.keystore.certificate.chain",
+        "ssl.keystore.key", "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.type",
+        "ssl.principal.mapping.rules", "ssl.protocol", "ssl.truststore.certificates", "ssl.truststore.location",
+        "ssl.truststore.password", "ssl.truststore.type", *OAUTH_PROPERTIES,
+    }
+)  # fmt: skip
+"""Sources of a listener's settings."""
+
+MECHANISM_PROPERTIES = frozenset({JAAS, HANDLER, MAX_REAUTH, *OAUTH_PROPERTIES})
+"""Those that have the name of a mechanism in front: `plain.sasl.jaas.config`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSecurity:
+    """`protocol`: one of listeners.PROTOCOLS. `tls`, `sasl`: where that has it."""
+
+    protocol: str
+    tls: TlsSettings | None
+    sasl: SaslSettings | None
+
+    @classmethod
+    def of(cls, listener: str, protocol: str, layers: tuple[Mapping[str, str], ...]) -> Self:
+        """layers: properties as text, the one that counts first. Raises ConfigError, which names the listener."""
+
+        def own(name: str) -> str | None:
+            key = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
+            return next((layer[key] for layer in layers if key in layer), None)
+
+        def value(name: str) -> Any:  # as AbstractConfig.valuesWithPrefixOverride
+            text = own(name)
+            return BROKER_PROPERTIES[name].parse(first_value(layers, name) if text is None else text)
+
+        tls = sasl = None
+        try:
+            if protocol in TLS_PROTOCOLS:
+                # As in Kafka, where SASL authenticates unless a listener says otherwise.
+                by_sasl = protocol in SASL_PROTOCOLS and own("ssl.client.auth") is None
+                tls = TlsSettings.of(value, "none" if by_sasl else value("ssl.client.auth"))
+            if protocol in SASL_PROTOCOLS:
+                sasl = SaslSettings.of(value, own)
+            return cls(protocol, tls, sasl)
+        except ConfigError as error:
+            raise ConfigError(f"listener {listener}: {error.what}", name=error.name, hint=error.hint) from None
+
+
+def listener_property(name: str) -> str | None:
+    """`ssl.keystore.type` of `listener.name.external.ssl.keystore.type`; None for what is no listener's property."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    rest = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
+    mechanism, _, of_mechanism = rest.partition(".")
+    if of_mechanism in MECHANISM_PROPERTIES:
+        return of_mechanism if mechanism.upper() in MECHANISMS_SERVED else None
+    return rest if rest in LISTENER_PROPERTIES else None

@@ -6,18 +6,8 @@ import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
 
-from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, first_value, invalid_value
-from kafkalog_broker.config.listener_settings import (
-    HANDLER,
-    JAAS,
-    MAX_REAUTH,
-    MECHANISMS_SERVED,
-    OAUTH_PROPERTIES,
-    SaslSettings,
-    TlsSettings,
-)
+from kafkalog_broker.config.definition import ConfigError, invalid_value
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -108,71 +98,3 @@ def _own_name() -> str:
     except OSError:
         return "localhost"  # a name that resolves to nothing would leave even local clients outside
     return name
-
-
-# How the peers of each listener prove who they are: `listener.name.external.ssl.keystore.location` of the listener
-# EXTERNAL, `ssl.keystore.location` of every listener without one of its own.
-
-LISTENER_PREFIX = "listener.name."
-TLS_PROTOCOLS = ("SSL", "SASL_SSL")
-SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
-
-LISTENER_PROPERTIES = frozenset(
-    {
-        "connection.failed.authentication.delay.ms", "connections.max.reauth.ms", "sasl.enabled.mechanisms",
-        "sasl.jaas.config", "sasl.server.callback.handler.class", "sasl.server.max.receive.size",
-        "ssl.allow.dn.changes", "ssl.allow.san.changes", "ssl.cipher.suites", "ssl.client.auth",
-        "ssl.enabled.protocols", "ssl.engine.factory.class", "ssl.key.password", "ssl.keystore.certificate.chain",
-        "ssl.keystore.key", "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.type",
-        "ssl.principal.mapping.rules", "ssl.protocol", "ssl.truststore.certificates", "ssl.truststore.location",
-        "ssl.truststore.password", "ssl.truststore.type", *OAUTH_PROPERTIES,
-    }
-)  # fmt: skip
-"""Sources of a listener's settings."""
-
-MECHANISM_PROPERTIES = frozenset({JAAS, HANDLER, MAX_REAUTH, *OAUTH_PROPERTIES})
-"""Those that have the name of a mechanism in front: `plain.sasl.jaas.config`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListenerSecurity:
-    """`protocol`: one of listeners.PROTOCOLS. `tls`, `sasl`: where that has it."""
-
-    protocol: str
-    tls: TlsSettings | None
-    sasl: SaslSettings | None
-
-    @classmethod
-    def of(cls, listener: str, protocol: str, layers: tuple[Mapping[str, str], ...]) -> Self:
-        """layers: properties as text, the one that counts first. Raises ConfigError, which names the listener."""
-
-        def own(name: str) -> str | None:
-            key = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
-            return next((layer[key] for layer in layers if key in layer), None)
-
-        def value(name: str) -> Any:  # as AbstractConfig.valuesWithPrefixOverride
-            text = own(name)
-            return BROKER_PROPERTIES[name].parse(first_value(layers, name) if text is None else text)
-
-        tls = sasl = None
-        try:
-            if protocol in TLS_PROTOCOLS:
-                # As in Kafka, where SASL authenticates unless a listener says otherwise.
-                by_sasl = protocol in SASL_PROTOCOLS and own("ssl.client.auth") is None
-                tls = TlsSettings.of(value, "none" if by_sasl else value("ssl.client.auth"))
-            if protocol in SASL_PROTOCOLS:
-                sasl = SaslSettings.of(value, own)
-            return cls(protocol, tls, sasl)
-        except ConfigError as error:
-            raise ConfigError(f"listener {listener}: {error.what}", name=error.name, hint=error.hint) from None
-
-
-def listener_property(name: str) -> str | None:
-    """`ssl.keystore.type` of `listener.name.external.ssl.keystore.type`; None for what is no listener's property."""
-    if not name.startswith(LISTENER_PREFIX):
-        return None
-    rest = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
-    mechanism, _, of_mechanism = rest.partition(".")
-    if of_mechanism in MECHANISM_PROPERTIES:
-        return of_mechanism if mechanism.upper() in MECHANISMS_SERVED else None
-    return rest if rest in LISTENER_PROPERTIES else None

@@ -83,9 +83,6 @@ ACCEPTED_A_ROUND = 8
 RETRY_S = 0.1
 """When accepting fails, mostly for want of files, the socket stays readable: to look at once would be a busy loop."""
 
-_NOTHING_WRONG = (BlockingIOError, InterruptedError, ConnectionAbortedError)
-"""No connection waits, or the one that did has gone."""
-
 
 class Acceptor:
     """Takes connections from one bound socket and hands each to a protocol that `connection` makes.
@@ -126,7 +123,7 @@ class Acceptor:
         for _ in range(ACCEPTED_A_ROUND):
             try:
                 peer, _address = self._socket.accept()
-            except _NOTHING_WRONG:
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):  # none waits, or it has gone
                 return
             except OSError as error:
                 self._pause(error)

@@ -19,11 +19,10 @@ from types import CoroutineType
 from typing import Any, cast
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch
+from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch, Gate
 from kafkalog_broker.net.loop_watch import NOTED_S, LoopWatch
 from kafkalog_broker.net.request_reader import RECEIVE_BUFFER_BYTES, MemoryPool, ReadTurns, RequestReader
 from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES, ResponseWriter
-from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, fair_queue, timed
 from kafkalog_broker.runtime.process import LogRate
@@ -116,14 +115,7 @@ class Shared:
 class Connection(asyncio.BufferedProtocol):
     """The protocol object of one connection. `info` is what handlers see of it."""
 
-    def __init__(
-        self,
-        shared: Shared,
-        listener: str,
-        max_request_bytes: int,
-        gate: Callable[[Dispatch, Callable[[str], None]], SaslGate] | None = None,
-    ) -> None:
-        """gate: made for each connection of a listener with SASL, of what serves requests and takes the principal."""
+    def __init__(self, shared: Shared, listener: str, max_request_bytes: int, gate: Gate | None = None) -> None:
         self.info = ConnectionInfo(listener=listener)
         self.turn_in_s = 0.0  # until requests are handled, or it is closed where it is refused; set by `admit`
         self.task: asyncio.Task[None] | None = None  # handles its requests; None when it was not admitted

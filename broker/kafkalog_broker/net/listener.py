@@ -6,15 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net.acceptor import Acceptor, Admission, backlog, bind
 from kafkalog_broker.net.connection import Connection, Shared
-from kafkalog_broker.net.dispatch import Dispatch
-from kafkalog_broker.net.sasl_gate import SaslGate
+from kafkalog_broker.net.dispatch import Dispatch, Gate
 from kafkalog_broker.net.tls_transport import TlsTransport, TlsTurns
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_spark.errors import KafkalogError
@@ -28,7 +26,6 @@ IDLE_CHECKS = 10
 """Idle connections are looked for this many times in connections.max.idle.ms: one is closed up to 10 % late."""
 
 
-Gate = Callable[[Dispatch, Callable[[str], None]], SaslGate]  # made for each connection, as `Connection` says
 Secured = Callable[[], "ListenerTls"]  # TLS settings of the next connection
 
 
@@ -60,7 +57,11 @@ class Network:
             raise _not_bound(listener, error) from None
         address = bound.getsockname()
         listener = replace(listener, host=str(address[0]), port=int(address[1]))
-        protocol = partial(self._protocol, listener.name, tls, gate)
+
+        def protocol() -> asyncio.BaseProtocol:
+            connection = self.new_connection(listener.name, gate)
+            return connection if tls is None else TlsTransport(self.loop, connection, self.tls_turns, tls)
+
         self._acceptors[listener] = Acceptor(bound, protocol, self.loop, self.shared.closed_lines)
         return listener
 
@@ -81,10 +82,6 @@ class Network:
     def new_connection(self, listener: str, gate: Gate | None = None) -> Connection:
         """For a socket that was accepted by the listener of that name."""
         return Connection(self.shared, listener, self.admission.config.socket_request_max_bytes, gate)
-
-    def _protocol(self, listener: str, tls: Secured | None, gate: Gate | None) -> asyncio.BaseProtocol:
-        connection = self.new_connection(listener, gate)
-        return connection if tls is None else TlsTransport(self.loop, connection, self.tls_turns, tls)
 
     def close_listeners(self) -> None:
         """Give the addresses back: of listeners that were never served, too."""

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.listener_settings import TlsSettings
-from kafkalog_broker.config.listeners import ListenerSecurity
+from kafkalog_broker.config.listener_settings import ListenerSecurity, TlsSettings
 
 if TYPE_CHECKING:
     from kafkalog_broker.security.tls_context import FileStates, ListenerTls

@@ -113,21 +113,6 @@ class ClientInstance:
         self.last_error = ErrorCode.none
         self.expires_ms = 0
 
-    def may_get(self, now_ms: int) -> bool:
-        """True if it asks no sooner than an interval after it was last heard of, which then was now, or after an error
-        that makes clients ask anew."""
-        if now_ms - max(self.last_get_ms, self.last_push_ms) < self.interval_ms:
-            return self.last_error in ASK_ANEW
-        self.last_get_ms = now_ms
-        return True
-
-    def may_push(self, now_ms: int) -> bool:
-        """True if a push is due; the first after a get may come at any time, as clients spread theirs."""
-        if self.last_get_ms <= self.last_push_ms and now_ms - self.last_push_ms < self.interval_ms:
-            return False
-        self.last_push_ms = now_ms
-        return True
-
 
 class ClientInstances:
     """subscriptions: what is set for CLIENT_METRICS resources now; replaced with each change. receiver: None where
@@ -147,7 +132,10 @@ class ClientInstances:
     def get(self, request: Request) -> ClientInstance:
         """The instance that asks, with a new id where it has none. Raises BrokerError (THROTTLING_QUOTA_EXCEEDED)."""
         instance = self._instance(request.entity.client_instance_id or uuid4(), request)
-        if not instance.may_get(self._now_ms()):
+        now_ms = self._now_ms()
+        if now_ms - max(instance.last_get_ms, instance.last_push_ms) >= instance.interval_ms:
+            instance.last_get_ms = now_ms
+        elif instance.last_error not in ASK_ANEW:
             raise BrokerError(ErrorCode.throttling_quota_exceeded)
         instance.last_error = ErrorCode.none
         return instance
@@ -167,7 +155,11 @@ class ClientInstances:
     def _why_not(self, instance: ClientInstance, asked: Any) -> ErrorCode:
         if instance.is_terminating:
             return ErrorCode.invalid_request
-        if not instance.may_push(self._now_ms()) and not asked.terminating:
+        now_ms, last_ms = self._now_ms(), instance.last_push_ms
+        # The first push after a get may come at any time, as clients spread theirs.
+        if instance.last_get_ms > last_ms or now_ms - last_ms >= instance.interval_ms:
+            instance.last_push_ms = now_ms
+        elif not asked.terminating:
             return ErrorCode.throttling_quota_exceeded
         if asked.subscription_id != instance.subscription_id:
             return ErrorCode.unknown_subscription_id

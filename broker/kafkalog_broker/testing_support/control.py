@@ -1,4 +1,5 @@
-"""The broker's end of the channel to the test that started it: one JSON object a line, each answered by one.
+"""The broker's end of the channel to the test that started it, and the faults that a test asks for. One JSON object a
+line, each answered by one:
 
     {"do": "advance", "ms": 3600000}      {"result": null}
     {"do": "add_fault", "api": "Produce", "drop": "before", "times": 1}      {"result": 1}
@@ -15,15 +16,14 @@ import logging
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from enum import Enum
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.net.dispatch import ConnectionClosed
-from kafkalog_broker.protocol.api_registry import Api, Layer, Request
+from kafkalog_broker.protocol.api_registry import Api, Layer, Request, registry
 from kafkalog_broker.protocol.client_codec import decode_response
 from kafkalog_broker.protocol.codec import api_name, encode_response
 from kafkalog_broker.storage.partition.log import Log
@@ -50,11 +50,9 @@ class FaultError(ValueError):
     """A fault that cannot be."""
 
 
-class Drop(Enum):
-    """The connection is closed instead of an answer."""
-
-    BEFORE = "before"  # nothing has happened
-    AFTER = "after"  # the request was carried out: a client that tries again does it twice
+Drop = Literal["before", "after"]
+"""The connection is closed instead of an answer: before anything has happened, or after the request was carried out, so
+that a client that tries again does it twice."""
 
 
 @dataclass(slots=True)
@@ -88,21 +86,34 @@ class InjectedFault:
 
 
 class Faults:
-    """By number, in the order in which they were asked for. A request is met by the first that concerns it."""
+    """`all`: by number, in the order in which they were asked for; change it, then call `changed`. A request is met by
+    the first that concerns it."""
 
-    def __init__(self, apis: Mapping[int, Api]) -> None:
-        self._apis = apis
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self._numbers = 0
         self.all: dict[int, InjectedFault] = {}
 
-    @property
-    def are_waiting(self) -> bool:
-        """True if any of them can still happen."""
-        return any(not fault.is_over for fault in self.all.values())
+    def changed(self) -> None:
+        """Take the handlers that go by the faults there are now; the others while none can happen."""
+        is_waiting = any(not fault.is_over for fault in self.all.values())
+        how = (lambda api: replace(api, handler=partial(self._handle, api))) if is_waiting else None
+        self._broker.apis.wrap(Layer.FAULTS, how)
 
     def add(self, asked: Mapping[str, Any]) -> int:
         """asked: as `remote.Faults.add` says. Raises FaultError for what cannot be."""
-        fault = self._read(asked)
+        api, names = asked.get("api"), {api_name(key): key for key in registry()}
+        key = next((names[name] for name in names if api is not None and name.lower() == api.lower()), None)
+        if api is not None and key is None:
+            raise FaultError(f"there is no API {api!r}: {', '.join(sorted(names))}")
+        error, drop = asked.get("error"), asked.get("drop")
+        if drop not in (None, "before", "after"):
+            raise FaultError(f"drop is 'before' or 'after', not {drop!r}")
+        fault = InjectedFault(
+            key, asked.get("topic"), asked.get("client_id"), None if error is None else ErrorCode(error),
+            int(asked.get("delay_ms") or 0), drop, int(asked.get("skip") or 0), asked.get("times"),
+        )  # fmt: skip
+        self._check(fault)
         self._numbers += 1
         self.all[self._numbers] = fault
         return self._numbers
@@ -116,24 +127,6 @@ class Faults:
             and fault.api_key in (None, api_key)
             and (fault.client_id is None or fault.client_id == client_id)
         ]
-
-    def _read(self, asked: Mapping[str, Any]) -> InjectedFault:
-        api, names = asked.get("api"), {api_name(key): key for key in self._apis}
-        key = next((names[name] for name in names if api is not None and name.lower() == api.lower()), None)
-        if api is not None and key is None:
-            raise FaultError(f"there is no API {api!r}: {', '.join(sorted(names))}")
-        error, drop = asked.get("error"), asked.get("drop")
-        if drop is not None and drop not in [one.value for one in Drop]:
-            raise FaultError(f"drop is 'before' or 'after', not {drop!r}")
-        fault = InjectedFault(
-            key, asked.get("topic"), asked.get("client_id"),
-            None if error is None else ErrorCode(error),
-            int(asked.get("delay_ms") or 0),
-            None if drop is None else Drop(drop),
-            int(asked.get("skip") or 0), asked.get("times"),
-        )  # fmt: skip
-        self._check(fault)
-        return fault
 
     def _check(self, fault: InjectedFault) -> None:
         if fault.error is None and not fault.delay_ms and fault.drop is None:
@@ -151,37 +144,6 @@ class Faults:
         elif key == FETCH and name is not None:
             raise FaultError("a Fetch names its topics only at the beginning of a session: leave `topic` out")
 
-
-def names_topic(entity: Any, topic: str, topic_id: Any) -> bool:
-    """True if a request, kio's or Produce's own, names the topic anywhere: by name, or by its id."""
-    if isinstance(entity, str):
-        return entity == topic
-    if isinstance(entity, list | tuple):
-        return any(names_topic(one, topic, topic_id) for one in entity)
-    if is_dataclass(entity):
-        return any(names_topic(getattr(entity, one.name), topic, topic_id) for one in fields(entity))
-    if hasattr(entity, "topics"):  # Produce's own
-        return any(names_topic(name, topic, topic_id) for name, _ in entity.topics)
-    return topic_id is not None and bool(entity == topic_id)
-
-
-# Handlers to which faults happen. They take the place of the others only while there are faults.
-
-
-class FaultyHandlers:
-    """`faults`: change them, then call `changed`."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.faults = Faults(broker.apis)
-
-    def changed(self) -> None:
-        """Take the handlers that go by the faults there are now."""
-        self._broker.apis.wrap(Layer.FAULTS, self._faulty if self.faults.are_waiting else None)
-
-    def _faulty(self, api: Api) -> Api:
-        return replace(api, handler=partial(self._handle, api))
-
     async def _handle(self, api: Api, request: Request, broker: Broker) -> Any:
         fault = self._met(request)
         if fault is None:
@@ -189,18 +151,18 @@ class FaultyHandlers:
         _log.info("a fault for %s of %s: %s", api_name(api.key), request.connection, fault)
         if fault.delay_ms:
             await asyncio.sleep(fault.delay_ms / 1000)
-        if fault.drop is Drop.BEFORE:
+        if fault.drop == "before":
             raise ConnectionClosed("a fault that was asked for", logging.INFO)
         if fault.error is not None:
             return await self._refused(api, request, fault.error, fault.topic)
         answer = await api.handled(request, self._broker)
-        if fault.drop is Drop.AFTER:
+        if fault.drop == "after":
             raise ConnectionClosed("a fault that was asked for, after the request was handled", logging.INFO)
         return answer
 
     def _met(self, request: Request) -> InjectedFault | None:
         """The fault that happens to this request; those that are met where a log is looked for come later."""
-        for fault in self.faults.waiting(request.api_key, request.client_id):
+        for fault in self.waiting(request.api_key, request.client_id):
             if _is_of_a_log(fault, request):
                 continue
             if fault.topic is not None:
@@ -214,7 +176,7 @@ class FaultyHandlers:
 
     def _view(self, request: Request) -> Broker:
         """The broker as a handler sees it whose request may meet the fault of a topic's log."""
-        waiting = self.faults.waiting(request.api_key, request.client_id)
+        waiting = self.waiting(request.api_key, request.client_id)
         faults = [fault for fault in waiting if _is_of_a_log(fault, request)]
         return _Refusing(self._broker, faults) if faults else self._broker
 
@@ -238,6 +200,19 @@ class FaultyHandlers:
             return refused
         answer = await api.handled(_of_topics(request, others), self._broker)
         return replace(answer, topics=answer.topics + refused.topics)
+
+
+def names_topic(entity: Any, topic: str, topic_id: Any) -> bool:
+    """True if a request, kio's or Produce's own, names the topic anywhere: by name, or by its id."""
+    if isinstance(entity, str):
+        return entity == topic
+    if isinstance(entity, list | tuple):
+        return any(names_topic(one, topic, topic_id) for one in entity)
+    if is_dataclass(entity):
+        return any(names_topic(getattr(entity, one.name), topic, topic_id) for one in fields(entity))
+    if hasattr(entity, "topics"):  # Produce's own
+        return any(names_topic(name, topic, topic_id) for name, _ in entity.topics)
+    return topic_id is not None and bool(entity == topic_id)
 
 
 def _is_of_a_log(fault: InjectedFault, request: Request) -> bool:
@@ -289,19 +264,19 @@ class Control:
 
     async def serve(self) -> None:
         """Once the broker serves, until the other end is closed."""
-        handlers = FaultyHandlers(self._broker)
+        faults = Faults(self._broker)
         reader, writer = await asyncio.open_connection(sock=self._channel)
         try:
             while line := await reader.readline():
-                writer.write(json.dumps(await self._answer(json.loads(line), handlers)).encode() + b"\n")
+                writer.write(json.dumps(await self._answer(json.loads(line), faults)).encode() + b"\n")
                 await writer.drain()
         except OSError as error:
             _log.debug("the channel to the test has ended: %s", error)
         finally:
             writer.close()
 
-    async def _answer(self, command: Mapping[str, Any], handlers: FaultyHandlers) -> Mapping[str, Any]:
-        result, faults = None, handlers.faults
+    async def _answer(self, command: Mapping[str, Any], faults: Faults) -> Mapping[str, Any]:
+        result = None
         match command["do"]:
             case "advance":
                 self._clock.advance(int(command["ms"]))
@@ -321,5 +296,5 @@ class Control:
                 faults.all.clear()
             case unknown:
                 raise ValueError(f"no command of a test: {unknown!r}")
-        handlers.changed()
+        faults.changed()
         return {"result": result}

@@ -12,8 +12,7 @@ import pytest
 from kafkalog_broker import api
 from kafkalog_broker.config.listener_settings import SaslSettings
 from kafkalog_broker.net import connection
-from kafkalog_broker.net.dispatch import dispatcher
-from kafkalog_broker.net.sasl_gate import SaslGate
+from kafkalog_broker.net.dispatch import SaslGate, dispatcher
 from kafkalog_broker.protocol.client_codec import plain_login_requests
 from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
 from kafkalog_broker.security.sasl import KnownUsers
