@@ -13,7 +13,7 @@ from uuid import UUID
 
 from kafkalog_broker import api
 from kafkalog_broker.admin import topic_changes
-from kafkalog_broker.api.client_quotas import keep_to_quotas
+from kafkalog_broker.api.configs import keep_to_quotas
 from kafkalog_broker.api.share_groups import initialize
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig

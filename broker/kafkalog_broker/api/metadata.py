@@ -19,8 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.admin.responses import cluster_operations, this_node
-from kafkalog_broker.admin.topic_changes import create_topics
-from kafkalog_broker.admin.topic_checks import NewTopic, check_totals
+from kafkalog_broker.admin.topic_changes import NewTopic, check_totals, create_topics
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType

@@ -50,7 +50,7 @@ from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import error_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, in_parts, run_in_slices
-from kafkalog_broker.transactions.transaction_coordinator import TXN_OFFSET_COMMIT_ABORTABLE, Speaks, verify
+from kafkalog_broker.transactions.transaction_coordinator import TXN_OFFSET_COMMIT_ABORTABLE, Speaks
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
@@ -152,7 +152,7 @@ def _verify(request: Request, broker: Broker, producer: ProducerIdAndEpoch) -> N
     if OFFSETS_TOPIC in broker.topics and broker.log(*partition).producer_state.has_open_transaction(*producer):
         return
     speaks = Speaks.of(request.version, TXN_OFFSET_COMMIT_ABORTABLE)
-    verify(broker.transactions, asked.transactional_id, producer, partition, speaks)
+    broker.transactions.verify(asked.transactional_id, producer, partition, speaks)
 
 
 FETCHED_AT_ONCE = 500  # partitions that are looked up before others may have their turn: about 1 ms

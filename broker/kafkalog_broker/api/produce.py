@@ -45,7 +45,7 @@ from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors
 from kafkalog_broker.storage.append.message_sets import validate_message_set
 from kafkalog_broker.storage.append.record_walk import TakesTooLong
 from kafkalog_broker.storage.partition.log import AppendInfo, Log
-from kafkalog_broker.transactions.transaction_coordinator import PRODUCE_ABORTABLE, Speaks, produce_error, verify
+from kafkalog_broker.transactions.transaction_coordinator import PRODUCE_ABORTABLE, Speaks, produce_error
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
@@ -257,6 +257,6 @@ def _verify(log: Log, batch: BatchHeader, broker: Broker, transactional_id: str 
         *producer, batch.base_sequence, broker.clock.now_ms(), adds_partitions=speaks is Speaks.ADDS_PARTITIONS
     )
     try:
-        verify(broker.transactions, transactional_id, producer, TopicPartition(log.topic, log.partition), speaks)
+        broker.transactions.verify(transactional_id, producer, TopicPartition(log.topic, log.partition), speaks)
     except BrokerError as error:
         raise produce_error(error, speaks) from error

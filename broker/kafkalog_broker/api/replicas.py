@@ -16,7 +16,7 @@ import logging
 from typing import Any
 
 from kafkalog_broker.admin.responses import respond_by_partition
-from kafkalog_broker.admin.topic_checks import check_assignment
+from kafkalog_broker.admin.topic_changes import check_assignment
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error

@@ -13,8 +13,7 @@ from dataclasses import astuple
 from itertools import chain
 from typing import Any
 
-from kafkalog_broker.admin.topic_changes import Charge, create_topics
-from kafkalog_broker.admin.topic_checks import DEFAULT, NewTopic, check_totals
+from kafkalog_broker.admin.topic_changes import DEFAULT, Charge, NewTopic, check_totals, create_topics
 from kafkalog_broker.api.consumer_groups import Described, check_topics, describe_groups, stated_ms
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode

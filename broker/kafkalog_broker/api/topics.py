@@ -18,7 +18,7 @@ from uuid import UUID
 from kafkalog_broker.admin import topic_changes
 from kafkalog_broker.admin.config_listing import topic_entries
 from kafkalog_broker.admin.responses import respond_by_partition
-from kafkalog_broker.admin.topic_checks import MAX_PARTITIONS_PER_REQUEST, NewTopic, check_more_partitions, check_totals
+from kafkalog_broker.admin.topic_changes import NewTopic, check_more_partitions, check_totals
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, TEXTS, Operation, ResourceType
@@ -91,7 +91,7 @@ async def create_partitions(request: Request, broker: Broker) -> Any:
     times = Counter(topic.name for topic in asked.topics)
     outcomes: dict[str, Outcome] = {}
     totals: dict[str, int] = {}
-    left = MAX_PARTITIONS_PER_REQUEST
+    left = topic_changes.MAX_PARTITIONS_PER_REQUEST
     for topic in asked.topics:
         name = topic.name
         try:
@@ -119,9 +119,8 @@ async def create_partitions(request: Request, broker: Broker) -> Any:
 
 NO_SUCH_TOPIC = "This server does not host this topic-partition."
 NO_SUCH_ID = "This server does not host this topic ID."
-Refusal = tuple[ErrorCode, str]
 Wanted = tuple[str | None, UUID | None]
-Resolved = tuple[str | None, UUID | None, Refusal | None]
+Resolved = tuple[str | None, UUID | None, BrokerError | None]
 
 
 @api(20, 1, 6)
@@ -140,9 +139,15 @@ async def delete_topics(request: Request, broker: Broker) -> Any:
     )
     results = []
     for name, topic_id, refused in resolved:
-        code, what = refused or (ErrorCode.none, None)
-        if name is not None and refused is None:
-            code, what, topic_id = _outcome(gone[name], topic_id)
+        code, what, outcome = ErrorCode.none, None, refused or gone[name or ""]
+        if isinstance(outcome, Topic):
+            topic_id = outcome.id
+        else:
+            code, what = outcome.code, outcome.what
+            if code is ErrorCode.unknown_topic_or_partition:
+                what = NO_SUCH_TOPIC
+            if refused is None and code is not ErrorCode.throttling_quota_exceeded:
+                topic_id = None
         results.append({"name": name, "topic_id": topic_id, "error_code": code, "error_message": what})
     return respond(request, responses=results)
 
@@ -173,22 +178,13 @@ def _permitted(request: Request, broker: Broker, asked: Resolved) -> Resolved:
     else:
         request.refused(name)
     code = ErrorCode.topic_authorization_failed
-    return name if known or topic_id is None else None, topic_id, (code, TEXTS[code])
-
-
-def _outcome(outcome: Outcome, asked: UUID | None) -> tuple[ErrorCode, str | None, UUID | None]:
-    if isinstance(outcome, BrokerError):
-        if outcome.code is ErrorCode.throttling_quota_exceeded:
-            return outcome.code, outcome.what, asked
-        unknown = outcome.code is ErrorCode.unknown_topic_or_partition
-        return outcome.code, NO_SUCH_TOPIC if unknown else outcome.what, None
-    return ErrorCode.none, None, outcome.id
+    return name if known or topic_id is None else None, topic_id, BrokerError(code, TEXTS[code])
 
 
 def _resolved(request: Request, broker: Broker, wanted: list[Wanted]) -> list[Resolved]:
     if not broker.config.delete_topic_enable:
         code = ErrorCode.topic_deletion_disabled if request.version >= 3 else ErrorCode.invalid_request
-        return [(name, topic_id, (code, "Topic deletion is disabled.")) for name, topic_id in wanted]
+        return [(name, topic_id, BrokerError(code, "Topic deletion is disabled.")) for name, topic_id in wanted]
     names = Counter(name for name, topic_id in wanted if topic_id is None and name is not None)
     ids = Counter(topic_id for name, topic_id in wanted if name is None and topic_id is not None)
     results: dict[Any, Resolved] = {}
@@ -203,17 +199,17 @@ def _resolved(request: Request, broker: Broker, wanted: list[Wanted]) -> list[Re
         elif topic_id is not None and ids[topic_id] > 1:
             why = "Duplicate topic id."
         if why is not None:
-            results[name, topic_id] = (name, topic_id, (ErrorCode.invalid_request, why))
+            results[name, topic_id] = (name, topic_id, BrokerError(ErrorCode.invalid_request, why))
         elif name is not None:
             results[name, None] = (name, None, None)
         else:
             assert topic_id is not None
             topic = broker.topics.by_id(topic_id)
             if topic is None:
-                results[topic_id] = (None, topic_id, (ErrorCode.unknown_topic_id, NO_SUCH_ID))
+                results[topic_id] = (None, topic_id, BrokerError(ErrorCode.unknown_topic_id, NO_SUCH_ID))
             elif topic.name in names and _may_be_compared(request, topic.name):
                 why = "The provided topic name maps to an ID that was already supplied."
-                results[topic_id] = (topic.name, topic_id, (ErrorCode.invalid_request, why))
+                results[topic_id] = (topic.name, topic_id, BrokerError(ErrorCode.invalid_request, why))
             else:
                 results[topic_id] = (topic.name, topic_id, None)
     refused_names = {name for name, topic_id, why in results.values() if topic_id is not None and why is not None}

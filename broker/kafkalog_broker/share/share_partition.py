@@ -248,17 +248,9 @@ class SharePartition:
         if not self.batches or self.start_offset > self.batches[-1].last:
             self._must_search = False
             return self.end_offset
-        if self._must_search:
-            available = self._first_available()
-            if available is not None:
-                return available
-            self._must_search = False
-        return self.end_offset + 1
-
-    def _first_available(self) -> int | None:
         gap = self.gap_start
         has_gap = gap >= 0
-        for batch in self.batches:
+        for batch in self.batches if self._must_search else ():
             if has_gap:
                 if batch.first > gap:
                     return gap
@@ -266,7 +258,8 @@ class SharePartition:
             for run in batch.runs:
                 if run.state is RecordState.AVAILABLE:
                     return run.first
-        return None
+        self._must_search = False
+        return self.end_offset + 1
 
     def can_acquire(self, limits: Limits) -> bool:
         return self.next_fetch_offset() != self.end_offset + 1 or self.in_flight < limits.max_in_flight

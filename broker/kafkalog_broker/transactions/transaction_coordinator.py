@@ -216,6 +216,26 @@ class TransactionCoordinator:
         if metadata.state.is_prepared:
             raise metadata.busy()
 
+    def verify(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition, speaks: Speaks
+    ) -> None:
+        """Raise BrokerError unless the open transaction holds the partition, or does now: invalid_producer_id_mapping,
+        invalid_producer_epoch, invalid_txn_state or transaction_abortable, concurrent_transactions, or NOT_READY."""
+        try:
+            if speaks is Speaks.ADDS_PARTITIONS:
+                self.add_partitions(transactional_id, producer, frozenset({partition}), EPOCH_BUMP)
+                return
+            code = self.verify_partitions(transactional_id, producer, {partition})[partition]
+        except BrokerError as error:
+            if error.code is ErrorCode.producer_fenced:  # what producers have known since their first version
+                raise BrokerError(ErrorCode.invalid_producer_epoch, error.what) from error
+            raise
+        if code is not ErrorCode.none:
+            raise BrokerError(
+                code if speaks is Speaks.ABORTABLE else ErrorCode.invalid_txn_state,
+                f"{partition} was not added to the transaction of {transactional_id!r}",
+            )
+
     # ---- EndTxn
 
     def end(
@@ -344,31 +364,6 @@ NOT_READY = frozenset(
     {ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
 )
 """Codes of a coordinator that is to be asked again."""
-
-
-def verify(
-    coordinator: TransactionCoordinator,
-    transactional_id: str,
-    producer: ProducerIdAndEpoch,
-    partition: TopicPartition,
-    speaks: Speaks,
-) -> None:
-    """Raise BrokerError unless the open transaction holds the partition, or does now: invalid_producer_id_mapping,
-    invalid_producer_epoch, invalid_txn_state or transaction_abortable, concurrent_transactions, or NOT_READY."""
-    try:
-        if speaks is Speaks.ADDS_PARTITIONS:
-            coordinator.add_partitions(transactional_id, producer, frozenset({partition}), EPOCH_BUMP)
-            return
-        code = coordinator.verify_partitions(transactional_id, producer, frozenset({partition}))[partition]
-    except BrokerError as error:
-        if error.code is ErrorCode.producer_fenced:  # what producers have known since their first version
-            raise BrokerError(ErrorCode.invalid_producer_epoch, error.what) from error
-        raise
-    if code is not ErrorCode.none:
-        raise BrokerError(
-            code if speaks is Speaks.ABORTABLE else ErrorCode.invalid_txn_state,
-            f"{partition} was not added to the transaction of {transactional_id!r}",
-        )
 
 
 def produce_error(error: BrokerError, speaks: Speaks) -> BrokerError:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.admin import config_changes, topic_changes, topic_checks
+from kafkalog_broker.admin import config_changes, topic_changes
 from kafkalog_broker.api import topics
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
@@ -167,8 +167,8 @@ def test_a_manual_assignment_is_looked_through_once(broker):
             looked.append(1)
             return int.__eq__(self, other)
 
-    new = topic_checks.NewTopic("t", assignments=[(Index(n), [broker.node_id]) for n in range(1000)])
-    assert topic_checks._assigned_partitions(broker, new) == 1000
+    new = topic_changes.NewTopic("t", assignments=[(Index(n), [broker.node_id]) for n in range(1000)])
+    assert topic_changes._assigned_partitions(broker, new) == 1000
     assert len(looked) < 5000
 
 

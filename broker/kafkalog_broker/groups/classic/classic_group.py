@@ -20,6 +20,7 @@ from kafkalog_broker.groups.classic.messages import (
     JoinAnswer,
     JoinCallback,
     JoinedMember,
+    JoinRequest,
     Protocols,
     SyncAnswer,
     SyncCallback,
@@ -184,22 +185,16 @@ class Group:
         self.pending_members.discard(member_id)
         self.pending_sync.discard(member_id)
 
-    def update(
-        self,
-        member: Member,
-        protocols: Protocols,
-        rebalance_timeout_ms: int,
-        session_timeout_ms: int,
-        awaiting_join: JoinCallback | None,
-    ) -> None:
-        """A member joins again, perhaps with other protocols. A request of its that still waits is to try again."""
+    def update(self, member: Member, stated: JoinRequest | Member, awaiting_join: JoinCallback | None) -> None:
+        """A member joins again, perhaps with other protocols and timeouts. A request of its that still waits is to try
+        again."""
         if awaiting_join is not None:
             self.answer_join(member, JoinAnswer(ErrorCode.rebalance_in_progress, member.member_id))
         self._forget_protocols(member)
-        member.protocols = protocols
+        member.protocols = stated.protocols
         self._supported.update(member.protocol_names)
-        member.rebalance_timeout_ms = rebalance_timeout_ms
-        member.session_timeout_ms = session_timeout_ms
+        member.rebalance_timeout_ms = stated.rebalance_timeout_ms
+        member.session_timeout_ms = stated.session_timeout_ms
         self.awaiting_join_count += (awaiting_join is not None) - (member.awaiting_join is not None)
         member.awaiting_join = awaiting_join
 

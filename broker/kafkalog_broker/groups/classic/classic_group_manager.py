@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kafkalog_broker.coordinator.runtime import Timers, Write
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -124,9 +125,7 @@ class ClassicGroupManager:
                 answer(group.current_generation(member_id, with_members=False))
             case _:
                 # A leader that joins again wants a rebalance: it has seen what the coordinator cannot, new partitions.
-                group.update(
-                    member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer
-                )
+                group.update(member, request, answer)
                 self._rebalance_or_complete(group, f"member {member_id} joins again; client reason: {request.reason}")
 
     def _return_static(
@@ -138,8 +137,8 @@ class ClassicGroupManager:
         old_leader = group.leader or ""
         self._timers.cancel(("heartbeat", group.group_id, old_id))
         member = group.replace_static(instance, old_id, new_id)
-        before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
-        group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer)
+        before = replace(member)
+        group.update(member, request, answer)
         self.expect_heartbeat(group, member)
         reason = f"static member {new_id} is back; client reason: {request.reason}"
         match group.state:
@@ -159,7 +158,7 @@ class ClassicGroupManager:
             self._write([group.to_record()])
         except BrokerError as error:
             log.warning("group %.200r: static member %.200r could not be written: %s", group.group_id, instance, error)
-            group.update(member, *before, None)
+            group.update(member, before, None)
             self._timers.cancel(("heartbeat", group.group_id, new_id))
             restored = group.replace_static(instance, new_id, old_id)
             self.expect_heartbeat(group, restored)

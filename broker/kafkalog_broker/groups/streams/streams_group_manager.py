@@ -335,7 +335,11 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
                 raise BrokerError(ErrorCode.invalid_request, f"Group {group.group_id} has no topology yet.")
             result.put(RecordKind.TOPOLOGY, "", stated)
             return stated
-        if stated is not None and stated.epoch >= group.topology.epoch and not stated.is_same(group.topology):
+        if (
+            stated is not None
+            and stated.epoch >= group.topology.epoch
+            and (stated.epoch > group.topology.epoch or stated.by_id != group.topology.by_id)
+        ):
             raise BrokerError(ErrorCode.invalid_request, "Topology updates are not supported yet.")
         return group.topology
 

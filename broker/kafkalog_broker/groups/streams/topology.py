@@ -107,9 +107,6 @@ class Topology:
         changelogs = (topic.name for each in self.subtopologies for topic in each.state_changelog_topics)
         return frozenset(chain(self.by_source, changelogs))
 
-    def is_same(self, other: Topology) -> bool:
-        return self.epoch == other.epoch and self.by_id == other.by_id
-
 
 def topology_of(epoch: int, subtopologies: Iterable[Any]) -> Topology:
     """Topology of a request or record, subtopologies as tuples. BrokerError STREAMS_INVALID_TOPOLOGY: an id twice."""
@@ -146,7 +143,6 @@ class ConfiguredTopology:
     """subtopologies: by id, in order; empty where the sources do not fit. missing: internal topics that are to be made.
     problem: None where all topics are there and fit."""
 
-    epoch: int
     subtopologies: Mapping[str, ConfiguredSubtopology] = field(default_factory=dict)
     missing: Mapping[str, TopicInfo] = field(default_factory=dict)
     problem: Status | None = None
@@ -185,12 +181,12 @@ def configured(topology: Topology, partition_count: PartitionCount) -> Configure
         }
         missing = _missing(subtopologies.values(), partition_count)
     except _Unfit as unfit:
-        return ConfiguredTopology(topology.epoch, problem=unfit.status)
+        return ConfiguredTopology(problem=unfit.status)
     problem = None
     if missing:
         detail = f"Internal topics are missing: {_summary(missing)}"
         problem = Status(StatusCode.MISSING_INTERNAL_TOPICS, detail)
-    return ConfiguredTopology(topology.epoch, subtopologies, missing, problem)
+    return ConfiguredTopology(subtopologies, missing, problem)
 
 
 def _summary(names: Collection[str]) -> str:
