@@ -107,18 +107,9 @@ def broker_entries(broker: Broker) -> list[ConfigEntry]:
     return entries
 
 
-def group_entries(broker: Broker, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    found = []
-    for name, entry in GROUP_PROPERTIES.items():
-        sources = [(name, overrides.get(name), Source.GROUP)] if name in overrides else []
-        default = [(name, entry.default, Source.DEFAULT)]
-        sources += broker.config.sources(BROKERS_OWN[name]) if name in BROKERS_OWN else default
-        found.append(_entry(entry, sources[0][1], sources))
-    return found
-
-
 def resource_entries(broker: Broker, kind: ConfigResourceType, name: str) -> list[ConfigEntry]:
     """Raises BrokerError for a resource that does not exist."""
+    entries: list[ConfigEntry] = []
     if kind is ConfigResourceType.TOPIC:
         # Kafka gives no text here, other than in the AlterConfigs APIs.
         return topic_entries(broker, known_topic(broker, name, " ").configs)
@@ -133,7 +124,6 @@ def resource_entries(broker: Broker, kind: ConfigResourceType, name: str) -> lis
         return broker_entries(broker)
     if kind is ConfigResourceType.BROKER_LOGGER:
         check_broker(broker, name)
-        entries = []
         for shown, logger in loggers().items():
             level = logging.getLogger(logger).getEffectiveLevel()
             name_of_level = next((name for name, least in _LEVELS.items() if level >= least), "TRACE")
@@ -142,15 +132,20 @@ def resource_entries(broker: Broker, kind: ConfigResourceType, name: str) -> lis
     if kind is ConfigResourceType.GROUP:
         if not name:
             raise BrokerError(ErrorCode.invalid_request, "the name of the resource must not be empty")
-        return group_entries(broker, broker.dynamic_configs.of_group(name))
+        overrides = broker.dynamic_configs.of_group(name)
+        for key, entry in GROUP_PROPERTIES.items():
+            sources = [(key, overrides.get(key), Source.GROUP)] if key in overrides else []
+            default = [(key, entry.default, Source.DEFAULT)]
+            sources += broker.config.sources(BROKERS_OWN[key]) if key in BROKERS_OWN else default
+            entries.append(_entry(entry, sources[0][1], sources))
+        return entries
     if not name:
         raise BrokerError(ErrorCode.invalid_request, "Client metrics subscription name must not be empty")
     overrides = broker.dynamic_configs.of[CLIENT_METRICS].get(name, {})  # a subscription that there is not has them all
-    found = []
     for key, entry in CLIENT_METRICS_PROPERTIES.items():
         text = format_value(client_metrics_value(key, overrides))
-        found.append(_entry(entry, text, [(key, text, Source.CLIENT_METRICS)] if key in overrides else []))
-    return found
+        entries.append(_entry(entry, text, [(key, text, Source.CLIENT_METRICS)] if key in overrides else []))
+    return entries
 
 
 def _entry(
@@ -202,8 +197,3 @@ def check_level(name: str, level: str | None) -> int:
             f"Valid log levels are {', '.join(_LEVELS)}",
         )
     return _LEVELS[level]
-
-
-def set_level(name: str, level: int) -> None:
-    """`level` NOTSET: as the logger above it."""
-    logging.getLogger(loggers()[name]).setLevel(level)

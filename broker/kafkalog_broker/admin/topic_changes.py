@@ -205,7 +205,8 @@ async def create_topics(
     failed = await _create_logs(broker, new_logs)
     if failed:
         gone = [logs.topic for logs, _ in failed if await _take_back(broker, logs)]
-        await broker.run_blocking(_forget, broker, gone)
+        await broker.run_blocking(broker.topics.delete_if_there, gone)
+        await broker.run_blocking(broker.logs.forget_deleted, gone)  # their logs are gone already
         for logs, why in failed:
             outcomes[logs.topic.name] = _as_answer(why, f"topic {logs.topic.name} cannot be created")
     async for logs in turn.spread(new_logs):
@@ -389,8 +390,3 @@ def _holds_records(broker: Broker, topic: str, index: int) -> bool:
         return broker.log(topic, index).log_end_offset > 0
     except BrokerError:  # offline: nobody can have written to it
         return False
-
-
-def _forget(broker: Broker, topics: Sequence[Topic]) -> None:
-    broker.topics.delete_if_there(topics)
-    broker.logs.forget_deleted(topics)  # their logs are gone already

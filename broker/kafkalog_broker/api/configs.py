@@ -39,8 +39,8 @@ from kafkalog_broker.protocol.acls import TEXTS, Operation
 from kafkalog_broker.protocol.api_registry import Layer, Request, api, on_error
 from kafkalog_broker.protocol.entity_codec import array_writer
 from kafkalog_broker.protocol.response_entity import respond, response_module
+from kafkalog_broker.quotas.client_quotas import throttled
 from kafkalog_broker.quotas.quota_changes import altered, described
-from kafkalog_broker.quotas.throttled_handlers import throttled
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 UNKNOWN_KIND = (

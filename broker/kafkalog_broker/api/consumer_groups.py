@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -93,8 +94,9 @@ def heartbeat_response(request: Request, answer: HeartbeatResponse) -> Any:
 
 
 Fields = dict[str, Any]
-Described = tuple[Iterable[str], Fields]
-"""The names of topics that a description shows, and the fields that its type of group adds to those that all have."""
+Described = tuple[Iterable[str], Fields, Callable[[Any], Fields]]
+"""The names of topics that a description shows, and the fields that its type of group, and each of its members, adds to
+those that all have."""
 
 
 @api(69, 0, 1)
@@ -106,8 +108,7 @@ async def consumer_group_describe(request: Request, broker: Broker) -> Any:
         ]  # fmt: skip
         names = topic_names(broker, partitions)
         assignor = broker.groups.consumer_groups(group.group_id).assignor(group, group.members.values())
-        members = [_member(group, each, names) for each in group.members.values()]
-        return names.values(), {"assignor_name": assignor, "members": members}
+        return names.values(), {"assignor_name": assignor}, partial(_member, group, names)
 
     return describe_groups(request, broker.groups.consumer_groups, described)
 
@@ -129,7 +130,7 @@ def describe_groups(
             if not group_id:
                 raise BrokerError(ErrorCode.invalid_group_id)
             group = manager.group(group_id)
-            names, fields = described(group)
+            names, fields, of_member = described(group)
             if not all(request.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in sorted(names)):
                 raise BrokerError(ErrorCode.topic_authorization_failed, hidden)
         except BrokerError as error:
@@ -141,7 +142,12 @@ def describe_groups(
             fields["authorized_operations"] = request.operations(ResourceType.GROUP, group_id)
         answers.append({
             "group_id": group_id, "group_state": group.state.value, "group_epoch": group.epoch,
-            "assignment_epoch": group.assignment_epoch, **fields,
+            "assignment_epoch": group.assignment_epoch, **fields, "members": [
+                {"member_id": member.member_id, "instance_id": member.instance_id, "rack_id": member.rack_id,
+                 "member_epoch": member.epoch, "client_id": member.client_id, "client_host": member.client_host,
+                 "subscribed_topic_names": sorted(member.topics), **of_member(member)}
+                for member in group.members.values()
+            ],
         })  # fmt: skip
     return respond(request, groups=refused + answers)
 
@@ -163,16 +169,13 @@ def assignment(partitions: Mapping[UUID, Iterable[int]], names: Mapping[UUID, st
     }
 
 
-def _member(group: ConsumerGroup, member: ConsumerMember, names: Mapping[UUID, str]) -> Fields:
+def _member(group: ConsumerGroup, names: Mapping[UUID, str], member: ConsumerMember) -> Fields:
     held: dict[UUID, list[int]] = {}
     for owned in (member.assigned, member.pending_revocation):  # until it has given them up, they are its
         for topic, epochs in owned.items():
             held.setdefault(topic, []).extend(epochs)
     return {
-        "member_id": member.member_id, "instance_id": member.instance_id, "rack_id": member.rack_id,
-        "member_epoch": member.epoch, "client_id": member.client_id, "client_host": member.client_host,
-        "subscribed_topic_names": sorted(member.topics), "subscribed_topic_regex": member.regex,
-        "assignment": assignment(held, names),
+        "subscribed_topic_regex": member.regex, "assignment": assignment(held, names),
         "target_assignment": assignment(group.target.get(member.member_id, {}), names),
         "member_type": 1 if member.classic is None else 0,
     }  # fmt: skip

@@ -42,7 +42,12 @@ async def share_fetch_request(request: Request, broker: Broker) -> ShareFetchRes
     _check_ids(asked)
     is_renewing = request.version >= FIRST_RENEWING_VERSION and asked.is_renew_ack
     if is_renewing:
-        _check_asks_for_nothing(asked)
+        named = {
+            "maxBytes": asked.max_bytes, "minBytes": asked.min_bytes, "maxRecords": asked.max_records,
+            "maxWaitMs": asked.max_wait.total_seconds(),
+        }  # fmt: skip
+        if wrong := "".join(f"{name} must be set to 0, " for name, value in named.items() if value):
+            raise BrokerError(ErrorCode.invalid_request, f"{wrong}if isRenewAck is true.")
     has_acks = any(partition.acknowledgement_batches for topic in asked.topics for partition in topic.partitions)
     partitions, session = _asked(request, broker, has_acks)
     outcomes: Mapping[Partition, AckOutcome] = {}
@@ -56,16 +61,6 @@ async def share_fetch_request(request: Request, broker: Broker) -> ShareFetchRes
     if asked.share_session_epoch == FINAL_EPOCH:
         broker.share_partitions.end_session(SessionKey(asked.group_id, asked.member_id))
     return _response(request, broker, answers, outcomes)
-
-
-def _check_asks_for_nothing(asked: Any) -> None:
-    named = {
-        "maxBytes": asked.max_bytes, "minBytes": asked.min_bytes, "maxRecords": asked.max_records,
-        "maxWaitMs": asked.max_wait.total_seconds(),
-    }  # fmt: skip
-    wrong = "".join(f"{name} must be set to 0, " for name, value in named.items() if value)
-    if wrong:
-        raise BrokerError(ErrorCode.invalid_request, f"{wrong}if isRenewAck is true.")
 
 
 def _asked(request: Request, broker: Broker, has_acks: bool) -> tuple[Sequence[Partition], ShareSession | None]:

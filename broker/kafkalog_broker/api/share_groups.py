@@ -33,7 +33,6 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest
 from kafkalog_broker.groups.modern.group_records import NO_STATE, SharedTopic
-from kafkalog_broker.groups.modern.modern_group import ModernMember
 from kafkalog_broker.groups.share.share_group_manager import ASSIGNOR, ShareGroup
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
@@ -74,18 +73,12 @@ async def share_group_heartbeat(request: Request, broker: Broker) -> Any:
 async def share_group_describe(request: Request, broker: Broker) -> Any:
     def described(group: ShareGroup) -> Described:
         names = topic_names(broker, (member.assigned for member in group.members.values()))
-        members = [_member(member, names) for member in group.members.values()]
-        return names.values(), {"assignor_name": ASSIGNOR, "members": members}
+        return (
+            names.values(), {"assignor_name": ASSIGNOR},
+            lambda member: {"assignment": assignment(member.assigned, names)},
+        )  # fmt: skip
 
     return describe_groups(request, broker.groups.share_groups, described)
-
-
-def _member(member: ModernMember, names: Mapping[UUID, str]) -> dict[str, Any]:
-    return {
-        "member_id": member.member_id, "rack_id": member.rack_id, "member_epoch": member.epoch,
-        "client_id": member.client_id, "client_host": member.client_host,
-        "subscribed_topic_names": sorted(member.topics), "assignment": assignment(member.assigned, names),
-    }  # fmt: skip
 
 
 _NO_LAG = -1

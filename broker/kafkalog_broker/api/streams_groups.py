@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import astuple
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -180,8 +181,7 @@ async def streams_group_describe(request: Request, broker: Broker) -> Any:
         if group.topology is not None:
             described = [_subtopology(*each) for each in subtopologies]
             topology = {"epoch": group.topology.epoch, "subtopologies": described}
-        members = [_member(group, member) for member in group.members.values()]
-        return _names([each for _, each in subtopologies]), {"topology": topology, "members": members}
+        return _names([each for _, each in subtopologies]), {"topology": topology}, partial(_member, group)
 
     hidden = "The described group uses topics that the client is not authorized to describe."
     return describe_groups(request, broker.groups.streams_groups, described, hidden)
@@ -204,8 +204,6 @@ def _subtopology(subtopology_id: str, subtopology: Subtopology) -> dict[str, Any
 
 def _member(group: StreamsGroup, member: StreamsMember) -> dict[str, Any]:
     return {
-        "member_id": member.member_id, "member_epoch": member.epoch, "instance_id": member.instance_id,
-        "rack_id": member.rack_id, "client_id": member.client_id, "client_host": member.client_host,
         "topology_epoch": member.topology_epoch, "process_id": member.process_id,
         "user_endpoint": host_and_port(member.user_endpoint),
         "client_tags": [{"key": key, "value": value} for key, value in member.client_tags],

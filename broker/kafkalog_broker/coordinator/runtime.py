@@ -206,6 +206,3 @@ class Timers:
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._handles
-
-    def __len__(self) -> int:
-        return len(self._handles)

@@ -212,15 +212,10 @@ class Group:
 
     def elect_joined_leader(self) -> bool:
         """Let somebody lead who has joined. False when nobody has."""
-        if self.leader is None:
-            return False
-        if self.members[self.leader].awaiting_join is not None:
-            return True
-        for member in self.members.values():
-            if member.awaiting_join is not None:
-                self.leader = member.member_id
-                return True
-        return False
+        joined = {member.member_id: None for member in self.members.values() if member.awaiting_join is not None}
+        if joined and self.leader not in joined:
+            self.leader = next(iter(joined))
+        return bool(joined)
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> None:
         """Raises BrokerError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID for a static member that has been replaced."""

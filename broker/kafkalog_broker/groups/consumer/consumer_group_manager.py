@@ -18,14 +18,13 @@ from kafkalog_broker.groups.classic.classic_group import GroupState
 from kafkalog_broker.groups.consumer import regexes
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember, without_unsubscribed
 from kafkalog_broker.groups.consumer.migration import downgrade, may_downgrade, upgraded
-from kafkalog_broker.groups.consumer.reconciling import ReconcilingGroupManager, owned_subset
+from kafkalog_broker.groups.consumer.reconciling import ReconcilingGroupManager
 from kafkalog_broker.groups.modern.group_context import GroupSettings, consumer_group_settings
 from kafkalog_broker.groups.modern.group_manager import (
     CoordinatorResult,
     HeartbeatRequest,
     HeartbeatResponse,
     MemberResult,
-    check_epoch,
     check_not_blank,
     put_group_removal,
 )
@@ -118,12 +117,8 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
                 )
             return put_returned_member(result, group, owner, member_id)
         if instance is None and joins and member_id not in group.members:
-            member = ConsumerMember(member_id)
-        else:
-            member = group.identified(member_id, instance)
-        has_only_its_own = owned_subset(request.owned, member.assigned)
-        check_epoch(GroupType.CONSUMER, member, request.member_epoch, takes_previous=has_only_its_own)
-        return member
+            return ConsumerMember(member_id)
+        return self.checked(group.identified(member_id, instance), request)
 
     def updated_member(self, member: ConsumerMember, request: ConsumerHeartbeatRequest) -> ConsumerMember:
         updated = super().updated_member(member, request)

@@ -6,7 +6,7 @@ becomes one of theirs (Kafka's CurrentAssignmentBuilder, ConsumerGroup.validateO
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Self, TypeVar
 
@@ -17,7 +17,14 @@ from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupMan
 from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER, CommitRequest, CommittedPartition
 from kafkalog_broker.groups.classic.offset_records import group_key
 from kafkalog_broker.groups.modern.group_context import GroupContext
-from kafkalog_broker.groups.modern.group_manager import CoordinatorResult, ModernGroupManager, Reported, TypeOf
+from kafkalog_broker.groups.modern.group_manager import (
+    CoordinatorResult,
+    HeartbeatRequest,
+    ModernGroupManager,
+    Reported,
+    TypeOf,
+    check_epoch,
+)
 from kafkalog_broker.groups.modern.group_records import (
     ClassicMetadata,
     GroupRecord,
@@ -235,9 +242,13 @@ class ReconcilingGroupManager(ModernGroupManager[RG, R], Generic[RG, R]):
             return self.group_class(result.group_id)
         return super().group_for(result, joins=joins)
 
-
-def owned_subset(reported: Mapping[Any, Collection[int]] | None, assigned: Owned) -> bool:
-    """True if a member has only what it was given. Who says nothing does not."""
-    return reported is not None and all(
-        partition in assigned.get(key, ()) for key, partitions in reported.items() for partition in partitions
-    )
+    def checked(self, member: R, request: HeartbeatRequest) -> R:
+        """The member in whose epoch a heartbeat is, or in the one before if it has only what it was given; who says
+        nothing does not. Raises BrokerError (FENCED_MEMBER_EPOCH)."""
+        has_only_its_own = request.owned is not None and all(
+            partition in member.assigned.get(key, ())
+            for key, partitions in request.owned.items()
+            for partition in partitions
+        )
+        check_epoch(self.group_class.group_type, member, request.member_epoch, takes_previous=has_only_its_own)
+        return member

@@ -56,16 +56,12 @@ def check(regex: str) -> None:
     try:
         re2.compile(regex, _options(re2))
     except re2.error as error:
+        text = error.args[0] if error.args else error
+        code = (text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)).partition(": ")[0]
         raise BrokerError(
             ErrorCode.invalid_regular_expression,
-            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {_as_re2j(error)}.",
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {_RE2J_MESSAGES.get(code, code)}.",
         ) from None
-
-
-def _as_re2j(error: Exception) -> str:
-    text = error.args[0] if error.args else error
-    code = (text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)).partition(": ")[0]
-    return _RE2J_MESSAGES.get(code, code)
 
 
 def matches(regexes: Iterable[str], names: Iterable[str]) -> dict[str, list[str]]:

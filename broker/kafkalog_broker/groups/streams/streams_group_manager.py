@@ -18,7 +18,6 @@ from kafkalog_broker.groups.consumer.reconciling import (
     ReconcilingGroup,
     ReconcilingGroupManager,
     ReconcilingMember,
-    owned_subset,
     stale,
 )
 from kafkalog_broker.groups.modern.group_context import StreamsGroupSettings, standby_replicas, streams_group_settings
@@ -29,7 +28,6 @@ from kafkalog_broker.groups.modern.group_manager import (
     HeartbeatRequest,
     HeartbeatResponse,
     MemberResult,
-    check_epoch,
     check_not_blank,
 )
 from kafkalog_broker.groups.modern.group_records import (
@@ -282,10 +280,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         if joins:
             super().check_room(group, "", self.settings(group.group_id).max_size)
             return group.members.get(member_id) or StreamsMember(member_id)
-        member = group.member(member_id)
-        has_only_its_own = owned_subset(request.owned, member.assigned)
-        check_epoch(GroupType.STREAMS, member, request.member_epoch, takes_previous=has_only_its_own)
-        return member
+        return self.checked(group.member(member_id), request)
 
     def next_epoch(self, result: StreamsResult, request: StreamsHeartbeatRequest) -> int:
         """It rises with the topology, its topics, what else the assignment depends on, and what members say."""
