@@ -199,9 +199,6 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
     return respond(request, responses=topics)
 
 
-_NOTHING_TO_DELETE = "There is no offset information to delete."
-
-
 @api(92, 0, 0)
 async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
     asked, turn = request.entity, TimeSlice()
@@ -228,7 +225,7 @@ async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
     await broker.flush_offsets(asked.group_id)
     deleted = [_deleted_topic(named[topic_id], topic_id) for topic_id in gone]
     without = [
-        _deleted_topic(name, None, ErrorCode.unknown_topic_or_partition, _NOTHING_TO_DELETE)
+        _deleted_topic(name, None, ErrorCode.unknown_topic_or_partition, "There is no offset information to delete.")
         for topic_id, name in named.items()
         if topic_id not in outcomes
     ]

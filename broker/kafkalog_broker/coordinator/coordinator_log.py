@@ -212,16 +212,12 @@ _LONGEST_REMEMBERED = 128
 
 def partition_for(key: str, partition_count: int) -> int:
     """Utils.abs(key.hashCode()) % partitions."""
-    value = java_hash(key)
+    value = _remembered(key) if len(key) <= _LONGEST_REMEMBERED else _java_hash(key)
     return (0 if value == -(2**31) else abs(value)) % partition_count  # Java cannot negate its smallest integer
 
 
-def java_hash(text: str) -> int:
+def _java_hash(text: str) -> int:
     """String.hashCode: over UTF-16 code units, not characters."""
-    return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _computed(text)
-
-
-def _computed(text: str) -> int:
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for (unit,) in _UNIT.iter_unpack(units):
@@ -229,4 +225,4 @@ def _computed(text: str) -> int:
     return value - 2**32 if value >= 2**31 else value
 
 
-_remembered = lru_cache(1 << 12)(_computed)  # a MB, however many names come and go
+_remembered = lru_cache(1 << 12)(_java_hash)  # a MB, however many names come and go

@@ -57,7 +57,7 @@ class CoordinatorRuntime(Generic[L, S]):
         try:
             return self._load(self.log.scan(partition))
         except BrokerError as error:
-            raise _for_clients(error) from error
+            raise BrokerError(write_error(error.code), error.what) from error
 
     def begin_loading(self, partitions: Iterable[int]) -> None:
         """Answer COORDINATOR_LOAD_IN_PROGRESS until `open` or `remove`."""
@@ -105,7 +105,7 @@ class CoordinatorRuntime(Generic[L, S]):
         try:
             return self.log.append(partition, records, transaction)
         except BrokerError as error:
-            raise _for_clients(error) from error
+            raise BrokerError(write_error(error.code), error.what) from error
 
     def get(self, partition: int) -> S:
         """Raises BrokerError: coordinator_not_available, coordinator_load_in_progress, and those of `read`."""
@@ -152,10 +152,6 @@ def write_error(code: ErrorCode) -> ErrorCode:
         case ErrorCode.message_too_large | ErrorCode.record_list_too_large | ErrorCode.invalid_fetch_size:
             return ErrorCode.unknown_server_error
     return code
-
-
-def _for_clients(error: BrokerError) -> BrokerError:
-    return BrokerError(write_error(error.code), error.what)
 
 
 MOST_NAMES = 4_000

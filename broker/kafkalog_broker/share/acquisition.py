@@ -152,7 +152,7 @@ class Acquisition:
                 taken_count = min(taken_count, most - count)
             if most_throttled > count:
                 taken_count = min(taken_count, most_throttled - count)
-            taken = batch.take(run, taken_count)
+            taken = next(batch.between(run.first, run.first + taken_count - 1))
             taken.acquire(self.member, self._deadline)
             count += taken_count
             if acquired and acquired[-1].last_offset + 1 == taken.first and acquired[-1].delivery_count == taken.count:

@@ -124,11 +124,6 @@ class InFlightBatch:
             runs.append(run)
         self.runs = runs
 
-    def take(self, run: Run, count: int) -> Run:
-        """The first `count` offsets of a run, as a run of its own."""
-        self._cut(run.first + count)
-        return self.run_at(run.first)
-
     def run_at(self, offset: int) -> Run:
         return self.runs[bisect_right(self.runs, offset, key=_first) - 1]
 
