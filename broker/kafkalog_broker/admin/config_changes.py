@@ -18,8 +18,8 @@ from kafkalog_broker.admin.config_listing import (
     check_level,
     check_rights,
     known_topic,
-    loggers,
     resource_type,
+    set_level,
 )
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import MIN_ISR, BrokerConfig, is_served
@@ -122,7 +122,7 @@ async def _altered(
             raise BrokerError(ErrorCode.invalid_request, f"Unsupported resource type {kind.name}")
         levels = _levels(changes)
         for logger, level in {} if validate_only else levels.items():
-            logging.getLogger(loggers()[logger]).setLevel(level)  # NOTSET: as the logger above it
+            set_level(logger, level)
         return {}
     if kind is ConfigResourceType.BROKER:
         return await _broker_altered(broker, name, changes, turn, replace=replace, validate_only=validate_only)

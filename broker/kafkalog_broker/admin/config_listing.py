@@ -197,3 +197,8 @@ def check_level(name: str, level: str | None) -> int:
             f"Valid log levels are {', '.join(_LEVELS)}",
         )
     return _LEVELS[level]
+
+
+def set_level(name: str, level: int) -> None:
+    """`level` NOTSET: as the logger above it."""
+    logging.getLogger(loggers()[name]).setLevel(level)

@@ -129,7 +129,6 @@ async def delete_acls(request: Request, broker: Broker) -> Any:
         if gone:
             await broker.save("the ACLs", acls.save, [acl for acl in acls if acl not in gone])
             await run_in_slices(acls.changing(gone, ()), turn)
-            _logger.info(
-                "%d ACLs are deleted by %s, first %s", len(gone), request.connection.principal, next(iter(gone))
-            )
+            first, who = next(iter(gone)), request.connection.principal
+            _logger.info("%d ACLs are deleted by %s, first %s", len(gone), who, first)
     return respond(request, filter_results=results)

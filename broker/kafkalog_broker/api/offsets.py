@@ -68,7 +68,7 @@ async def offset_commit(request: Request, broker: Broker) -> Any:
     if request.api_key == _TXN_OFFSET_COMMIT:
         producer = ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch)
     by_id = producer is None and request.version >= _TOPIC_IDS_FROM
-    wanted, codes = asked_offsets(request, broker, by_id=by_id)
+    wanted, codes = _asked(request, broker, by_id=by_id)
     committed = iter(await _committed(request, broker, tuple(wanted), producer) if wanted else [])
     results = iter([code or next(committed) for code in codes])
 
@@ -81,9 +81,7 @@ async def offset_commit(request: Request, broker: Broker) -> Any:
     return await respond_by_partition(request, answer)
 
 
-def asked_offsets(
-    request: Request, broker: Broker, *, by_id: bool = False
-) -> tuple[list[CommittedPartition], list[ErrorCode]]:
+def _asked(request: Request, broker: Broker, *, by_id: bool) -> tuple[list[CommittedPartition], list[ErrorCode]]:
     """Offsets to commit, and for each partition of the request the error: NONE for those."""
     wanted, codes = [], []
     for_unknown = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
