@@ -306,8 +306,10 @@ class TopicRegistry:
                 newest = state
         self.was_read = newest is not None
         if newest is not None:
-            self._show(newest, {name: format_topic(topic) for name, topic in newest.topics.items()})
-            self.created_generation = newest.generation
+            self._lines = {name: format_topic(topic) for name, topic in newest.topics.items()}
+            self._by_id = {topic.id: topic for topic in newest.topics.values()}
+            self._folded = {metrics_name(name): name for name in newest.topics}
+            self._state, self.created_generation = newest, newest.generation
 
     def _commit(
         self, changed: Iterable[Topic] = (), *, gone: Iterable[Topic] = (), deleted: frozenset[uuid.UUID] | None = None
@@ -337,14 +339,19 @@ class TopicRegistry:
                     log_dir.fail(error)
         if not written:
             raise BrokerError(ErrorCode.kafka_storage_error, f"no log directory took {TOPICS_FILE}")
-        if any(topic.name not in self._state.topics for topic in changed):
+        before = self._state.topics
+        if any(topic.name not in before for topic in changed):
             self.created_generation = state.generation
-        self._show(state, lines)
-
-    def _show(self, state: RegistryState, lines: dict[str, str]) -> None:
-        self._by_id = {topic.id: topic for topic in state.topics.values()}
-        self._folded = {metrics_name(name): name for name in state.topics}
+        for topic in changed:
+            if (other := before.get(topic.name)) is not None and other.id != topic.id:
+                self._by_id.pop(other.id, None)
+            self._by_id[topic.id] = topic
+            self._folded[metrics_name(topic.name)] = topic.name
         self._lines, self._state = lines, state
+        for topic in gone:
+            self._by_id.pop(topic.id, None)
+        if gone:  # of two that were taken in with one name there, the other may be left
+            self._folded = {metrics_name(name): name for name in topics}
 
 
 def _outcome(make: Callable[[_T], Topic], of: _T) -> Outcome:
