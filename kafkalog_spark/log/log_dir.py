@@ -208,15 +208,23 @@ class LogDirs:
         import pyarrow as pa
 
         from kafkalog_spark.log.decode.record_schema import COLUMNS, record_schema
-        from kafkalog_spark.log.tables.read_table import open_table
-        from kafkalog_spark.log.tables.table import RECORDS
+        from kafkalog_spark.log.tables.internal_topics import surroundings_of
+        from kafkalog_spark.log.tables.read_table import rows_of_units
+        from kafkalog_spark.log.tables.table import RECORDS, partitions_of, table_query, units_of
 
         self._check_topic(topic)
         if name == RECORDS and not history:
             chosen = COLUMNS if columns is None else tuple(columns)
             return pa.RecordBatchReader.from_batches(record_schema(chosen), self.scan(topic, columns=chosen))
         places = self.chosen(self.places, pass_over_damage=True)
-        return open_table(name, places, self.roots, topic, columns, history=history)
+        query = table_query(name, columns, of_topics=topic is not None, history=history)
+        wanted = {tp: places[tp] for tp in partitions_of(query, places) if topic is None or tp[0] == topic}
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            around = surroundings_of(query, places, self.roots)
+            yield from rows_of_units(units_of(query, wanted, whole=topic is None), query, around)
+
+        return pa.RecordBatchReader.from_batches(query.of.schema(query.columns), rows())
 
 
 def _same_directory(one: PartitionLocation, other: PartitionLocation) -> bool:

@@ -44,10 +44,6 @@ def _spec(chart: Any, height: int) -> Spec:
     return spec
 
 
-def _data(rows: Sequence[Row]) -> alt.InlineData:
-    return alt.InlineData(values=list(rows))
-
-
 def _shortened(text: str) -> str:
     """Vega's expression for a name without the middle of a long one: names often begin alike."""
     return f"truncate({text}, width < 400 ? 19 : 44, 'center')"
@@ -109,7 +105,7 @@ def _bars(rows: list[Row], title: str, tips: Sequence[tuple[str, str]], color: s
         .mark_text(align="left", dx=5)
         .encode(x=alt.X("sum(value):Q", scale=scale), y=y, text=alt.Text("max(label):N"))
     )
-    return _spec(alt.layer(bars, labels, data=_data(shown)), _BAR * len(names) + 10)
+    return _spec(alt.layer(bars, labels, data=alt.InlineData(values=shown)), _BAR * len(names) + 10)
 
 
 def _topics(facts: Facts) -> Spec | None:
@@ -163,7 +159,7 @@ def _rate(facts: Facts, what: str) -> Spec | None:
         labelExpr=f"truncate(datum.label, width < 400 ? 16 : {_LEGEND_TEXT}, 'center')",
     )
     chart = (
-        alt.Chart(_data(rows))
+        alt.Chart(alt.InlineData(values=rows))
         .mark_area(interpolate="step-after")
         .encode(
             x=alt.X("t:T", title=None, scale=alt.Scale(type="utc"), axis=_TIME_AXIS),
@@ -207,7 +203,7 @@ def _timeline(facts: Facts) -> Spec | None:
         )  # fmt: skip
     names = list(dict.fromkeys(str(row["p"]) for row in rows))
     chart = (
-        alt.Chart(_data(rows))
+        alt.Chart(alt.InlineData(values=rows))
         # longer by 3 pixels: a segment that was filled at once is seen, too
         .mark_bar(cornerRadius=2, stroke="var(--card)", strokeWidth=1, height=12, x2Offset=3)
         .encode(

@@ -11,9 +11,9 @@ from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLocation, readable_meta_properties
-from kafkalog_spark.log.tables.batches import Uncompressed
 from kafkalog_spark.log.tables.internal_topics import surroundings_of
 from kafkalog_spark.log.tables.read_table import rows_of_units
+from kafkalog_spark.log.tables.segments import Uncompressed
 from kafkalog_spark.log.tables.table import TableUnit, table_query, units_of
 from kafkalog_spark.report import summary
 from kafkalog_spark.report.facts import CodecTotal, Facts, KeyCounts, ProducerTotal, Row, TopKeys

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptBatch, CorruptIndex
 from kafkalog_spark.format import layout, offset_index, time_index
@@ -187,7 +186,10 @@ class ProducerCheck:
         if not has_gaps:
             expected = (lasts_before + 1) & MAX_INT32
             for at in np.flatnonzero((epochs_before == epochs) & (first != expected)).tolist():
-                yield _sequence_fault(table[rows[at]], int(expected[at]))
+                row = table[rows[at]]
+                what = f"the sequence of producer id {int(row[H.PRODUCER_ID])}, epoch {int(row[H.PRODUCER_EPOCH])}"
+                place = int(row[H.POSITION]), int(row[H.BASE_OFFSET])
+                yield Fault(what, *place, str(int(expected[at])), str(int(row[H.BASE_SEQUENCE])))
         for end in np.flatnonzero(np.diff(ids, append=-1)).tolist():
             offset = int(table[rows[end], H.LAST_OFFSET])
             self._last_batches[int(ids[end])] = LastBatch(int(epochs[end]), int(last[end]), offset)
@@ -206,16 +208,6 @@ class ProducerCheck:
                 yield Fault(
                     f"producer id {entry.producer_id}", offset=entry.last_offset, expected=expected, got=str(listed)
                 )
-
-
-def _sequence_fault(row: npt.NDArray[np.int64], expected: int) -> Fault:
-    return Fault(
-        f"the sequence of producer id {int(row[H.PRODUCER_ID])}, epoch {int(row[H.PRODUCER_EPOCH])}",
-        int(row[H.POSITION]),
-        int(row[H.BASE_OFFSET]),
-        str(expected),
-        str(int(row[H.BASE_SEQUENCE])),
-    )
 
 
 # Transaction indexes held against the markers in the log. Values only.

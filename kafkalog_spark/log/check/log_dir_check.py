@@ -110,7 +110,15 @@ def check_directories(
         )
         if not of_tier and (path in parents or not names.parse_partition_dir(os.path.basename(path))):
             _check_listing(path, store, findings)
-    _check_topic_ids(local, findings)
+    ids: dict[str, tuple[uuid.UUID, int]] = {}
+    for (topic, partition), place in local.items():
+        topic_id = place.topic_id()
+        if topic_id is not None:
+            first_id, first = ids.setdefault(topic, (topic_id, partition))
+            if first_id != topic_id:
+                expected = f"that of partition {first}, {uuid_to_text(first_id)}"
+                fault = Fault("the topic id", expected=expected, got=uuid_to_text(topic_id))
+                findings.of(f"{topic}-{partition}").add(Severity.ERROR, place.directory, fault)
     return files
 
 
@@ -162,18 +170,6 @@ def _check_checkpoints(
         severity = Severity.NOTE if result.has_torn_tail and not flushed else Severity.ERROR
         fault = Fault(f"the offset in {name}", offset=offset, expected=expected, got=str(offset))
         findings.add(severity, os.path.join(place.log_dir, name), fault)
-
-
-def _check_topic_ids(places: Mapping[TopicPartition, PartitionLocation], findings: Findings) -> None:
-    ids: dict[str, tuple[uuid.UUID, int]] = {}
-    for (topic, partition), place in places.items():
-        topic_id = place.topic_id()
-        if topic_id is not None:
-            first_id, first = ids.setdefault(topic, (topic_id, partition))
-            if first_id != topic_id:
-                expected = f"that of partition {first}, {uuid_to_text(first_id)}"
-                fault = Fault("the topic id", expected=expected, got=uuid_to_text(topic_id))
-                findings.of(f"{topic}-{partition}").add(Severity.ERROR, place.directory, fault)
 
 
 @dataclass(slots=True)

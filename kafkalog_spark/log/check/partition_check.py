@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kafkalog_spark.errors import KafkalogError
@@ -75,7 +75,9 @@ class PartitionCheck:
             if entries is not None:
                 self._snapshots.append((offset, self._path(name), entries))
         self._producers = ProducerCheck(first)
-        self._transactions = TransactionCheck(self._open_at(first))
+        # open before the first batch; None where nothing tells them
+        snapshots = (open_transactions(entries) for offset, _, entries in self._snapshots if offset == first)
+        self._transactions = TransactionCheck({} if first == 0 else next(snapshots, None))
         self._check_segments()
         if not result.gone:
             self._check_ends()
@@ -84,10 +86,9 @@ class PartitionCheck:
     def _check_segments(self) -> None:
         log, result = self.log, self._result
         settings = (self.findings, self.records, self.closed, log.recovery_point, self._on_window, self.on_bytes)
-        last_offset = log.segments[0].base_offset - 1 if log.segments else -1
-        epoch, has_gaps = -1, False
+        batches = BatchCheck(0, None, log.segments[0].base_offset - 1 if log.segments else -1)
         for index, files in enumerate(log.segments):
-            batches = BatchCheck(files.base_offset, log.next_base_offset(index), last_offset, epoch, has_gaps)
+            batches = replace(batches, base_offset=files.base_offset, next_base_offset=log.next_base_offset(index))
             try:
                 with log.open_segment(index) as file:
                     found = SegmentCheck(file, batches, self._transactions, *settings).run()
@@ -107,7 +108,6 @@ class PartitionCheck:
                 result.is_damaged = True
                 return
             result.add(found)
-            last_offset, epoch, has_gaps = batches.last_offset, batches.leader_epoch, batches.has_gaps
 
     def _on_window(self, window: Window, batches: BatchCheck) -> Iterator[Fault]:
         """Faults that need more than one segment."""
@@ -150,15 +150,6 @@ class PartitionCheck:
 
     def _read(self, name: str, read: Callable[[], Content]) -> Content | None:
         return self.findings.read(self._path(name), read)
-
-    def _open_at(self, first: int) -> dict[int, int] | None:
-        """Producer id to first offset of the transactions open before the first batch; None when nothing tells them."""
-        if first == 0:
-            return {}
-        for offset, _, entries in self._snapshots:
-            if offset == first:
-                return open_transactions(entries)
-        return None
 
     def _check_ends(self) -> None:
         """Report files that name offsets past the end, unless damage, perhaps a longer torn tail, leaves it unknown."""

@@ -58,12 +58,6 @@ class BatchCheck:
         codec = table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC
         for row in _where(codec > max(Codec)):
             yield _fault(table, row, "the codec of a batch", f"0 to {max(Codec)}", str(int(codec[row])))
-        yield from self._epochs(table)
-        self.has_gaps |= bool(((base != previous + 1) | (v2 & (count != last - base + 1)))[1:].any())
-        self.has_gaps |= bool(base[0] != self.last_offset + 1) or bool(v2[0] and count[0] != last[0] - base[0] + 1)
-        self.last_offset = int(last[-1])
-
-    def _epochs(self, table: Table) -> Iterator[Fault]:
         epochs = table[:, H.LEADER_EPOCH]
         highest = np.maximum.accumulate(np.concatenate(([self.leader_epoch], epochs)))
         for row in _where((epochs < layout.NO_LEADER_EPOCH) | ((epochs >= 0) & (epochs < highest[:-1]))):
@@ -71,6 +65,9 @@ class BatchCheck:
                 table, row, "the leader epoch of a batch", f"{int(highest[row])} or higher", str(int(epochs[row]))
             )
         self.leader_epoch = int(highest[-1])
+        self.has_gaps |= bool(((base != previous + 1) | (v2 & (count != last - base + 1)))[1:].any())
+        self.has_gaps |= bool(base[0] != self.last_offset + 1) or bool(v2[0] and count[0] != last[0] - base[0] + 1)
+        self.last_offset = int(last[-1])
 
 
 @dataclass(frozen=True, slots=True)

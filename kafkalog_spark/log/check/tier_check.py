@@ -180,7 +180,20 @@ class TierCheck:
         checks: dict[str, RemoteSegmentCheck] = {}
         before: RemoteSegmentCheck | None = None
         for stored in held:
-            before = checks[stored.segment.name] = self._check_segment(stored, before)
+            open_before: dict[int, int] | None = None
+            following = (stored.segment.partition, stored.segment.start_offset)
+            if stored.segment.start_offset == 0:
+                open_before = {}
+            elif before is not None and (before.held.segment.partition, before.held.segment.until) == following:
+                open_before = before.open_after
+            settings = (self.place.options.keys, self.findings, open_before, self.records, self.on_bytes)
+            before = checks[stored.segment.name] = RemoteSegmentCheck(stored, *settings)
+            found = before.run()
+            self.result.segments += 1
+            if found is None:
+                self.result.is_damaged = True
+            else:
+                self.result.add(found)
         for one, other in combinations(checks.values(), 2):
             mine, its = one.held.segment, other.held.segment
             start, until = max(mine.start_offset, its.start_offset), min(mine.until, its.until)
@@ -220,25 +233,6 @@ class TierCheck:
                 continue
             if held is not None:
                 yield held
-
-    def _check_segment(self, held: StoredSegment, before: RemoteSegmentCheck | None) -> RemoteSegmentCheck:
-        segment = held.segment
-        open_before: dict[int, int] | None = None
-        if segment.start_offset == 0:
-            open_before = {}
-        elif before is not None and (before.held.segment.partition, before.held.segment.until) == (
-            segment.partition, segment.start_offset,
-        ):  # fmt: skip
-            open_before = before.open_after
-        settings = (self.place.options.keys, self.findings, open_before, self.records, self.on_bytes)
-        check = RemoteSegmentCheck(held, *settings)
-        found = check.run()
-        self.result.segments += 1
-        if found is None:
-            self.result.is_damaged = True
-        else:
-            self.result.add(found)
-        return check
 
     def _check_walk(self) -> None:
         """Hold the segments against the rules by which they make one log."""

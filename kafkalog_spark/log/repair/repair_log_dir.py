@@ -12,11 +12,11 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from kafkalog_spark.errors import CorruptBatch, CorruptLog, KafkalogError, Optio
 from kafkalog_spark.format import checkpoint, layout, names
 from kafkalog_spark.format.atomic_file import descriptor, write_all
 from kafkalog_spark.format.batch_header import control_type
-from kafkalog_spark.format.checkpoint import TopicPartition
+from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
 from kafkalog_spark.format.layout import MAX_INT32, MAX_SEGMENT_SIZE, NO_LEADER_EPOCH, NO_TIMESTAMP, H
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MOST_BYTES, parse_meta_properties
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC
@@ -57,22 +57,17 @@ _COPY = 8 << 20
 _OF_TRANSACTIONS = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
 
 
-class EpochBegun(NamedTuple):
-    """A leader epoch that begins at one of the offsets [after, first_batch]."""
-
-    epoch: int
-    after: int
-    first_batch: int
-
-
 @dataclass(slots=True)
 class LogSoFar:
-    """State of a repair that one segment passes on to the next."""
+    """State of a repair that one segment passes on to the next. known_epochs: start offsets by the source's checkpoint,
+    which may know of epochs before the batches; log_start: below it records were deleted."""
 
     last_offset: int
     transactions: TransactionState
+    known_epochs: Mapping[int, int]
+    log_start: int
     leader_epoch: int = NO_LEADER_EPOCH
-    epochs: list[EpochBegun] = field(default_factory=list)
+    epochs: list[EpochEntry] = field(default_factory=list)
     timestamp: int = NO_TIMESTAMP
     pending: list[Loss] = field(default_factory=list)
     """Losses of this segment after which nothing has been kept yet."""
@@ -151,9 +146,11 @@ class SegmentRepair:
         log.pending.clear()
         changes = np.flatnonzero(np.diff(np.concatenate(([log.leader_epoch], epochs))) > 0)
         ends = [log.last_offset, *run[:, H.LAST_OFFSET].tolist()]
-        log.epochs += [
-            EpochBegun(int(epochs[row]), ends[row] + 1, int(run[row, H.BASE_OFFSET])) for row in changes.tolist()
-        ]
+        for row in changes.tolist():
+            epoch, start = int(epochs[row]), int(run[row, H.BASE_OFFSET])
+            known = log.known_epochs.get(epoch, start)
+            fits = ends[row] < known <= max(start, log.log_start)
+            log.epochs.append(EpochEntry(epoch, known if fits else start))
         log.leader_epoch = int(epochs[-1])
         log.last_offset = int(run[-1, H.LAST_OFFSET])
         log.timestamp = int(run[-1, H.MAX_TIMESTAMP])
@@ -185,7 +182,9 @@ def repair_partition(place: PartitionLocation, log_dir: Path, *, records: bool =
     directory = log_dir / f"{place.topic}-{place.partition}"
     directory.mkdir()
     first = source.segments[0].base_offset if source.segments else source.log_start_offset
-    log = LogSoFar(first - 1, TransactionState(_open_at(source, first)))
+    known_epochs = {entry.epoch: entry.start_offset for entry in leader_epochs(source.store, source.directory)}
+    transactions = TransactionState(_open_at(source, first))
+    log = LogSoFar(first - 1, transactions, known_epochs, source.log_start_offset)
     bad_records: FirstBad | None = None
     if records:
         from kafkalog_spark.log.check.segment_check import RecordCheck  # loads Numba
@@ -201,7 +200,7 @@ def repair_partition(place: PartitionLocation, log_dir: Path, *, records: bool =
     report.log_start_offset = min(source.log_start_offset, report.log_end_offset)
     report.open_transactions = dict(log.transactions.open)
     if log.epochs:
-        checkpoint.write_leader_epochs(directory / checkpoint.LEADER_EPOCH_CHECKPOINT, _epochs(source, log))
+        checkpoint.write_leader_epochs(directory / checkpoint.LEADER_EPOCH_CHECKPOINT, log.epochs)
     topic_id = place.topic_id()
     if topic_id is not None:
         write_partition_metadata(directory / PARTITION_METADATA_FILE, topic_id)
@@ -240,17 +239,6 @@ def _repair_segments(
             report.notes.append(f"{source.segment_path(index)} could not be read to its end: {error}")
     if writer is not None:
         writer.finish(keep_empty=empty_end)
-
-
-def _epochs(source: PartitionLog, log: LogSoFar) -> list[tuple[int, int]]:
-    """(epoch, start offset) of the batches, from the source's checkpoint where it may know of earlier ones."""
-    known = {entry.epoch: entry.start_offset for entry in leader_epochs(source.store, source.directory)}
-    epochs = []
-    for begun in log.epochs:
-        start = known.get(begun.epoch, begun.first_batch)
-        latest = max(begun.first_batch, source.log_start_offset)  # below that records were deleted
-        epochs.append((begun.epoch, start if begun.after <= start <= latest else begun.first_batch))
-    return epochs
 
 
 def _open_at(source: PartitionLog, first: int) -> dict[int, int]:

@@ -10,21 +10,17 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
-from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.log.check.finding import Findings
 from kafkalog_spark.log.check.log_dir_check import check_directories, check_partition
-from kafkalog_spark.log.read.discovery import Root
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.tables import table
-from kafkalog_spark.log.tables.batches import batch_rows
 from kafkalog_spark.log.tables.internal_topics import (
     consumer_offset_rows,
     group_rows,
-    surroundings_of,
     transactional_id_rows,
 )
-from kafkalog_spark.log.tables.segments import left_over_rows, partition_row, segment_row
+from kafkalog_spark.log.tables.segments import batch_rows, left_over_rows, partition_row, segment_row
 from kafkalog_spark.log.tables.transactions import producer_rows, transaction_rows
 
 _log = logging.getLogger(__name__)
@@ -136,23 +132,3 @@ def _opened_segment(log: PartitionLog, base_offset: int) -> SegmentFile:
             return file
         file.close()
     raise FileNotFoundError(2, "is not part of the log any more", log.directory)
-
-
-def open_table(
-    name: str,
-    places: Mapping[TopicPartition, PartitionLocation],
-    roots: tuple[Root, ...],
-    topic: str | None = None,
-    columns: Iterable[str] | None = None,
-    *,
-    history: bool = False,
-) -> pa.RecordBatchReader:
-    """A table of the partitions in `places`, or of those of one topic. See LogDirs.table."""
-    query = table.table_query(name, columns, of_topics=topic is not None, history=history)
-    chosen = {tp: places[tp] for tp in table.partitions_of(query, places) if topic is None or tp[0] == topic}
-
-    def rows() -> Batches:
-        around = surroundings_of(query, places, roots)
-        yield from rows_of_units(table.units_of(query, chosen, whole=topic is None), query, around)
-
-    return pa.RecordBatchReader.from_batches(query.of.schema(query.columns), rows())
