@@ -110,13 +110,18 @@ def joined(parts: Sequence[bytes | pa.Array], rows: pa.RecordBatch) -> pa.Buffer
     """The parts of all rows, one after the other. Every column is of type _LARGE, without nulls."""
     if not rows.num_rows or not parts:
         return b""
-    arrays = [part if isinstance(part, pa.Array) else pa.scalar(part, _LARGE) for part in parts]
-    if not any(isinstance(part, pa.Array) for part in arrays):
+    if not any(isinstance(part, pa.Array) for part in parts):
         return b"".join(part for part in parts if isinstance(part, bytes)) * rows.num_rows
-    whole = pc.binary_join_element_wise(*arrays, pa.scalar(b"", _LARGE))
+    whole = _concatenated(*parts)
     _, offsets, data = whole.buffers()
     ends = np.frombuffer(offsets, np.int64)[[whole.offset, whole.offset + len(whole)]]
     return data.slice(int(ends[0]), int(ends[1] - ends[0])) if data is not None else b""
+
+
+def _concatenated(*parts: bytes | pa.Array) -> pa.Array:
+    """Row by row; of parts as `joined` takes them, at least one a column."""
+    arrays = (part if isinstance(part, pa.Array) else pa.scalar(part, _LARGE) for part in parts)
+    return pc.binary_join_element_wise(*arrays, pa.scalar(b"", _LARGE))
 
 
 def numbers(column: pa.Array) -> pa.Array:
@@ -132,11 +137,8 @@ def header_text(column: pa.Array, one: Callable[[pa.Array, pa.Array], Sequence[b
     """Headers as text, empty without: `one` makes the parts of names and values (_LARGE, values with nulls)."""
     sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     flat = column.flatten()  # of a slice only its own, and nothing of nulls
-    parts = [
-        part if isinstance(part, pa.Array) else pa.scalar(part, _LARGE)
-        for part in one(flat.field(0).cast(_LARGE), flat.field(1).cast(_LARGE))
-    ]
-    text = pc.binary_join_element_wise(*parts, pa.scalar(b"", _LARGE)) if len(flat) else pa.array([], _LARGE)
+    parts = one(flat.field(0).cast(_LARGE), flat.field(1).cast(_LARGE))
+    text = _concatenated(*parts) if len(flat) else pa.array([], _LARGE)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), text), pa.scalar(b",", _LARGE))
 
@@ -151,7 +153,6 @@ def header_text(column: pa.Array, one: Callable[[pa.Array, pa.Array], Sequence[b
 # not UTF-8 become U+FFFD: %k and %s of a format give them as they are.
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "headers", "key", "value")
-_NULL, _QUOTE = pa.scalar(b"null", _LARGE), pa.scalar(b'"', _LARGE)
 _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"))
 """Replacements in a column of texts, in order; other control characters are left to the json module, one by one."""
 _TO_ESCAPE = '["\\\\\n\t\r]'
@@ -201,8 +202,7 @@ def json_text(column: pa.Array) -> pa.Array:
         if pc.any(pc.match_substring_regex(text, _TO_ESCAPE)).as_py():
             for character, escaped in _ESCAPES:
                 text = pc.replace_substring(text, character, escaped)
-        shown = pc.binary_join_element_wise(_QUOTE, text.cast(_LARGE), _QUOTE, pa.scalar(b"", _LARGE))
-        return pc.fill_null(shown, _NULL)
+        return pc.fill_null(_concatenated(b'"', text.cast(_LARGE), b'"'), pa.scalar(b"null", _LARGE))
     found = [
         b"null" if value is None else _json_string(value.decode(errors="replace")).encode()
         for value in column.to_pylist()
@@ -242,18 +242,13 @@ def _json_string(text: str) -> str:
 
 def _timestamps(times: pa.Array, types: pa.Array) -> pa.Array:
     kind = pc.if_else(pc.equal(types, 1), pa.scalar(b"logappend", _LARGE), pa.scalar(b"create", _LARGE))
-    said = pc.binary_join_element_wise(
-        pa.scalar(b',"tstype":"', _LARGE), kind, pa.scalar(b'","ts":', _LARGE), numbers(milliseconds(times)),
-        pa.scalar(b"", _LARGE),
-    )  # fmt: skip
+    said = _concatenated(b',"tstype":"', kind, b'","ts":', numbers(milliseconds(times)))
     return pc.if_else(pc.less(types, 0), pa.scalar(b"", _LARGE), said)
 
 
 def _headers(column: pa.Array) -> pa.Array:
     inner = header_text(column, lambda name, value: [json_text(name), b",", json_text(value)])
-    said = pc.binary_join_element_wise(
-        pa.scalar(b',"headers":[', _LARGE), inner, pa.scalar(b"]", _LARGE), pa.scalar(b"", _LARGE)
-    )
+    said = _concatenated(b',"headers":[', inner, b"]")
     return pc.if_else(pc.is_valid(column), said, pa.scalar(b"", _LARGE))
 
 

@@ -207,25 +207,22 @@ class TierCheck:
 
     def _whole_segments(self, remote: RemoteDir) -> Iterator[StoredSegment]:
         """Those of a directory that can be read; findings for all others."""
+        of_dir = RemoteDirListing(remote, self.place.options, pass_over_damage=True)
         try:
-            listing = remote.store.list(remote.directory)
+            of_dir.look()
         except FileNotFoundError:
             return
         except OSError as error:
             self._add(Severity.ERROR, error.filename or remote.directory, f"cannot be listed: {error.strerror}")
             return
-        found = remote_objects(listing.names, remote.layout, remote.partition)
+        found = remote_objects(of_dir.listing.names, remote.layout, remote.partition)
         known = {name for one in found for name in one.objects.values()}
-        for name in sorted(set(listing.names) - known):
+        for name in sorted(set(of_dir.listing.names) - known):
             self._add(Severity.NOTE, os.path.join(remote.directory, name), "is no object of a tiered segment")
-        of_dir = RemoteDirListing(remote, self.place.options, pass_over_damage=True)
-        whole = {one.segment_id: one for one in of_dir.look()}
         for one in found:
             if one.missing:
                 self._add(*_of_incomplete(remote, one))
                 continue
-            if one.segment_id not in whole:
-                continue  # went away between the two listings
             try:
                 (held,) = of_dir.held([one])
             except (KafkalogError, OSError) as error:

@@ -27,7 +27,7 @@ from kafkalog_spark.log.tiered.chunks import ChunkIndex
 from kafkalog_spark.log.tiered.manifest import IndexRange, SegmentManifest
 from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, RemoteFile, RemoteSegment
 from kafkalog_spark.log.tiered.tier_options import KeyRing
-from kafkalog_spark.store.interface import FetchBlock, FileFacts, OpenFile, Store
+from kafkalog_spark.store.interface import FetchBlock, FileFacts, Store
 
 DECODED_BLOCK = 4 << 20
 """Bytes of a block of chunks, at least one chunk: as long as it is being decoded, what was fetched is there as well."""
@@ -110,7 +110,20 @@ def open_remote(
         plain = manifest is None or manifest.plain
         if manifest is not None and not plain:
             check_chunk_size(manifest, topic_partition, held.path_of(RemoteFile.MANIFEST))
-            file = _chunked(file, held, manifest.chunks, ChunkCodec.of(manifest, keys), pass_over_damage)
+            from kafkalog_spark.store.object_file import ObjectFile  # only where chunks are read
+
+            chunks, codec, path = manifest.chunks, ChunkCodec.of(manifest, keys), held.log_path
+            read = store.ranges(path, held.objects[RemoteFile.LOG][1] or FileFacts(file.size, ""))
+            # several blocks are fetched at once; each chunk takes 8 MB more while it is decoded
+            one_by_one = threading.Lock()
+            file = ObjectFile(
+                chunks.original_file_size,
+                lambda begin, end: read_chunks(chunks, codec, path, read, begin, end, one_by_one, pass_over_damage),
+                changed=file.has_changed,
+                closed=file.close,
+                align=chunks.original_chunk_size,
+                block=DECODED_BLOCK,
+            )
     except BaseException:
         file.close()
         raise
@@ -140,22 +153,6 @@ def check_chunk_size(manifest: SegmentManifest, topic_partition: str, path: str)
             hint="upload such segments with a smaller chunk.size (the plugin's documentation has 4 MiB), or read them "
             "through a broker",
         )
-
-
-def _chunked(stored: OpenFile, held: StoredSegment, chunks: ChunkIndex, codec: ChunkCodec, pass_over: bool) -> OpenFile:
-    from kafkalog_spark.store.object_file import ObjectFile  # only where chunks are read
-
-    path = held.log_path
-    read = held.place.store.ranges(path, held.objects[RemoteFile.LOG][1] or FileFacts(stored.size, ""))
-    one_by_one = threading.Lock()  # several blocks are fetched at once; each chunk takes 8 MB more while it is decoded
-    return ObjectFile(
-        chunks.original_file_size,
-        lambda begin, end: read_chunks(chunks, codec, path, read, begin, end, one_by_one, pass_over),
-        changed=stored.has_changed,
-        closed=stored.close,
-        align=chunks.original_chunk_size,
-        block=DECODED_BLOCK,
-    )
 
 
 def read_chunks(

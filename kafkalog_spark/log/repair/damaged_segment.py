@@ -52,7 +52,11 @@ def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None =
                 yield window
         if wrong is None:
             break
-        torn = _is_torn_tail(file, position, next_offset, recovery_point, wrong)
+        torn = False
+        if file.is_last:
+            with suppress(KafkalogError):
+                judge_tail(file, position, next_offset, recovery_point, wrong)
+                torn = True
         # Not from next_offset on: the batch before may be one that came here from further on in the file.
         found = None if torn else find_batch_behind(file, position, file.base_offset)
         end = file.size if found is None else found.position
@@ -65,16 +69,6 @@ def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None =
         position = end
     if file.excess:
         yield Damage(file.size, file.excess, too_large(file.size + file.excess))
-
-
-def _is_torn_tail(
-    file: SegmentFile, position: int, next_offset: int, recovery_point: int | None, wrong: KafkalogError
-) -> bool:
-    if file.is_last:
-        with suppress(KafkalogError):
-            judge_tail(file, position, next_offset, recovery_point, wrong)
-            return True
-    return False
 
 
 def windows_from(log: PartitionLog, start: int) -> Iterator[Window]:

@@ -264,17 +264,6 @@ _STATES = (
     "PrepareEpochFence",
 )  # fmt: skip
 """By number; Kafka's TransactionState."""
-_UNFINISHED = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
-"""A partition of a transaction in one of these waits for its marker."""
-
-
-def waits_for(owner: TransactionalId, topic: str, partition: int, producer_epoch: int) -> bool:
-    """True if a coordinator knows of a transaction of that epoch in the partition, and will end it."""
-    return (
-        owner["state"] in _UNFINISHED
-        and {"topic": topic, "partition": partition} in owner["partitions"]
-        and owner["producer_epoch"] >= producer_epoch
-    )
 
 
 def _transaction_entries(log: PartitionLog) -> Iterator[_Entry]:

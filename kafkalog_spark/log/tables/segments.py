@@ -26,7 +26,7 @@ from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLo
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_file import Table as HeaderTable
 from kafkalog_spark.log.repair.damaged_segment import Damage, end_of, stretches
-from kafkalog_spark.log.tables.table import BATCHES, constant, left_overs, segment_size, timestamp_us, timestamps
+from kafkalog_spark.log.tables.table import BATCHES, left_overs, segment_size, timestamp_us, timestamps
 
 _SCRATCH = 1 << 20  # bytes of decompressed records to begin with
 
@@ -147,8 +147,8 @@ _OF_TABLE: dict[str, Callable[[HeaderTable], pa.Array]] = {
     "control": lambda table: pa.array(_flag(table, layout.ATTRIBUTE_CONTROL)),
     "crc_stored": _plain("crc_stored", H.CRC),
     "crc_computed": _plain("crc_computed", H.CRC),  # the batches of a window have the right one
-    "valid": lambda table: constant(True, pa.bool_(), len(table)),
-    "error": lambda table: constant(None, pa.string(), len(table)),
+    "valid": lambda table: pa.repeat(True, len(table)),
+    "error": lambda table: pa.nulls(len(table), pa.string()),
 }
 
 
@@ -160,7 +160,7 @@ class _Columns:
 
     def column(self, name: str, table: HeaderTable) -> pa.Array:
         if name in self._constants:
-            return constant(self._constants[name], BATCHES.columns[name], len(table))
+            return pa.repeat(pa.scalar(self._constants[name], BATCHES.columns[name]), len(table))
         if name in ("uncompressed_size", "compression_ratio"):
             headers = (BatchHeader(*row[: len(BatchHeader._fields)]) for row in table.tolist())
             value_of = self._uncompressed.size_of if name == "uncompressed_size" else self._uncompressed.ratio_of

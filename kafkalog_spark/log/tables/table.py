@@ -182,10 +182,6 @@ def timestamp_us(ms: int) -> int | None:
     return ms * 1000 if ms != NO_TIMESTAMP and abs(ms) <= _LARGEST_MS else None
 
 
-def constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), rows)
-
-
 @dataclass(frozen=True, slots=True)
 class TableQuery:
     """table: a name of TABLES. history: every record of an internal topic instead of the latest of each key.

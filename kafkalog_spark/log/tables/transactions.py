@@ -14,10 +14,11 @@ from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION, ProducerEntr
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import Window
 from kafkalog_spark.log.repair.damaged_segment import windows_from
-from kafkalog_spark.log.tables.internal_topics import waits_for
 from kafkalog_spark.log.tables.table import TransactionalId, timestamp_us
 
 Coordinators = Mapping[int, TransactionalId]  # by producer id
+_UNFINISHED = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+"""States of a coordinator: a partition of a transaction in one of these waits for its marker."""
 
 
 @dataclass(slots=True)
@@ -53,7 +54,12 @@ class _Transaction:
         owner = coordinators.get(first.producer_id)
         if owner is not None:
             row |= {"transactional_id": owner["transactional_id"], "coordinator_state": owner["state"]}
-            if state == "open" and not waits_for(owner, log.topic, log.partition, first.producer_epoch):
+            will_end = (
+                owner["state"] in _UNFINISHED
+                and {"topic": log.topic, "partition": log.partition} in owner["partitions"]
+                and owner["producer_epoch"] >= first.producer_epoch
+            )
+            if state == "open" and not will_end:
                 row["state"] = "hanging"
         return row
 
