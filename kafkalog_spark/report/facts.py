@@ -320,13 +320,3 @@ class Facts:
     findings: tuple[Row, ...] = ()
     top_keys: tuple[TopKeys, ...] = ()
     written_ms: tuple[int, ...] = ()
-
-    @property
-    def size(self) -> int:
-        """Bytes of all .log files."""
-        return sum(topic.size for topic in self.topics)
-
-    @property
-    def records(self) -> int:
-        """Records, control records too."""
-        return sum(topic.records for topic in self.topics)

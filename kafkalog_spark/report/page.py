@@ -158,8 +158,8 @@ def _header(facts: Facts, title: str) -> str:
 
 
 def _tiles(facts: Facts) -> Iterator[tuple[str, str, str]]:
-    yield words.size_text(facts.size), "in .log files", ""
-    yield words.short_count(facts.records), "records", ""
+    yield words.size_text(sum(topic.size for topic in facts.topics)), "in .log files", ""
+    yield words.short_count(sum(topic.records for topic in facts.topics)), "records", ""
     yield f"{len(facts.topics)} / {words.count_text(len(facts.partitions))}", "topics / partitions", ""
     starts = [one.first_timestamp for one in facts.topics if one.first_timestamp is not None]
     ends = [one.last_timestamp for one in facts.topics if one.last_timestamp is not None]

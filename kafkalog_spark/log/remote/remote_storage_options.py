@@ -189,7 +189,7 @@ def _aiven(given: Mapping[str, str], prefix: str, default_root: str | None) -> R
         raise OptionError(
             f"{prefix}storage.backend.class is {backend[:100]}", hint=f"known are {', '.join((_FOLDER, *_BUCKETS))}"
         )
-    _, bucket, others = _BUCKETS.get(backend, ("", "storage.root", {}))
+    scheme, bucket, others = _BUCKETS.get(backend, ("", "storage.root", {}))
     specs = (*specs_of(RemoteStorageOptions), *_ENCRYPTION)
     names = ["storage.backend.class", *(spec.name for spec in specs), bucket, *others]
     _refuse_unknown(given, names, ("encryption.key.pairs.", *_WITHOUT_MEANING), prefix)
@@ -197,7 +197,16 @@ def _aiven(given: Mapping[str, str], prefix: str, default_root: str | None) -> R
         root = _folder(given.get("storage.root") or default_root, prefix + "storage.root")
         storage = _NO_STORAGE
     else:
-        root, storage = _bucket(backend, given, prefix)
+        if not given.get(bucket):
+            raise OptionError(f"{prefix}{bucket} is missing")
+        connection = (part.partition("=")[::2] for part in given.get("storage.azure.connection.string", "").split(";"))
+        said = {_OF_CONNECTION[name]: text for name, text in connection if name in _OF_CONNECTION and text}
+        said["storage.retry_timeout"] = str(_CALL_TIMEOUT_S)
+        for name, (parse, option_name) in others.items():
+            text = str(parse(prefix + name, given[name])) if name in given else ""
+            if text and option_name:
+                said[option_name] = text
+        root, storage = f"{scheme}://{given[bucket]}", StorageOptions.of(said)
     values = parsed_fields(RemoteStorageOptions, given, prefix)
     parts = values["key_prefix"].split("/")
     if any(part in (".", "..") for part in parts) or "" in parts[:-1]:
@@ -241,17 +250,3 @@ def _folder(path: str | None, name: str) -> str:
     if not path:
         raise OptionError(f"{name} is missing", hint="the folder that segments are copied to")
     return normalised(path)
-
-
-def _bucket(backend: str, given: Mapping[str, str], prefix: str) -> tuple[str, StorageOptions]:
-    scheme, bucket, others = _BUCKETS[backend]
-    if not given.get(bucket):
-        raise OptionError(f"{prefix}{bucket} is missing")
-    connection = (part.partition("=")[::2] for part in given.get("storage.azure.connection.string", "").split(";"))
-    storage = {_OF_CONNECTION[name]: text for name, text in connection if name in _OF_CONNECTION and text}
-    storage["storage.retry_timeout"] = str(_CALL_TIMEOUT_S)
-    for name, (parse, option_name) in others.items():
-        text = str(parse(prefix + name, given[name])) if name in given else ""
-        if text and option_name:
-            storage[option_name] = text
-    return f"{scheme}://{given[bucket]}", StorageOptions.of(storage)

@@ -300,12 +300,6 @@ def _transactional_id(name: str, data: bytes) -> TransactionalId:
     }
 
 
-def coordinators(logs: Iterable[PartitionLog]) -> dict[int, TransactionalId]:
-    """Transactional ids by producer id, from the given partitions of __transaction_state."""
-    states = [entry.value for log in logs for entry in _latest(_transaction_entries(log)) if entry.value is not None]
-    return {state["producer_id"]: state for state in states}
-
-
 def transactional_id_rows(log: PartitionLog, *, history: bool) -> Iterator[dict[str, Any]]:
     """The latest state of each transactional id, or all of them."""
     entries = _transaction_entries(log)
@@ -319,7 +313,8 @@ def surroundings_of(
     """places: of all partitions, whatever is subscribed to."""
     of = query.of
     if of in (TRANSACTIONS, PRODUCERS) and {"transactional_id", "coordinator_state", "state"} & {*query.columns}:
-        states = [place for (topic, _), place in places.items() if topic == TRANSACTION_TOPIC]
-        return Surroundings(coordinators=coordinators(place.open(pass_over_damage=True) for place in states))
+        logs = (at.open(pass_over_damage=True) for (topic, _), at in places.items() if topic == TRANSACTION_TOPIC)
+        states = (entry.value for log in logs for entry in _latest(_transaction_entries(log)))
+        return Surroundings(coordinators={state["producer_id"]: state for state in states if state is not None})
     needs_ends = of.topic == OFFSETS_TOPIC and {"log_end_offset", "lag"} & {*query.columns}
     return Surroundings(places, roots) if needs_ends or of is FINDINGS else Surroundings()

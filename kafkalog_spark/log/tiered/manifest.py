@@ -141,7 +141,17 @@ def parse_manifest(data: bytes) -> SegmentManifest:
             raise CorruptManifest("encryption.dataKey is not <key id>:<base64>")
         aad = _base64(given.get("aad", str), "encryption.aad")
         encryption = SegmentEncryption(key_id, _base64(wrapped, "encryption.dataKey"), aad)
-    chunks = _chunk_index(manifest.fields("chunkIndex"))
+    index = manifest.fields("chunkIndex")
+    chunk_size, file_size = index.integer("originalChunkSize", 1), index.integer("originalFileSize")
+    kind = index.get("type", str)
+    if kind == "fixed":
+        transformed = index.integer("transformedChunkSize"), index.integer("finalTransformedChunkSize")
+        chunks = ChunkIndex.of_fixed(chunk_size, file_size, *transformed)
+    elif kind == "variable":
+        sizes = chunk_sizes_from_text(index.get("transformedChunks", str), chunk_count(chunk_size, file_size))
+        chunks = ChunkIndex.of_variable(chunk_size, file_size, sizes)
+    else:
+        raise UnsupportedFormat(f"chunkIndex.type is {kind[:20]!r}, 'fixed' and 'variable' are known")
     if encryption is None and not compressed and chunks.object_size != chunks.original_file_size:
         raise CorruptManifest(
             f"neither compressed nor encrypted, but {chunks.original_file_size} bytes became {chunks.object_size}",
@@ -156,18 +166,6 @@ def parse_manifest(data: bytes) -> SegmentManifest:
                 places[file] = IndexRange(place.integer("position"), place.integer("size"))
     segment = _segment(manifest.optional("remoteLogSegmentMetadata"), chunks.original_file_size)
     return SegmentManifest(chunks, compressed, encryption, places, segment)
-
-
-def _chunk_index(index: JsonFields) -> ChunkIndex:
-    chunk_size, file_size = index.integer("originalChunkSize", 1), index.integer("originalFileSize")
-    kind = index.get("type", str)
-    if kind == "fixed":
-        transformed = index.integer("transformedChunkSize"), index.integer("finalTransformedChunkSize")
-        return ChunkIndex.of_fixed(chunk_size, file_size, *transformed)
-    if kind == "variable":
-        sizes = chunk_sizes_from_text(index.get("transformedChunks", str), chunk_count(chunk_size, file_size))
-        return ChunkIndex.of_variable(chunk_size, file_size, sizes)
-    raise UnsupportedFormat(f"chunkIndex.type is {kind[:20]!r}, 'fixed' and 'variable' are known")
 
 
 def _base64(text: str, name: str) -> bytes:
