@@ -20,8 +20,6 @@ from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexChec
 from kafkalog_spark.log.read.batch_search import find_batch_behind, judge_tail
 from kafkalog_spark.log.read.segment_file import SegmentFile, Table, Window, too_large
 
-Rows = npt.NDArray[np.bool_]
-
 
 @dataclass(slots=True)
 class BatchCheck:
@@ -103,7 +101,7 @@ class EpochCheck:
             )
 
 
-def _where(rows: Rows) -> list[int]:
+def _where(rows: npt.NDArray[np.bool_]) -> list[int]:
     found: list[int] = np.flatnonzero(rows).tolist()
     return found
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,7 @@ from kafkalog_spark.errors import CorruptLog, KafkalogError, KeyNotGiven, Unsupp
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import NO_TIMESTAMP, H
 from kafkalog_spark.format.producer_snapshot import open_transactions
-from kafkalog_spark.log.check.finding import Fault, Findings, Severity
+from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import TransactionCheck
 from kafkalog_spark.log.check.partition_check import PartitionResult
 from kafkalog_spark.log.check.segment_check import BatchCheck, EpochCheck, SegmentCheck, SegmentResult
@@ -30,10 +29,6 @@ from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteObj
 from kafkalog_spark.log.tiered.tier_options import KeyRing
 
 Batches = npt.NDArray[np.int64]  # int64[n, 4]: base offset, last offset, CRC and byte position of each batch
-
-T = TypeVar("T")
-
-_KEPT_COLUMNS = [H.BASE_OFFSET, H.LAST_OFFSET, H.CRC, H.POSITION]
 
 
 @dataclass(slots=True)
@@ -107,7 +102,7 @@ class RemoteSegmentCheck:
             if producers is not None:
                 self.open_after = open_transactions(producers)
 
-    def _parsed(self, file: RemoteFile, read: Callable[[], T]) -> T | None:
+    def _parsed(self, file: RemoteFile, read: Callable[[], Content]) -> Content | None:
         try:
             return read()
         except FileNotFoundError:
@@ -131,7 +126,7 @@ class RemoteSegmentCheck:
 
     def _on_window(self, window: Window, batches: BatchCheck) -> Iterator[Fault]:
         table = window.table
-        self._tables.append(table[:, _KEPT_COLUMNS])
+        self._tables.append(table[:, [H.BASE_OFFSET, H.LAST_OFFSET, H.CRC, H.POSITION]])
         self._largest = max(self._largest, int(table[:, H.MAX_TIMESTAMP].max()))
         if self._epochs.entries:
             yield from self._epochs.take(table)

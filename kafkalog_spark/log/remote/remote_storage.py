@@ -204,7 +204,7 @@ class RemoteStorage:
                 return self._plain(segment, segment.size, begin, end)
             manifest, _ = self._stored(segment)
             size = manifest.chunks.original_file_size
-            if manifest.plain and self.options.is_local:
+            if manifest.plain and is_local(self.options.root):
                 return self._plain(segment, size, begin, end)
             return self._by_blocks(segment, manifest.chunks, begin, min(end, size))
 

@@ -35,7 +35,7 @@ from kafkalog_spark.options import (
     specs_of,
     unknown_option,
 )
-from kafkalog_spark.store.interface import normalised
+from kafkalog_spark.store.interface import is_local, normalised
 from kafkalog_spark.store.storage_options import StorageOptions
 
 CLASS_NAME = "remote.log.storage.manager.class.name"
@@ -169,18 +169,13 @@ class RemoteStorageOptions:
         recorded |= {prefix + name: text for name, text in given.items() if name not in _SECRET}
         if made.layout is Layout.LOCAL_TIERED:
             recorded[prefix + "dir"] = os.path.dirname(made.root)
-        elif made.is_local:
+        elif is_local(made.root):
             recorded[prefix + "storage.root"] = made.root
         return replace(made, recorded=tuple(sorted(recorded.items())))
 
     def recorded_file(self, date: datetime) -> bytes:
         """Content of REMOTE_STORAGE_FILE: the properties that `of` makes the same of, but for secrets."""
         return format_properties(dict(self.recorded), date)
-
-    @property
-    def is_local(self) -> bool:
-        """True if the root is a folder."""
-        return "://" not in self.root
 
 
 def _aiven(given: Mapping[str, str], prefix: str, default_root: str | None) -> RemoteStorageOptions:
