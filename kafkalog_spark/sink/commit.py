@@ -163,22 +163,9 @@ class Committer:
         nothing = CommitRecord(queries=previous.queries)
         return self.medium.create(self.record_name(number), commit_plan.format_record(nothing))
 
-    def expect_put_if_absent(self, number: int, newest: CommitRecord) -> None:
-        """Make sure that the store keeps the condition on which all depends: the newest record, put once more with a
-        byte that means nothing, must be refused. Raises OSError with what to do where it is not."""
-        if self.medium.remote and (
-            number < 0 or self.medium.create(self.record_name(number), commit_plan.format_record(newest) + b"\n")
-        ):
-            self.medium.expect_put_if_absent()  # has the message
-
     def mark_done(self, number: int) -> None:
         data = json.dumps({"number": number}).encode() + b"\n"
         self.medium.replace(self.medium.commits + "done", data, sync=False)
-
-    def prune(self, number: int) -> None:
-        """Remove records before `number` that nobody needs any more."""
-        files = self._numbers(self.medium.superseded(number)).items()
-        self.medium.delete([self.medium.commits + file for older, file in files if older < number])
 
     def unfinished(self, error: Exception) -> errors.WriteUnfinished:
         return errors.WriteUnfinished(
@@ -214,7 +201,8 @@ class Committer:
             try:
                 self.medium.sweep(job)
                 if decided is not None:
-                    self.prune(decided[0])
+                    files = self._numbers(self.medium.superseded(decided[0])).items()
+                    self.medium.delete([self.medium.commits + file for older, file in files if older < decided[0]])
             except OSError as error:  # the next sink removes it
                 _log.warning("the write is complete, but its staged files could not all be removed: %s", error)
             return decided is not None or query is None
@@ -271,7 +259,11 @@ class Committer:
             queries = dict(newest.queries) if query is None else {**newest.queries, query: batch}
             segments = commit_plan.assign_offsets(planned, ends)
             record = CommitRecord(job=job, queries=queries, topics=topics, segments=segments)
-            self.expect_put_if_absent(last.number, newest)
+            # All depends on the store's condition: the newest record, put once more with a byte that means nothing,
+            # must be refused.
+            again = commit_plan.format_record(newest) + b"\n"
+            if medium.remote and (last.number < 0 or medium.create(self.record_name(last.number), again)):
+                medium.expect_put_if_absent()  # has the message
             medium.prepare(record)
             if medium.remote and self.now_s() - looked > LOOK_SECONDS:
                 continue

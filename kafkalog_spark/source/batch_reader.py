@@ -312,9 +312,6 @@ def narrowed(query: TableQuery, schema: StructType) -> TableQuery:
     return query
 
 
-Task = tuple[tuple[table.TableUnit, ...], table.Surroundings]
-
-
 class TableReader(DataSourceReader):
     """Reads what `options.table` asks for. Small when pickled: no listing, no open file."""
 
@@ -327,7 +324,32 @@ class TableReader(DataSourceReader):
 
     @first_line
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(task) for task in table_tasks(self._options, self._query)]
+        """Raises NotALogDirectory, UnknownPartition, and what the bounds raise."""
+        from kafkalog_spark.log.tables.internal_topics import surroundings_of  # with definitions of messages
+
+        options, query = self._options, self._query
+        dirs = open_log_dirs(options)
+        with requests_logged(f"planning the table {query.table}", (root.store for root in dirs.roots)):
+            asked, there = options.subscription, dirs.places
+            wanted = assigned_partitions(asked, there) if asked.said else table.partitions_of(query, there)
+            places = dirs.chosen(wanted, options.replicas, pass_over_damage=True)
+            ranges = None  # where no option narrows them, which opens no log
+            if options.start != AT_EARLIEST or options.end != AT_LATEST:
+                resolved = resolve_ranges(options, places, places.keys())
+                ranges = {each.topic_partition: (each.range.start, each.range.end) for each in resolved}
+            units = table.units_of(query, places, ranges, whole=not asked.said)
+            check_scan_bytes(sum(unit.size for unit in units), options)
+            # only tables that look beyond their own partitions ask for all of them
+            others = [tp for tp in there if tp[0] == TRANSACTION_TOPIC or query.of.topic or query.of is FINDINGS]
+            around = surroundings_of(query, dirs.chosen(others, options.replicas, pass_over_damage=True), dirs.roots)
+        groups = group_splits(
+            [unit.size for unit in units],
+            [1] * len(units),
+            cores=cores(),
+            max_partition_bytes=options.max_partition_bytes,
+            min_partitions=options.min_partitions,
+        )
+        return [InputPartition((tuple(units[group]), around)) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark turns an empty list of partitions into one that holds None
@@ -335,7 +357,7 @@ class TableReader(DataSourceReader):
             return iter(())
         return first_line_of(self._read(partition.value))
 
-    def _read(self, task: Task) -> Iterator[pa.RecordBatch]:
+    def _read(self, task: tuple[tuple[table.TableUnit, ...], table.Surroundings]) -> Iterator[pa.RecordBatch]:
         from kafkalog_spark.log.tables.read_table import rows_of_units
 
         units, around = task
@@ -343,31 +365,3 @@ class TableReader(DataSourceReader):
         with requests_logged(f"a task of {len(units)} pieces of the table {self._query.table}", stores):
             rows = rows_of_units(units, self._query, around)
             yield from map(partial(batch_in_schema, target=arrow_schema(self._schema)), until_spark_has_enough(rows))
-
-
-def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
-    """Raises NotALogDirectory, UnknownPartition, and what the bounds raise."""
-    from kafkalog_spark.log.tables.internal_topics import surroundings_of  # with definitions of messages
-
-    dirs = open_log_dirs(options)
-    with requests_logged(f"planning the table {query.table}", (root.store for root in dirs.roots)):
-        asked, there = options.subscription, dirs.places
-        wanted = assigned_partitions(asked, there) if asked.said else table.partitions_of(query, there)
-        places = dirs.chosen(wanted, options.replicas, pass_over_damage=True)
-        ranges = None  # where no option narrows them, which opens no log
-        if options.start != AT_EARLIEST or options.end != AT_LATEST:
-            resolved = resolve_ranges(options, places, places.keys())
-            ranges = {each.topic_partition: (each.range.start, each.range.end) for each in resolved}
-        units = table.units_of(query, places, ranges, whole=not asked.said)
-        check_scan_bytes(sum(unit.size for unit in units), options)
-        # only tables that look beyond their own partitions ask for all of them
-        others = [tp for tp in there if tp[0] == TRANSACTION_TOPIC or query.of.topic or query.of is FINDINGS]
-        around = surroundings_of(query, dirs.chosen(others, options.replicas, pass_over_damage=True), dirs.roots)
-    groups = group_splits(
-        [unit.size for unit in units],
-        [1] * len(units),
-        cores=cores(),
-        max_partition_bytes=options.max_partition_bytes,
-        min_partitions=options.min_partitions,
-    )
-    return [(tuple(units[group]), around) for group in groups]

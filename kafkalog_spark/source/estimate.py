@@ -35,38 +35,20 @@ class PartitionEstimate:
     end: int
     segments: int
     size: int
-
-    @property
-    def records(self) -> int:
-        return self.end - self.start
+    records: int
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """`str` has a line for each partition, and a sum."""
+    """Sums over the partitions; size: bytes. `str` has a line for each partition, and one for them together."""
 
+    segments: int
+    size: int
+    records: int
     partitions: Sequence[PartitionEstimate]
 
-    @property
-    def segments(self) -> int:
-        return sum(partition.segments for partition in self.partitions)
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return sum(partition.size for partition in self.partitions)
-
-    @property
-    def records(self) -> int:
-        return sum(partition.records for partition in self.partitions)
-
     def as_json(self) -> dict[str, Any]:
-        return {
-            "segments": self.segments,
-            "size": self.size,
-            "records": self.records,
-            "partitions": [asdict(partition) | {"records": partition.records} for partition in self.partitions],
-        }
+        return asdict(self)
 
     def __str__(self) -> str:
         lines = [f"{p.topic}-{p.partition}: offsets {p.start} to {p.end}, {_amounts(p)}" for p in self.partitions]
@@ -92,14 +74,15 @@ def estimate(paths: Iterable[str | os.PathLike[str]], options: Mapping[str, str]
     sizes: Counter[TopicPartition] = Counter()
     for split in splits_of(ranges, segments, parsed, _EVERY_ROW):
         sizes[split.range.topic_partition] += split.size
-    return Estimate(
-        [
-            PartitionEstimate(
-                *each.topic_partition, each.range.start, each.range.end, len(needed), sizes[each.topic_partition]
-            )
-            for each, needed in zip(ranges, segments, strict=True)
-        ]
-    )
+    partitions = [
+        PartitionEstimate(
+            *each.topic_partition, each.range.start, each.range.end, len(needed), sizes[each.topic_partition],
+            each.range.size,
+        )
+        for each, needed in zip(ranges, segments, strict=True)
+    ]  # fmt: skip
+    count, records = sum(one.segments for one in partitions), sum(one.records for one in partitions)
+    return Estimate(count, sizes.total(), records, partitions)
 
 
 def _amounts(of: PartitionEstimate | Estimate) -> str:

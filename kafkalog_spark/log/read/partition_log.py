@@ -82,14 +82,6 @@ def leader_epochs(store: Store, directory: str) -> list[EpochEntry]:
     return _unless_damaged("leader epochs", lambda: read_leader_epochs(store, directory), [])
 
 
-def topic_id(store: Store, directory: str) -> uuid.UUID | None:
-    """Topic id from partition.metadata; None without: then only offsets can show that the topic is another one."""
-    try:
-        return read_partition_metadata(store, directory)
-    except (KafkalogError, OSError):
-        return None
-
-
 def readable_meta_properties(store: Store, directory: str) -> MetaProperties:
     """meta.properties of a log directory, which says nothing where it is missing or damaged."""
     try:
@@ -203,7 +195,11 @@ class PartitionLocation:
         return self.store.exists(self.directory)
 
     def topic_id(self) -> uuid.UUID | None:
-        return topic_id(self.store, self.directory)
+        """From partition.metadata; None without: then only offsets can show that the topic is another one."""
+        try:
+            return read_partition_metadata(self.store, self.directory)
+        except (KafkalogError, OSError):
+            return None
 
 
 class PartitionLog:

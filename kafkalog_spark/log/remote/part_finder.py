@@ -34,7 +34,7 @@ from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.log.read.batch_search import LogEnd, find_log_end
 from kafkalog_spark.log.read.discovery import RemoteDir, chosen_copy
-from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog, leader_epochs, topic_id
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog, leader_epochs
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote
 from kafkalog_spark.log.tiered.lineage import (
     Lineage,
@@ -324,14 +324,14 @@ class PartFinder:
 
     def find(self, local: PartitionLog | None, log_start: int | None, *, again: bool = False) -> list[LogPart]:
         """The parts as they are now. log_start: what a checkpoint says; again: read on in `__remote_log_metadata`."""
-        living = topic_id(local.store, local.directory) if local is not None else None
+        living = local.place.topic_id() if local is not None else None
         pending = self._look(local, living, again=again, log_start=log_start)
         parts = self._by_name(pending, local, log_start) if self._names_do else None
         return self._by_walk(pending, local, living, log_start) if parts is None else parts
 
     def walked(self, local: PartitionLog | None) -> LineageMerge:
         """Lineage of all complete segments, local ones included."""
-        living = topic_id(local.store, local.directory) if local is not None else None
+        living = local.place.topic_id() if local is not None else None
         pending = self._look(local, None, again=False, all_of_them=True)
         self._by_walk(pending, local, living, local.log_start_offset if local is not None else None)
         assert self.walk is not None
