@@ -20,7 +20,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -30,7 +30,6 @@ from kafkalog_spark import errors
 from kafkalog_spark.format import atomic_file, checkpoint, names
 from kafkalog_spark.format import partition_metadata as metadata
 from kafkalog_spark.format.atomic_file import descriptor, write_all
-from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from kafkalog_spark.format.offset_index import load_offset_index
 from kafkalog_spark.format.producer_snapshot import format_producer_snapshot, read_producer_snapshot
@@ -392,7 +391,15 @@ class LocalMedium(Medium):
         self._flush(written)
         flushed = {key: segments[-1].next_offset for key, segments in by_partition.items()}
         created = {(topic.name, n): 0 for topic in record.topics for n in range(topic.partitions)}
-        self._raise_recovery_points(created | flushed)
+        try:
+            points = checkpoint.read_offset_checkpoint(self.log_dir / checkpoint.RECOVERY_POINT_CHECKPOINT)
+        except (errors.CorruptFile, errors.UnsupportedFormat) as error:
+            _log.warning("%s; it is left as it is, and a broker will check the logs from their beginning", error)
+            return
+        # everything below these offsets is on disk: a broker that starts after a crash need not scan it
+        raised = {key: offset for key, offset in (created | flushed).items() if offset > points.get(key, -1)}
+        if raised:
+            self.replace(checkpoint.RECOVERY_POINT_CHECKPOINT, checkpoint.format_offset_checkpoint(points | raised))
 
     def _snapshot_at(self, segment: PlannedSegment) -> bytes | None:
         """Producer snapshot of where a segment begins, where a broker or a sink has left one."""
@@ -403,17 +410,6 @@ class LocalMedium(Medium):
             return format_producer_snapshot(read_producer_snapshot(path))
         except (OSError, errors.KafkalogError):
             return None  # brokers drop it, too, and read the log instead
-
-    def _raise_recovery_points(self, flushed: Mapping[TopicPartition, int]) -> None:
-        """Everything below these offsets is on disk: a broker that starts after a crash need not scan it."""
-        try:
-            points = checkpoint.read_offset_checkpoint(self.log_dir / checkpoint.RECOVERY_POINT_CHECKPOINT)
-        except (errors.CorruptFile, errors.UnsupportedFormat) as error:
-            _log.warning("%s; it is left as it is, and a broker will check the logs from their beginning", error)
-            return
-        raised = {key: offset for key, offset in flushed.items() if offset > points.get(key, -1)}
-        if raised:
-            self.replace(checkpoint.RECOVERY_POINT_CHECKPOINT, checkpoint.format_offset_checkpoint(points | raised))
 
 
 def _tries(seconds: float) -> Iterator[None]:

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from kafkalog_spark.errors import MalformedOffsets, OptionError, UnknownPartition
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
-from kafkalog_spark.format.names import is_internal
+from kafkalog_spark.format.names import is_internal, valid_topic_name
 from kafkalog_spark.options import boolean
 
 TopicPartition = tuple[str, int]
@@ -101,8 +101,6 @@ def cut_text(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN_PARTITIONS]) + (f", ... ({more} more)" if more > 0 else "")
 
 
-LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.validate
-
 _WHOLE_TOPIC = {"latest": LATEST, "earliest": EARLIEST}
 PARTITION_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
@@ -155,7 +153,7 @@ def _members(value: Any, what: str) -> Collection[tuple[str, Any]]:
 def _topics(value: Any) -> Collection[tuple[str, Any]]:
     topics = _members(value, "the topics")
     for topic, _ in topics:
-        if not LEGAL_TOPIC.fullmatch(topic):
+        if not valid_topic_name(topic):
             raise _OffsetsFault(f"{topic!r} is not a legal topic name")
     return topics
 

@@ -240,26 +240,26 @@ def _located(path: str, storage: StorageOptions | None) -> Root:
 
 def _remote_matches(url: str, store: Store) -> list[str]:
     """Level by level, one listing for each directory that a level matched."""
+
+    def matches_in(directory: str, pattern: str) -> list[str]:
+        try:
+            listing = store.list(directory)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise NotALogDirectory(f"cannot be listed: {error.strerror}", path=directory) from error
+        found = filter(listing.is_directory, fnmatch.filter(listing.names, pattern))
+        return [os.path.join(directory, name) for name in found]
+
     scheme, _, rest = url.partition("://")
     bucket, *levels = rest.split("/")
     found = [f"{scheme}://{bucket}"]
     for level in levels:
         if glob.has_magic(level):
-            found = [name for directory in found for name in _matches_in(directory, level, store)]
+            found = [name for directory in found for name in matches_in(directory, level)]
         else:
             found = [os.path.join(directory, level) for directory in found]
     return sorted(found)
-
-
-def _matches_in(directory: str, pattern: str, store: Store) -> list[str]:
-    try:
-        listing = store.list(directory)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise NotALogDirectory(f"cannot be listed: {error.strerror}", path=directory) from error
-    found = filter(listing.is_directory, fnmatch.filter(listing.names, pattern))
-    return [os.path.join(directory, name) for name in found]
 
 
 LOG_DIR_MARKS = frozenset({META_PROPERTIES_FILE, RECOVERY_POINT_CHECKPOINT, names.CLEAN_SHUTDOWN_FILE})
