@@ -350,7 +350,8 @@ class TopicRegistry:
         self._lines, self._state = lines, state
         for topic in gone:
             self._by_id.pop(topic.id, None)
-        if gone:  # of two that were taken in with one name there, the other may be left
+            self._folded.pop(metrics_name(topic.name), None)
+        if len(self._folded) < len(topics):  # some were taken in with one name there, of which one may be left
             self._folded = {metrics_name(name): name for name in topics}
 
 

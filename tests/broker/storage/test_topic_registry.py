@@ -172,3 +172,12 @@ def test_nonsense_is_damage(change):
     content = json.loads(format_registry(STATE)) | change
     with pytest.raises(CorruptFile):
         parse_registry(json.dumps(content).encode())
+
+
+def test_of_two_topics_with_one_name_in_metrics_the_one_that_stays_is_still_in_the_way(tmp_path):
+    topics = registry(tmp_path)
+    topics.take_in([Topic("a.b", uuid.uuid4(), 1), Topic("a_b", uuid.uuid4(), 1), Topic("c.d", uuid.uuid4(), 1)])
+    topics.delete_all(["a_b"])
+    assert "collides with existing topic: a.b" in refused("invalid_topic_exception", topics.create, "a_b", 1)
+    topics.delete_all(["c.d"])
+    topics.create("c_d", 1)
