@@ -319,6 +319,8 @@ def _segments(log: PartitionLog, start: int, end: int) -> Iterator[int]:
 
 def _position(file: SegmentFile, offset: int) -> int:
     """The position of the first batch that reaches `offset`; where good headers end, when there is none."""
+    if offset <= file.first_offset:  # a segment that begins there is not read
+        return file.begin
     position = file.locate(offset)
     try:
         for header in file.headers(position):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.source.stream_planner import bytes_of, end_of_bytes, holds_records
 from tests.source.helpers.made_logs import MadeBatch, append, write_batches
 from tests.source.helpers.stream_driver import Query
@@ -41,6 +44,20 @@ def test_bytes_and_ends_are_those_of_the_files(logs: Path) -> None:
             expected = min((start // 10 + max(budget // size, 1)) * 10, 200)
             assert end_of_bytes(log, start, 200, budget) == expected
     assert end_of_bytes(log, 0, 15, 10 * size) == 15
+
+
+def test_segments_of_which_all_is_wanted_are_not_read(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, size, read, headers = LogDirs.open(logs).partition("t", 0), batch_bytes(logs), [], SegmentFile.headers
+
+    def spy(file: SegmentFile, position: int = 0) -> Iterator[BatchHeader]:
+        read.append(file.base_offset)
+        return headers(file, position)
+
+    monkeypatch.setattr(SegmentFile, "headers", spy)
+    assert end_of_bytes(log, 0, 200, 10 * size) == 100
+    assert read == [90]
+    assert bytes_of(log, 0, 90) == 9 * size
+    assert read == [90]
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty"])
