@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
+from kafkalog_spark.log.check.dir_files import check_directories, check_partition
 from kafkalog_spark.log.check.finding import Findings
-from kafkalog_spark.log.check.log_dir_check import check_directories, check_partition
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.tables import table
