@@ -22,7 +22,7 @@ from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch, Gate
 from kafkalog_broker.net.loop_watch import NOTED_S, LoopWatch
 from kafkalog_broker.net.request_reader import RECEIVE_BUFFER_BYTES, MemoryPool, ReadTurns, RequestReader
-from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES, ResponseWriter
+from kafkalog_broker.net.response_writer import BUFFER_BYTES, WRITE_BUFFER_BYTES, ResponseWriter
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, fair_queue, timed
 from kafkalog_broker.runtime.process import LogRate
@@ -129,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writer = ResponseWriter(shared.loop, shared.send_buffers)
         self.info.mute = self._writer.mute
         self._transport: asyncio.Transport | None = None
+        self._encrypts = False
         self._busy = False  # a request is being handled
         self._waits = False  # for its turn, under max.connection.creation.rate
         self._last_read = self._loop.time()
@@ -193,6 +194,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def secured(self, principal: str) -> None:
         """The handshake of TLS is done. Where SASL comes after it, that names the principal."""
+        self._encrypts = True
         if self._dispatch is self._shared.dispatch:
             self.authenticated(principal)
 
@@ -330,7 +332,9 @@ class Connection(asyncio.BufferedProtocol):
             if limited:
                 requests.done()
             if pieces is not None and self._transport is not None:
-                if len(pieces) > 2 and any(isinstance(piece, FileSlice) for piece in pieces):
+                if (len(pieces) > 2 and any(isinstance(piece, FileSlice) for piece in pieces)) or (
+                    self._encrypts and sum(map(len, pieces)) > BUFFER_BYTES  # 50 MB at once would hold the loop
+                ):
                     await writer.stream(pieces)
                 else:
                     writer.write(pieces, frames)

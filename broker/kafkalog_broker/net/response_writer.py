@@ -81,8 +81,8 @@ class ResponseWriter:
     """Writes to `transport`, the connection's while it is there, None before and after."""
 
     __slots__ = (
-        "_buffers", "_loop", "_muted", "_paused", "_taken", "_unsent_bytes", "can_write", "held", "last_moved",
-        "transport",
+        "_buffers", "_loop", "_muted", "_paused", "_streamed_bytes", "_taken", "_unsent_bytes", "can_write", "held",
+        "last_moved", "transport",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, buffers: list[memoryview]) -> None:
@@ -92,6 +92,7 @@ class ResponseWriter:
         self._paused = False  # the transport holds too much
         self._muted: asyncio.TimerHandle | None = None  # until when
         self._taken: asyncio.Future[None] | None = None  # `stream` waits for the transport
+        self._streamed_bytes = 0  # in memory, of the response that `stream` writes
         self._unsent_bytes = 0  # when idleness was last looked at
         self.transport: asyncio.Transport | None = None
         self.can_write: asyncio.Future[None] | None = None
@@ -101,7 +102,7 @@ class ResponseWriter:
 
     @property
     def unread_bytes(self) -> int:
-        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+        return 0 if self.transport is None else self._streamed_bytes + self.transport.get_write_buffer_size()
 
     def pause(self) -> None:
         """The transport holds more than WRITE_BUFFER_BYTES."""
@@ -177,9 +178,10 @@ class ResponseWriter:
         held.clear()
 
     async def stream(self, pieces: list[Any]) -> None:
-        """Write a response with slices of files, as the peer takes it; others have their turn in between, however fast
-        that is. ConnectionClosed when it cannot be read."""
+        """Write a response with slices of files, or a large one that is to be encrypted, as the peer takes it; others
+        have their turn in between, however fast that is. ConnectionClosed when it cannot be read."""
         self.write_held()
+        self._streamed_bytes = sum(len(piece) for piece in pieces if not isinstance(piece, FileSlice))
         stream, turn = ResponseStream(pieces), TimeSlice()
         while self.transport is not None:
             if turn.over:
@@ -201,4 +203,5 @@ class ResponseWriter:
             if not self.transport.get_write_buffer_size():  # all of it is with the operating system
                 self._buffers[:] = (buffer,)
             if count < len(buffer):
+                self._streamed_bytes = 0
                 return

@@ -138,14 +138,16 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if self._closing:
             return
         assert self._tls is not None  # a connection answers what came through it
-        rest = memoryview(data).cast("B")
+        rest, pieces = memoryview(data).cast("B"), []
         try:
             while rest:
                 self._tls.write(rest[:PIECE_BYTES])
-                self._send()
+                pieces.append(self._to_send.read())
                 rest = rest[PIECE_BYTES:]
         except OSError:
             self.close()
+        else:  # at once, so that whoever is told that it waits finds all of it
+            self._socket.write(b"".join(pieces))
 
     def close(self) -> None:
         """When what was written is with the operating system: with a goodbye, so that the peer knows nothing is cut, or

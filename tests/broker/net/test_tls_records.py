@@ -54,6 +54,9 @@ class Taking:
     def connection_lost(self, error: Exception | None) -> None:
         pass
 
+    def pause_writing(self) -> None:
+        pass
+
     @property
     def data(self) -> bytes:
         return b"".join(self.took)
@@ -211,3 +214,14 @@ async def test_what_is_written_is_read_by_the_peer_before_the_goodbye() -> None:
         found += client.tls.read(1 << 20)
     assert found == data
     assert client.tls.read(10) == b""
+
+
+@in_a_loop
+async def test_whoever_is_told_that_something_waits_finds_all_of_it() -> None:
+    """As `UnreadResponses`, which closes peers by it."""
+    client, size, found = await shaken_hands(), 7 * PIECE_BYTES, list[int]()
+    client.socket.peer_reads = False
+    client.taking.pause_writing = lambda: found.append(client.server.get_write_buffer_size())  # type: ignore[method-assign]
+    client.server.write(bytes(size))
+    assert len(found) == 1
+    assert found[0] > size

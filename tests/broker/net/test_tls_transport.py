@@ -129,6 +129,29 @@ def test_a_response_out_of_a_file_comes_whole_to_a_slow_reader(run: Run, tmp_pat
     run(test)
 
 
+def test_a_large_response_in_memory_is_encrypted_as_its_peer_takes_it_and_counts_until_then(run: Run) -> None:
+    data = random.Random(6).randbytes(20 * MB)
+
+    async def test() -> None:
+        handler = Handler()
+        handler.answer = lambda frame: [framed(data)]
+        async with listening(handler) as (network, listener):
+            reader, writer = await connect(listener)
+            writer.write(framed(b"12"))
+            await writer.drain()
+            while not (held := network.shared.unread._held):
+                await asyncio.sleep(0.001)
+            ((connection, counted),) = held.items()
+            transport = cast(tls_transport.TlsTransport, connection._transport)
+            assert transport.get_write_buffer_size() <= BUFFER_BYTES + (64 << 10)
+            assert connection.unread_bytes >= counted > len(data)
+            assert await response(reader) == data
+            assert not connection._writer._streamed_bytes
+            await closed(writer)
+
+    run(test)
+
+
 def test_the_principal_is_the_certificates_and_anonymous_without_one(run: Run, tmp_path: Path) -> None:
     async def test() -> None:
         seen: list[str] = []
