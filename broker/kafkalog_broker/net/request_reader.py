@@ -216,8 +216,8 @@ class RequestReader:
     def _begin(self, start: bytes | memoryview, size: int, taken: int) -> None:
         # Memory that is not written to costs nothing, so a size that is a lie costs nothing: numpy leaves the memory as
         # it is, while bytearray would write zeros into all of it.
+        self._taken = taken  # before there may be no memory
         self._frame = np.empty(size, np.uint8).data
-        self._taken = taken
         self._filled = len(start)
         self._frame[: self._filled] = start
         self._check_other(self._frame, self._filled)

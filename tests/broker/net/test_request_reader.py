@@ -149,6 +149,18 @@ def test_no_frame_begins_while_the_pool_is_used_up() -> None:
     assert pool.used == 5 + FRAME_OVERHEAD
 
 
+def test_a_frame_for_which_there_is_no_memory_goes_back_to_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(size: int, dtype: type) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("kafkalog_broker.net.request_reader.np.empty", none_left)
+    wire = Wire()
+    with pytest.raises(MemoryError):
+        wire.send(framed(bytes(100))[:50])
+    wire.reader.drop()
+    assert wire.pool.used == 0
+
+
 def test_those_that_wait_for_memory_are_called_in_order_while_there_is_some() -> None:
     pool, called = MemoryPool(10), []
     assert pool.take(15)
