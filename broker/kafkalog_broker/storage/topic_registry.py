@@ -371,8 +371,8 @@ def _collides(name: str, other: str) -> BrokerError:
 
 
 def check_topic_name(name: str) -> None:
-    """Raise BrokerError (INVALID_TOPIC_EXCEPTION) in the words of Topic.validate for a name no topic can have: the one
-    place for a rule about names."""
+    """Raise BrokerError (INVALID_TOPIC_EXCEPTION) for a name no new topic can have, by Kafka's rules in the words of
+    Topic.validate: the one place for a rule about names."""
     if not name:
         why = "the empty string is not allowed"
     elif name in (".", ".."):

@@ -151,7 +151,7 @@ def _group_entries(log: PartitionLog) -> Iterator[_Entry]:
 
 
 def _epoch(kind: str, value: bytes) -> int:
-    """Of a newer protocol's group, with which the fields of its record begin."""
+    """Epoch of a newer protocol's group, with which the fields of its record begin."""
     if len(value) < _VERSION_AND_EPOCH.size:
         raise CorruptLog(f"the record of a {kind} group has {len(value)} bytes, no epoch fits")
     return int(_VERSION_AND_EPOCH.unpack_from(value)[1])

@@ -66,11 +66,11 @@ def test_a_rule_about_names_is_in_one_place(broker, monkeypatch):
     """A rule of one's own is one edit: CreateTopics and topics that are made on demand ask the same function."""
 
     def valid(name):
-        return not name.startswith("tmp-")
+        return not name.startswith("scratch-")
 
     monkeypatch.setattr(topic_registry, "valid_topic_name", valid)
-    (made_on_demand,) = metadata(broker, "tmp-1")
-    key, _, values = create(new_topic("tmp-2", 1))
+    (made_on_demand,) = metadata(broker, "scratch-1")
+    key, _, values = create(new_topic("scratch-2", 1))
     (created,) = broker.ask(request_entity(key, 7, values, {})).topics
     assert {topic.error_code.name for topic in (made_on_demand, created)} == {"invalid_topic_exception"}
     assert not broker.topics.topics
