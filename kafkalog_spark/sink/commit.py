@@ -261,9 +261,10 @@ class Committer:
             record = CommitRecord(job=job, queries=queries, topics=topics, segments=segments)
             # All depends on the store's condition: the newest record, put once more with a byte that means nothing,
             # must be refused.
-            again = commit_plan.format_record(newest) + b"\n"
-            if medium.remote and (last.number < 0 or medium.create(self.record_name(last.number), again)):
-                medium.expect_put_if_absent()  # has the message
+            if medium.remote:
+                again = commit_plan.format_record(newest) + b"\n"
+                if last.number < 0 or medium.create(self.record_name(last.number), again):
+                    medium.expect_put_if_absent()  # has the message
             medium.prepare(record)
             if medium.remote and self.now_s() - looked > LOOK_SECONDS:
                 continue
