@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from hashlib import sha512
+from inspect import isawaitable
 from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -339,7 +340,7 @@ async def _handle_limited(quotas: ClientQuotas, api: Api, request: Request, brok
     mutates = api.key in STRICT_FROM and MUTATION in quotas.in_use
     if mutates:
         request.charge = partial(_charge, quotas, client, request.version >= STRICT_FROM[api.key])
-    handled = api.handled(request, broker)
+    handled = _answered(api, request, broker)
     if REQUEST in quotas.in_use:
         spent: list[float] = []
         response = await timed(handled, spent.append)
@@ -355,6 +356,19 @@ async def _handle_limited(quotas: ClientQuotas, api: Api, request: Request, brok
         return response
     request.connection.mute(wait_ms / 1000)
     return None if response is None else with_throttle_time(response, wait_ms)
+
+
+async def _answered(api: Api, request: Request, broker: Any) -> Any:
+    """Answers that are an error as a whole cost as much, and wait, as others (KafkaApis.handleError)."""
+    try:
+        return await api.handled(request, broker)
+    except BrokerError as error:
+        answer = None if api.on_error is None else api.on_error(request, error.code)
+        if isawaitable(answer):
+            answer = await answer
+        if answer is None:
+            raise
+        return answer
 
 
 def _charge(quotas: ClientQuotas, client: Client, refuses: bool, partitions: int) -> None:

@@ -14,6 +14,7 @@ import pytest
 from kio.schema.alter_client_quotas.v1 import request as alter
 from kio.schema.create_partitions.v3 import request as create_partitions
 from kio.schema.delete_topics.v6 import request as delete_topics
+from kio.schema.describe_acls.v3 import request as describe_acls
 from kio.schema.describe_client_quotas.v1 import request as describe
 from kio.schema.index import api_key_map
 from kio.schema.metadata.v12.request import MetadataRequest
@@ -318,6 +319,23 @@ def test_what_a_request_costs_counts_and_quotas_outlive_the_broker(tmp_path: Pat
 
     with_broker(tmp_path, first)
     with_broker(tmp_path, second)
+
+
+def test_a_request_that_fails_as_a_whole_counts_too(tmp_path: Path) -> None:
+    async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        await client.ask(alteration({"request_percentage": 1e-9}, user=None))
+        of_any = i8(1)
+        asked = describe_acls.DescribeAclsRequest(
+            resource_type_filter=of_any, resource_name_filter=None, pattern_type_filter=of_any,
+            principal_filter=None, host_filter=None, operation=of_any, permission_type=of_any,
+        )  # fmt: skip
+        refused = await client.ask(asked)
+        assert refused.error_code == ErrorCode.security_disabled
+        assert refused.throttle_time.total_seconds() == 1
+        assert client.is_muted
+
+    with_broker(tmp_path, scenario)
 
 
 def test_connections_beyond_the_quota_are_closed_unserved(tmp_path: Path) -> None:
