@@ -129,9 +129,7 @@ async def _answer(request: Request, api: Api, response: Any, traffic: Traffic | 
     except BrokerError as error:
         if traffic is not None and api.key not in COUNT_THEMSELVES:
             traffic.refused(api.key, error.code)
-        response = None if api.on_error is None else api.on_error(request, error.code)
-        if isawaitable(response):
-            response = await response
+        response = await api.failed(request, error.code)
         what = f"{api_name(request.api_key)} version {request.version} failed: {error.code.name}: {error}"
         if response is None:
             raise ConnectionClosed(what) from None

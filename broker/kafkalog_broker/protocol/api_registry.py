@@ -135,6 +135,11 @@ class Api:
         answer = self.handler(request, broker)
         return await answer if isawaitable(answer) else answer
 
+    async def failed(self, request: Request, code: ErrorCode) -> Any:
+        """Answer to a request that failed as a whole; None: there is none."""
+        answer = None if self.on_error is None else self.on_error(request, code)
+        return await answer if isawaitable(answer) else answer
+
 
 _APIS: dict[int, Api] = {}
 _ERROR_ANSWERS: dict[int, ErrorAnswer] = {}

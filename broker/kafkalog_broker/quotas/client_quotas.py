@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from hashlib import sha512
-from inspect import isawaitable
 from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -363,9 +362,7 @@ async def _answered(api: Api, request: Request, broker: Any) -> Any:
     try:
         return await api.handled(request, broker)
     except BrokerError as error:
-        answer = None if api.on_error is None else api.on_error(request, error.code)
-        if isawaitable(answer):
-            answer = await answer
+        answer = await api.failed(request, error.code)
         if answer is None:
             raise
         return answer

@@ -17,7 +17,6 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Literal
 
 from kafkalog_broker.broker import Broker
@@ -188,14 +187,14 @@ class Faults:
             return _with_error(await api.handled(request, self._broker), request, topic, code)
         assert api.on_error is not None
         if topic is None or api.key not in BY_TOPICS:
-            return await _now(api.on_error(request, code))
+            return await api.failed(request, code)
         known = self._broker.topics.get(topic)
         own: list[Any] = []
         others: list[Any] = []
         for one in request.entity.topics:
             is_it = names_topic(getattr(one, "name", None) or one.topic_id, topic, None if known is None else known.id)
             (own if is_it else others).append(one)
-        refused = await _now(api.on_error(_of_topics(request, own), code))
+        refused = await api.failed(_of_topics(request, own), code)
         if not others:
             return refused
         answer = await api.handled(_of_topics(request, others), self._broker)
@@ -248,10 +247,6 @@ def _with_error(answer: Any, request: Request, name: str, code: ErrorCode) -> An
         replace(topic, error_code=code, partitions=()) if topic.name == name else topic for topic in entity.topics
     )
     return replace(entity, topics=topics)
-
-
-async def _now(answer: Any) -> Any:
-    return await answer if isawaitable(answer) else answer
 
 
 class Control:
