@@ -79,7 +79,7 @@ def filled(directory: Path, codec: Codec, value_size: int, batch_size: int) -> t
     identity = TopicIdPartition("compacted", uuid.UUID(int=1), 0)
     path = directory / "compacted-0"
     path.mkdir(parents=True)
-    loaded = create_log_files(path, identity.topic_id, log_start_offset=0, leader_epoch=0, sync=False)
+    loaded = create_log_files(path, identity.topic_id, log_start_offset=0, leader_epoch=0)
     log = Log(identity, config, loaded, NOW)
     chance = np.random.default_rng(1)
     size, rows = 0, 50_000

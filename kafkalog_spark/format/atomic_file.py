@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self, TypeVar
@@ -64,7 +64,7 @@ class OpenFile:
 
     def flush(self) -> None:
         if self._fd >= 0:
-            os.fsync(self._fd)
+            fsync_descriptor(self._fd)
 
     def close(self) -> None:
         """Close the descriptor; the file keeps its size. Idempotent."""
@@ -123,22 +123,55 @@ def read_state(
         return None
 
 
+# All calls of fsync and fdatasync in the project are in the next four functions. They differ in what they make durable:
+# the bytes of a file, or the names in a directory. Syncing a file does not sync its name.
+
+
 def fsync_file(path: str | os.PathLike[str]) -> None:
-    """Return when what has been written to the file, or changed in the directory, is on disk."""
-    _fsync(path, os.O_NONBLOCK)  # which no pipe keeps waiting
+    """Put the bytes and the size of a file on disk. Raises OSError."""
+    _fsync_path(path, os.O_NONBLOCK)  # an open without O_NONBLOCK would wait for the other end of a pipe
 
 
 def fsync_directory(path: str | os.PathLike[str]) -> None:
-    """Return when the directory's entries are on disk: files made, renamed and removed in it before now."""
-    _fsync(path, os.O_DIRECTORY)
+    """Put the entries of a directory on disk: every file created, renamed or removed in it so far. Raises OSError."""
+    _fsync_path(path, os.O_DIRECTORY)
 
 
-def _fsync(path: str | os.PathLike[str], flags: int) -> None:
+def fsync_descriptor(fd: int) -> None:
+    """Put the bytes, the size and the times of an open file on disk. Raises OSError."""
+    os.fsync(fd)
+
+
+def fdatasync_descriptor(fd: int) -> None:
+    """Put the bytes and the size of an open file on disk, but not its times. Raises OSError."""
+    os.fdatasync(fd)
+
+
+def _fsync_path(path: str | os.PathLike[str], flags: int) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     try:
-        os.fsync(fd)
+        fsync_descriptor(fd)
     finally:
         os.close(fd)
+
+
+def make_directory(path: str | os.PathLike[str]) -> None:
+    """Create a directory and its missing parents; their names are on disk on return.
+
+    Does nothing if the directory exists. Each directory that gets a new entry is fsynced, so that a power cut cannot
+    take the directory away from under files that were synced in it (Kafka: `LogManager.createAndValidateLogDirs`).
+
+    Raises:
+        OSError: If a directory cannot be created or synced; FileExistsError if `path` is a file.
+    """
+    missing = []
+    directory = Path(os.path.abspath(path))
+    while not directory.exists():
+        missing.append(directory)
+        directory = directory.parent
+    Path(path).mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+    for created in reversed(missing):
+        fsync_directory(created.parent)
 
 
 def replace_files(paths: Sequence[Path], data: bytes, *, private: bool = False) -> None:
@@ -154,12 +187,36 @@ def replace_files(paths: Sequence[Path], data: bytes, *, private: bool = False) 
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = True, private: bool = False) -> None:
-    """Make `data` the whole content of `path`: written to `path`.tmp, fsynced, renamed, and the directory fsynced.
+    """Replace the whole content of `path` by `data`, so that a crash leaves the old content or the new one.
 
-    sync: without both fsyncs a crash of the operating system may lose or empty it. private: nobody but the owner may
-    read it, from its first byte on. One writer a path at a time. On OSError the old content stays.
+    Writes `path`.tmp, fsyncs it, renames it and fsyncs the directory. Only one thread at a time may replace a path.
+
+    Args:
+        sync: False leaves both fsyncs to the caller. Until the caller has fsynced the file and its directory, a power
+            cut can leave `path` with its old content, missing or empty.
+        private: Create the file so that only its owner can ever read it.
+
+    Raises:
+        OSError: If the file cannot be written; the old content stays. If only the fsync of the directory failed, the
+            new content is in place, but a power cut may still bring back the old one.
     """
     target = Path(path)
+    _rename_aside(target, data, sync=sync, private=private)
+    if sync:
+        fsync_directory(target.parent)
+
+
+def replace_files_in(directory: Path, contents: Mapping[str, bytes]) -> None:
+    """Replace several files of one directory as `replace_file` does, with one fsync of the directory for all of them.
+
+    All names that were created, renamed or removed in the directory before are on disk on return, too.
+    """
+    for name, data in contents.items():
+        _rename_aside(directory / name, data)
+    fsync_directory(directory)
+
+
+def _rename_aside(target: Path, data: bytes, *, sync: bool = True, private: bool = False) -> None:
     aside = target.with_name(target.name + TEMPORARY_SUFFIX)
     try:
         with descriptor(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
@@ -167,10 +224,8 @@ def replace_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = True
                 os.fchmod(fd, OWNER_ONLY)
             write_all(fd, data)
             if sync:
-                os.fsync(fd)
+                fsync_descriptor(fd)
         os.replace(aside, target)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
-    if sync:
-        fsync_directory(target.parent)

@@ -89,8 +89,9 @@ def read_leader_epochs(path: str | os.PathLike[str]) -> list[EpochEntry]:
     return read_state(path, parse_leader_epochs, MOST_LEADER_EPOCH_BYTES) or []
 
 
-def write_leader_epochs(path: str | os.PathLike[str], epochs: Iterable[tuple[int, int]], *, sync: bool = True) -> None:
-    replace_file(path, format_leader_epochs(epochs), sync=sync)
+def write_leader_epochs(path: str | os.PathLike[str], epochs: Iterable[tuple[int, int]]) -> None:
+    """Replace the file; on disk on return. Raises OSError."""
+    replace_file(path, format_leader_epochs(epochs))
 
 
 class _Line(NamedTuple):

@@ -69,9 +69,9 @@ def read_partition_metadata(path: str | os.PathLike[str]) -> uuid.UUID | None:
     return read_state(path, parse_partition_metadata, MOST_BYTES)
 
 
-def write_partition_metadata(path: str | os.PathLike[str], topic_id: uuid.UUID, *, sync: bool = True) -> None:
-    """Kafka has it on disk before the partition's first record is written."""
-    replace_file(path, format_partition_metadata(topic_id), sync=sync)
+def write_partition_metadata(path: str | os.PathLike[str], topic_id: uuid.UUID) -> None:
+    """Replace the file; on disk on return, as in Kafka before the first record of the partition. Raises OSError."""
+    replace_file(path, format_partition_metadata(topic_id))
 
 
 # What a partition's directory holds besides its segments: small files, each written aside and renamed.

@@ -302,7 +302,7 @@ def test_follow_begins_anew_where_the_topic_was_deleted_and_created_again(tmp_pa
     def write(topic_id: int, end: int) -> None:
         directory = write_segments(tmp_path, {0: single(*range(end))})
         if with_ids:
-            write_partition_metadata(directory / PARTITION_METADATA_FILE, uuid.UUID(int=topic_id), sync=False)
+            write_partition_metadata(directory / PARTITION_METADATA_FILE, uuid.UUID(int=topic_id))
 
     def delete() -> None:
         shutil.rmtree(tmp_path / "orders-0")

@@ -338,14 +338,14 @@ class NewLogs(NamedTuple):
 
 
 async def _create_logs(broker: Broker, wanted: Sequence[NewLogs]) -> list[tuple[NewLogs, Exception]]:
-    """The directories first, with one fsync for all; then log by log, since others want to be served. What failed is
+    """Make the files of all partitions in threads, then add the logs in turns with other requests. What failed is
     returned, and some of its logs may have been made."""
     if not wanted:
         return []
     turn = TimeSlice()
     try:
-        keys = ((logs.topic.name, index) for logs in wanted for index in logs.partitions)
-        places: NewPartitions = await broker.run_blocking(broker.logs.place_all, keys)
+        topic_ids = {(logs.topic.name, index): logs.topic.id for logs in wanted for index in logs.partitions}
+        places: NewPartitions = await broker.run_blocking(broker.logs.place_all, topic_ids)
     except BrokerError as error:  # no log directory is left
         return [(logs, error) for logs in wanted]
     failed: list[tuple[NewLogs, Exception]] = []

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +27,7 @@ from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.entity_codec import array_writer
 from kafkalog_broker.protocol.response_entity import respond, response_module
 from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry import Outcome, Topic
 from kafkalog_spark.format.names import is_internal
 
@@ -223,18 +225,32 @@ NO_LOW_WATERMARK = -1
 
 @api(21, 0, 2)
 async def delete_records(request: Request, broker: Broker) -> Any:
+    logs: list[Log] = []
+
     def answer(topic: Any, partition: Any) -> dict[str, Any]:
         try:
             request.check(topic.name)
-            return {"low_watermark": _delete(broker, topic.name, partition.partition_index, partition.offset)}
+            log = _log_with_deletable_records(broker, topic.name, partition.partition_index)
+            low_watermark = log.delete_records(partition.offset)
+            logs.append(log)
+            return {"low_watermark": low_watermark}
         except BrokerError as error:
             return {"low_watermark": NO_LOW_WATERMARK, "error_code": error.code}
 
-    return await respond_by_partition(request, answer)
+    response = await respond_by_partition(request, answer)
+    unflushed = [log for log in logs if not log.epochs.is_flushed]
+    if unflushed:  # by its epochs a tiered log knows after a crash where it starts
+        await broker.run_blocking(_flush_epochs, unflushed)
+    return response
 
 
-def _delete(broker: Broker, topic: str, partition: int, offset: int) -> int:
+def _log_with_deletable_records(broker: Broker, topic: str, partition: int) -> Log:
     if is_internal(topic):
         raise BrokerError(ErrorCode.invalid_topic_exception, f"Cannot delete records of internal topic {topic}")
     broker.check_not_mirrored(f"records of {topic} cannot be deleted")
-    return broker.log(topic, partition).delete_records(offset)
+    return broker.log(topic, partition)
+
+
+def _flush_epochs(logs: Iterable[Log]) -> None:
+    for log in logs:
+        log.flush_epochs()

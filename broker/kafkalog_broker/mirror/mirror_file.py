@@ -232,8 +232,8 @@ class MirroredTopics:
 
     async def _make_logs(self, topic: Topic, first: int) -> None:
         config = LogConfig.of(self._config, topic.configs)
-        keys = [(topic.name, index) for index in range(first, topic.partitions)]
-        places = await self._workers.run_blocking(self._logs.place_all, keys)
+        topic_ids = {(topic.name, index): topic.id for index in range(first, topic.partitions)}
+        places = await self._workers.run_blocking(self._logs.place_all, topic_ids)
         try:
             async for index in TimeSlice().spread(range(first, topic.partitions)):
                 try:

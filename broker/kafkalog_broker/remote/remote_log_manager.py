@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -34,7 +33,7 @@ from kafkalog_broker.remote.remote_log_metadata_manager import (
     RemoteLogMetadataManager,
 )
 from kafkalog_broker.remote.remote_log_reader import RemoteLogReader, RemoteRead
-from kafkalog_broker.remote.restore import restore_log, restore_topics
+from kafkalog_broker.remote.restore import restore_lineage, restore_log, restore_topics
 from kafkalog_broker.remote.segments_to_move import expired_segments, prepared_copy, segments_to_copy
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
@@ -220,21 +219,35 @@ class RemoteLogManager:
                     self._open(known, number)
 
     def _open(self, topic: Topic, number: int) -> None:
-        """Raises KafkalogError where a log cannot be made again: it must not be written to from another offset on."""
+        """Open a log and restore it from its remote segments where that is necessary.
+
+        A log that cannot be restored goes offline, because it must not be written to from another offset on. The other
+        partitions are served.
+        """
         try:
             log = self._logs.get(topic.name, number)
         except BrokerError as error:
-            _log.error("%s", error)  # it is offline, which the others do not wait for
+            _log.error("%s", error)
             return
         if log is None:
             return
-        remote = self.metadata.partitions.get((topic.id, number))
-        if remote is not None:
-            gone, producer_ids = restore_log(log, remote, self._storage, self._clock.now_ms())
-            self._logs.remove_later(gone, log.config)
-            self._stay_above(producer_ids)
-        with suppress(BrokerError):  # it is offline now
+        try:
+            remote = self.metadata.partitions.get((topic.id, number))
+            if remote is not None:
+                restore_lineage(log, remote, self._storage)
+                gone, producer_ids = restore_log(log, remote, self._storage, self._clock.now_ms())
+                self._logs.remove_later(gone, log.config)
+                self._stay_above(producer_ids)
             self._adopt(log)
+        except Exception as error:  # noqa: BLE001 - one partition must not keep the broker from serving the others
+            known = isinstance(error, KafkalogError | OSError)
+            reason = str(error) if known else f"{type(error).__name__}: {error}"
+            if log.failure is None:
+                log.take_offline(OSError(f"its remote segments cannot be taken into account: {reason}"))
+            _log.error(
+                "%s is offline until the next start: its remote segments cannot be taken into account: %s",
+                log.name, reason, exc_info=None if known else error,
+            )  # fmt: skip
 
     async def run(self) -> None:
         while True:

@@ -193,12 +193,13 @@ class RemoteLogMetadataCache:
         return None
 
     def highest_offset(self, lineage: Sequence[EpochEntry], log_end_offset: int) -> int:
-        """The last offset of the log that was copied (findHighestRemoteOffset); -1 for none."""
-        ends = [*(entry.start_offset for entry in lineage[1:]), log_end_offset]
-        for entry, end in zip(reversed(lineage), reversed(ends), strict=True):
+        """The last offset of the log that was copied (findHighestRemoteOffset); -1 for none, and without a lineage."""
+        end = log_end_offset
+        for entry in reversed(lineage):
             of_epoch = self._epochs.get(entry.epoch)
             if of_epoch is not None:
                 return min(of_epoch.highest, end - 1)
+            end = entry.start_offset
         return -1
 
 

@@ -82,6 +82,34 @@ def _is_known(topic: Topic, logs: LogManager) -> bool:
     return config.remote_storage_enable or config.remote_log_delete_on_disable
 
 
+def restore_lineage(log: Log, remote: RemoteLogMetadataCache, storage: RemoteStorage) -> None:
+    """Take the leader epochs of a log from its newest remote segment if the log has lost its own.
+
+    Loading rebuilds a lost leader-epoch-checkpoint from the local segments, so the lineage then begins with the first
+    of them. Remote segments before it would belong to no epoch of the log, and be deleted.
+
+    Raises:
+        BrokerError, RemoteStorageError, CorruptLog: If the remote segment's epochs cannot be read, or the file cannot
+            be written.
+    """
+    last = newest(remote.in_state(COPY_FINISHED))
+    local_start = log.segments[0].base_offset
+    entries = log.epochs.entries
+    if last is None or log.log_start_offset >= local_start or (entries and entries[0].start_offset != local_start):
+        return
+    epochs = parse_leader_epochs(storage.fetch_index(last, RemoteFile.LEADER_EPOCHS))
+    begin = [entry for entry in epochs if entry.start_offset < local_start]
+    if not begin:
+        return
+    rest = [entry for entry in entries if entry.epoch > begin[-1].epoch]
+    _log.warning(
+        "%s: leader-epoch-checkpoint does not reach below the first local offset %d; the epochs before it are taken "
+        "from the remote segment %s", log.name, local_start, last.segment_id,
+    )  # fmt: skip
+    with log.failing():
+        log.epochs.replace([*begin, *rest])
+
+
 def restore_log(
     log: Log, remote: RemoteLogMetadataCache, storage: RemoteStorage, now_ms: int
 ) -> tuple[Sequence[Path], Sequence[int]]:

@@ -19,6 +19,8 @@ from kafkalog_broker.storage.log_directory import LogDirectory, OffsetCheckpoint
 from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, remove
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.retention import may_be_due
+from kafkalog_spark.format.atomic_file import fsync_directory
+from kafkalog_spark.format.names import DELETED_SUFFIX
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +82,8 @@ class Housekeeping:
         for log in logs:
             if log.needs_flush(now_ms):
                 self.flush_soon(log)
+            elif not log.epochs.is_flushed:
+                self._in_background(log, log.flush_epochs)
         if self._removals:
             self._run_blocking(partial(self.remove_due, self._table.clock.monotonic_ms()))
         due = self._timers.due(self._table.config, self._table.clock.monotonic_ms())
@@ -103,13 +107,16 @@ class Housekeeping:
 
     def flush_soon(self, log: Log) -> None:
         """In the background, unless a flush that this asked for is going on."""
+        self._in_background(log, log.flush)
+
+    def _in_background(self, log: Log, flush: Callable[[], None]) -> None:
         if log not in self._flushing:
             self._flushing.add(log)
-            self._run_blocking(partial(self._flush, log))
+            self._run_blocking(partial(self._flush, log, flush))
 
-    def _flush(self, log: Log) -> None:
+    def _flush(self, log: Log, flush: Callable[[], None]) -> None:
         try:
-            log.flush()
+            flush()
         except BrokerError as error:
             # The log has gone offline and whoever it belongs to was informed (Log.on_failure): this is where it shows.
             if not log.is_closed:  # else it was deleted meanwhile
@@ -121,9 +128,23 @@ class Housekeeping:
         heapq.heappush(self._removals, (self._table.clock.monotonic_ms() + delay_ms, path))
 
     def remove_due(self, now_ms: int) -> None:
-        """Blocks. A failure is logged, and not tried again before the next start."""
+        """Remove what is due. Blocks. A failure is logged, and not tried again before the next start.
+
+        The renames are on disk before the first file of a directory is removed: loading tells by a `.deleted` file that
+        an older segment, whose rename was lost in a power cut, was to be deleted, too.
+        """
+        due = []
         while self._removals and self._removals[0][0] <= now_ms:
-            remove(heapq.heappop(self._removals)[1])
+            due.append(heapq.heappop(self._removals)[1])
+        for directory in {path.parent for path in due if path.name.endswith(DELETED_SUFFIX)}:
+            try:
+                fsync_directory(directory)
+            except FileNotFoundError:
+                pass  # the partition was deleted
+            except OSError as error:
+                _log.warning("%s could not be synced before files in it are removed: %s", directory, error)
+        for path in due:
+            remove(path)
 
     def _check_retention(self, now_ms: int) -> None:
         for _ in range(min(RETENTION_CHECKS_PER_TICK, len(self._retention_queue))):

@@ -270,6 +270,7 @@ class LogCleaner:
             log.flush(part.first_uncleanable_offset)  # closed segments: nothing is written to them any more
         except BrokerError as error:
             raise CleaningAborted(str(error)) from error
+        candidate.entry.log_dir.raise_recovery_point(candidate.entry.key, part.first_uncleanable_offset)
         request = CleaningRequest(
             directory=log.directory, segments=candidate.segments, config=candidate.config,
             first_dirty_offset=part.first_dirty_offset, first_uncleanable_offset=part.first_uncleanable_offset,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import checkpoint
-from kafkalog_spark.format.atomic_file import DIRECTORY_MODE, fsync_directory, replace_file
+from kafkalog_spark.format.atomic_file import fsync_directory, make_directory, replace_file
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.meta_properties import (
     META_PROPERTIES_FILE,
@@ -135,14 +135,27 @@ class LogDirectory:
         except OSError as error:
             self.fail(error)
 
-    def forget_checkpointed(self, keys: Collection[TopicPartition]) -> None:
-        """A deleted partition's offsets must not be taken for those of a new one of its name: with a log start offset
-        above its end, all its records would be dropped. Blocks; any thread. Raises OSError."""
+    def begin_checkpointed(self, keys: Collection[TopicPartition]) -> None:
+        """Reset the checkpoints of new partitions: a recovery point of 0, and no other offset.
+
+        The offsets of a deleted partition of the same name must not be taken for theirs: with a log start offset above
+        its end, a log would lose all its records. The recovery point shows that the log has no gaps (see
+        `LogEntry.contiguous_from`). Blocks; any thread. On disk on return. Raises OSError.
+        """
         for file in self.checkpoints:
             with self.writing:
-                kept = {key: offset for key, offset in file.known.items() if key not in keys}
-                if len(kept) < len(file.known):
-                    file.write(kept)
+                offsets = {key: offset for key, offset in file.known.items() if key not in keys}
+                if file is self.recovery_points:
+                    offsets |= dict.fromkeys(keys, 0)
+                if offsets != file.known:
+                    file.write(offsets)
+
+    def raise_recovery_point(self, key: TopicPartition, offset: int) -> None:
+        """Checkpoint that a log is on disk below `offset`. Blocks; any thread. On disk on return. Raises OSError."""
+        with self.writing:
+            known = self.recovery_points.known
+            if known.get(key, -1) < offset:
+                self.recovery_points.write({**known, key: offset})
 
     def lower_checkpointed(self, key: TopicPartition, offset: int) -> None:
         """Before a log is truncated to `offset`: what is written to it next is neither on disk nor clean, and lies
@@ -193,7 +206,7 @@ def open_log_dirs(
         metas: dict[Path, MetaProperties] = {}
         for log_dir in opened:
             try:
-                log_dir.path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+                make_directory(log_dir.path)
                 log_dir.lock = LogDirLock.acquire(log_dir.path)
                 meta = read_meta_properties(log_dir.path / META_PROPERTIES_FILE)
                 if meta is not None:

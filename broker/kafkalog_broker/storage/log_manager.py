@@ -38,7 +38,7 @@ from kafkalog_broker.storage.log_table import (
     rename_for_deletion,
     storage_error,
 )
-from kafkalog_broker.storage.partition.local_log import create_log_files
+from kafkalog_broker.storage.partition.local_log import LoadedLog, create_log_files
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadProgress, ProgressWatch, bytes_to_recover
 from kafkalog_broker.storage.topic_registry import (
@@ -56,46 +56,63 @@ _log = logging.getLogger(__name__)
 
 _UNKNOWN_BROKER_EPOCH = -1
 _CLOSING_THREADS = 8  # each waits for a disk most of the time
+_CREATING_THREADS = 8  # as above
 
 
 class NewPartitions:
-    """Directories for new partitions, made in one go: their names reach the disk with one fsync a log directory."""
+    """Directories of new partitions with the files of their empty logs; on disk once they are made.
 
-    def __init__(self, log_dirs: Mapping[Key, LogDirectory]) -> None:
-        """On disk on return; no checkpoint speaks of former partitions of their names. Any thread. `take` raises."""
+    Made in a thread, because each partition takes three fsyncs. Several partitions are made at a time: a file system
+    commits concurrent fsyncs together.
+    """
+
+    def __init__(self, log_dirs: Mapping[Key, LogDirectory], topic_ids: Mapping[Key, uuid.UUID]) -> None:
+        """Make all of them, with checkpoints of their own. Blocks; any thread.
+
+        A partition that cannot be made does not stop the others: `take` raises its error.
+        """
         self.log_dirs = log_dirs
-        self._errors: dict[Key, OSError] = {}
-        self._unused: set[Key] = set()
+        self._topic_ids = topic_ids
+        self._made: dict[Key, LoadedLog] = {}
+        self._errors: dict[Key, Exception] = {}
         by_dir: dict[int, list[Key]] = {}
         for key, log_dir in self.log_dirs.items():
             by_dir.setdefault(id(log_dir), []).append(key)
-            try:
-                self._path(key).mkdir(DIRECTORY_MODE)
-                self._unused.add(key)
-            except OSError as error:
-                self._errors[key] = error
+        with ThreadPoolExecutor(_CREATING_THREADS, "create") as pool:
+            list(pool.map(self._make, self.log_dirs))
         for keys in by_dir.values():
             log_dir = self.log_dirs[keys[0]]
             try:
-                log_dir.forget_checkpointed(set(keys))
+                log_dir.begin_checkpointed(set(keys))
                 fsync_directory(log_dir.path)
             except OSError as error:
                 self._errors.update(dict.fromkeys(keys, error))
 
-    def take(self, key: Key) -> None:
-        """The directory belongs to a log from now on. Raises OSError when it could not be made."""
+    def _make(self, key: Key) -> None:
+        path = self._path(key)
+        try:
+            path.mkdir(DIRECTORY_MODE)
+        except OSError as error:
+            self._errors[key] = error
+            return
+        try:
+            self._made[key] = create_log_files(path, self._topic_ids[key], log_start_offset=0, leader_epoch=0)
+        except Exception as error:  # noqa: BLE001 - raised by `take`
+            self._errors[key] = error
+            remove(path)
+
+    def take(self, key: Key) -> LoadedLog:
+        """The empty log of a partition, which belongs to the caller from now on. Raises what prevented it: OSError,
+        FileExistsError if the directory existed already."""
         if key in self._errors:
             raise self._errors[key]
-        self._unused.discard(key)
+        return self._made.pop(key)
 
     def remove_unused(self) -> None:
         """Remove the directories that were not taken: an empty one would be a partition at the next start."""
-        for key in self._unused:
-            try:
-                self._path(key).rmdir()
-            except OSError as error:
-                _log.warning("the empty directory %s could not be removed: %s", self._path(key), error)
-        self._unused.clear()
+        for key in self._made:
+            remove(self._path(key))
+        self._made.clear()
 
     def _path(self, key: Key) -> Path:
         return self.log_dirs[key].path / "{}-{}".format(*key)
@@ -232,48 +249,50 @@ class LogManager(LogTable):
 
     # ---- creating and deleting
 
-    def place_all(self, keys: Iterable[Key]) -> NewPartitions:
-        """Choose for each partition the log directory with the fewest. Any thread. Raises kafka_storage_error."""
+    def place_all(self, topic_ids: Mapping[Key, uuid.UUID]) -> NewPartitions:
+        """Make new partitions, each in the log directory with the fewest. Blocks; any thread. Raises
+        BrokerError kafka_storage_error."""
         planned: Counter[Path] = Counter()
         log_dirs = {}
-        for key in keys:
+        for key in topic_ids:
             log_dirs[key] = log_dir = self.next_log_dir(planned)
             planned[log_dir.path] += 1
-        return NewPartitions(log_dirs)
+        return NewPartitions(log_dirs, topic_ids)
 
     def create(
         self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig, prepared: NewPartitions | None = None
     ) -> Log:
-        """A new, empty log. prepared: with its directory made; without, it is made here, which takes an fsync. Raises
-        BrokerError: kafka_storage_error, topic_already_exists; no directory of the partition is left then, unless its
-        log directory has failed."""
+        """Add a new, empty log.
+
+        Args:
+            prepared: The result of `place_all` for it. Without it the files are made here, which waits for the disk.
+
+        Raises:
+            BrokerError: kafka_storage_error, topic_already_exists; no directory of the partition is left then, unless
+                its log directory has failed.
+        """
         key = (topic, partition)
         if key in self.entries or key in self.absent:
             raise BrokerError(ErrorCode.topic_already_exists, f"partition {topic}-{partition} is there already")
         while True:
             log_dir = None if prepared is None else prepared.log_dirs.get(key)
             if prepared is None or log_dir is None or not log_dir.is_online:  # it went offline since
-                prepared = NewPartitions({key: (log_dir := self.next_log_dir())})
+                log_dir = self.next_log_dir()
+                prepared = NewPartitions({key: log_dir}, {key: topic_id})
             entry = LogEntry(topic, partition, topic_id, log_dir, log_dir.path / f"{topic}-{partition}")
-            is_ours = False
             try:
-                prepared.take(key)
-                is_ours = True
-                # not synced: the registry knows the topic, so at worst the directory is made again
-                loaded = create_log_files(entry.path, topic_id, log_start_offset=0, leader_epoch=0, sync=False)
-                entry.log = self.log_of(entry, config, loaded, self.clock.now_ms())
+                loaded = prepared.take(key)
             except FileExistsError as error:
                 raise storage_error(topic, partition, f"{entry.path} is there already, and not its log") from error
             except OSError as error:
                 if not is_the_directorys(error):
-                    if is_ours:
-                        remove(entry.path)
                     raise storage_error(topic, partition, f"{entry.path} cannot be made: {error}") from error
                 log_dir.fail(error)
                 continue  # with the directories that are left
+            try:
+                entry.log = self.log_of(entry, config, loaded, self.clock.now_ms())
             except Exception:
-                if is_ours:
-                    remove(entry.path)
+                remove(entry.path)
                 raise
             self.add(entry)
             return entry.log

@@ -82,6 +82,18 @@ class LogEntry:
         return self.log_dir.recovery_points.known.get(self.key, 0)
 
     @property
+    def contiguous_from(self) -> int | None:
+        """Offset from which on compaction has left no gap between segments; None if there is no recovery point.
+
+        The cleaner raises the checkpointed recovery point before it replaces segments, and its own checkpoint
+        afterwards.
+        """
+        recovery_point = self.log_dir.recovery_points.known.get(self.key)
+        if recovery_point is None:
+            return None
+        return max(recovery_point, self.log_dir.cleaner_offsets.known.get(self.key, 0))
+
+    @property
     def log_start_offset(self) -> int:
         return self.log_dir.log_start_offsets.known.get(self.key, 0)
 
@@ -155,7 +167,8 @@ class LogTable:
                 log_start_offset=entry.log_start_offset, index_interval_bytes=config.index_entry_bytes,
                 max_index_size=config.segment_index_bytes, now_ms=now_ms,
                 producer_id_expiration_ms=self.config.producer_id_expiration_ms,
-                has_remote_segments=config.remote_storage_enable,
+                has_remote_segments=config.remote_storage_enable, is_compacted=config.is_compacted,
+                contiguous_from=entry.contiguous_from if self.topics.was_read else None,
             )  # fmt: skip
             loaded = load_log(request, on_bytes)
             entry.log = self.log_of(entry, config, loaded, now_ms)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import names, offset_index, time_index
-from kafkalog_spark.format.atomic_file import descriptor, replace_file
+from kafkalog_spark.format.atomic_file import descriptor, fsync_descriptor, replace_file
 from kafkalog_spark.format.batch_header import BatchHeader, announced_batch
 from kafkalog_spark.format.layout import NO_TIMESTAMP, H
 from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET, OffsetPosition
@@ -120,17 +120,28 @@ def recover_segment(
     on_bytes: Callable[[int], None] | None = None,
     *,
     first_bad: Callable[[Window], tuple[int, KafkalogError] | None] | None = None,
+    before_cut: Callable[[], None] = lambda: None,
     may_cut: bool = True,
     sync: bool = False,
 ) -> RecoveredSegment:
-    """Check every batch of a segment, cut it after the last good one, build .index and .timeindex again.
+    """Check every batch of a segment, cut the segment after the last good one, and rebuild .index and .timeindex.
 
-    A batch is good when it is whole, its CRC is valid, its offsets rise and first_bad has nothing against it; whatever
-    follows the first other one goes too, as in Kafka. The indexes are as after a clean close, with the last entry of
-    the time index. on_window: given the good batches, in order, before the indexes are written; its bytes are gone when
-    it returns. on_bytes: given how many bytes a window had. first_bad(window): row of the first batch that is not to
-    stay, and why, or None. may_cut=False raises the damage and changes nothing. sync: return when all three files are
-    on disk. Raises OffsetOverflow before anything is cut; OSError.
+    A batch is good if it is whole, its CRC is valid, its offsets rise and `first_bad` accepts it. Everything behind the
+    first bad batch is cut off, too, as in Kafka. The indexes are those of a segment that was closed cleanly.
+
+    Args:
+        on_window: Called with the good batches, in order, before the indexes are written. Its bytes are valid only
+            during the call.
+        on_bytes: Called with the number of bytes of each window.
+        first_bad: Returns the row of the first batch of a window that has to go, and the reason, or None.
+        before_cut: Called before the .log is cut. The cut is on disk on return: nothing that is appended afterwards can
+            meet bytes that were cut off.
+        may_cut: False raises the damage instead, and changes nothing.
+        sync: All three files are on disk on return.
+
+    Raises:
+        OffsetOverflow: Before anything is cut, if the segment has to be split.
+        OSError: If a file cannot be read or written.
     """
     path = directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
     indexes = IndexBuilder(base_offset, index_interval_bytes)
@@ -158,9 +169,10 @@ def recover_segment(
                     raise damage
                 break
         if position < end:
+            before_cut()
             os.ftruncate(fd, position)
-        if sync:
-            os.fsync(fd)
+        if sync or position < end:
+            fsync_descriptor(fd)
     offsets, times = indexes.finished()
     for suffix, data in ((names.OFFSET_INDEX_SUFFIX, offsets), (names.TIME_INDEX_SUFFIX, times)):
         index = path.with_suffix(suffix)

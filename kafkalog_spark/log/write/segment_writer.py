@@ -22,11 +22,18 @@ import numpy as np
 
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, SegmentFull, UnsupportedFormat
 from kafkalog_spark.format import layout, names
-from kafkalog_spark.format.atomic_file import FILE_MODE, descriptor, open_regular, replace_file
+from kafkalog_spark.format.atomic_file import (
+    FILE_MODE,
+    descriptor,
+    fdatasync_descriptor,
+    open_regular,
+    replace_file,
+)
 from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE, NO_TIMESTAMP, H
 from kafkalog_spark.format.offset_index import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET, OffsetIndexWriter
 from kafkalog_spark.format.time_index import TimeIndexWriter
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
+from kafkalog_spark.log.write.segment_files import fsync_segment
 from kafkalog_spark.log.write.segment_recovery import (
     INDEX_INTERVAL_BYTES,
     IndexBuilder,
@@ -221,14 +228,12 @@ class SegmentWriter:
             self._is_preallocated = False
 
     def flush(self) -> None:
-        """Return when .log and indexes are on disk. The directory entry of a new segment is not this class's matter."""
-        os.fsync(self._fd)
-        self.offset_index.flush()
-        self.time_index.flush()
+        """Put the bytes of .log and indexes on disk. The name of a new segment needs an fsync of its directory."""
+        fsync_segment(self.path.parent, self.base_offset)
 
     def sync_data(self) -> None:
-        """As `flush`, without the indexes: recovery builds those of unflushed segments again."""
-        os.fdatasync(self._fd)
+        """Put the bytes of the .log on disk, without the indexes: recovery builds those of the last segment again."""
+        fdatasync_descriptor(self._fd)
 
     def close(self) -> None:
         """Close cleanly: indexes complete and trimmed. Does not flush. Idempotent."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 
+from kafkalog_broker.errors import BrokerError
 from tests.broker.remote.helpers.remote_logs import TOPIC, Killed, RemoteLogs, Steps
 
 
@@ -79,14 +81,16 @@ def test_kills_at_two_hundred_steps(tmp_path: Path) -> None:
 
 
 def test_deleted_records_that_were_not_copied_yet_stay_deleted_and_hold_nothing_up(tmp_path: Path) -> None:
-    """The leader epochs are cut at once, the checkpoint of log start offsets comes later."""
+    """The leader epochs are on disk before the response, the checkpoint of log start offsets comes later."""
 
     async def run() -> None:
         logs = RemoteLogs(tmp_path / "data")
         logs.broker.create("orders", 1, **TOPIC)
         await logs.start()
         logs.append(range(60))
-        logs.broker.log("orders").delete_records(20)
+        log = logs.broker.log("orders")
+        log.delete_records(20)
+        log.flush_epochs()  # as DeleteRecords does before it responds
         await logs.kill()
         logs = RemoteLogs(tmp_path / "data")
         await logs.start()
@@ -156,3 +160,51 @@ async def deleted_topic(directory: Path, step: int) -> None:
 def test_a_deleted_topic_leaves_nothing_wherever_it_was_killed(tmp_path: Path) -> None:
     for step in (0, 1, 2, 3, 4, 5, 8, 13, 100):
         asyncio.run(deleted_topic(tmp_path / f"deleted-{step}", step))
+
+
+def test_a_lost_leader_epoch_checkpoint_does_not_cost_remote_segments(tmp_path: Path) -> None:
+    """As a power cut left it that came before the file was synced: empty, while all records were on disk."""
+
+    async def run() -> None:
+        logs = RemoteLogs(tmp_path / "data")
+        logs.broker.create("orders", 1, **TOPIC)
+        await logs.start()
+        logs.append(range(60))
+        await logs.settle()
+        log = logs.broker.log("orders")
+        log.flush()
+        copied = logs.finished()
+        assert log.local_log_start_offset > 0
+        await logs.kill()
+        (log.directory / "leader-epoch-checkpoint").write_bytes(b"")
+        logs = RemoteLogs(tmp_path / "data")
+        await logs.start()
+        await logs.settle()
+        assert copied <= logs.finished() == logs.objects()
+        assert await logs.offsets() == list(range(60))
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_a_log_that_cannot_be_restored_is_offline_and_the_others_are_served(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = RemoteLogs(tmp_path / "data")
+        logs.broker.create("orders", 1, **TOPIC)
+        logs.broker.create("payments", 1, **TOPIC)
+        await logs.start()
+        logs.append(range(60))
+        logs.append(range(3), "payments")
+        await logs.settle()
+        directory = logs.broker.log("orders").directory
+        await logs.kill()
+        shutil.rmtree(directory)  # the log ends before its remote segments, which are needed to restore it
+        logs = RemoteLogs(tmp_path / "data", Steps(fails=lambda step: step == "fetch index"))
+        await logs.start()
+        with pytest.raises(BrokerError, match="a fault at fetch index"):
+            logs.append(range(1))
+        logs.append(range(1), "payments")
+        assert await logs.offsets("payments") == list(range(4))
+        await logs.stop()
+
+    asyncio.run(run())

@@ -106,3 +106,9 @@ def test_a_deleted_partition_has_nothing_when_that_is_finished() -> None:
     assert len(cache) == 1
     cache.take(PartitionDeletion(PARTITION, 1, 0, PartitionDeleteState.DELETE_PARTITION_FINISHED))
     assert len(cache) == cache.finished_bytes == 0
+
+
+def test_a_log_without_leader_epochs_has_no_copied_offset() -> None:
+    """A topic whose creation a power cut has interrupted: the broker used to end its start with a ValueError."""
+    assert cache_of(segment(0, 9)).highest_offset((), 0) == -1
+    assert RemoteLogMetadataCache(PARTITION).highest_offset((), 0) == -1

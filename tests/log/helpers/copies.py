@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, write_leader_epochs
+from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, format_leader_epochs
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MetaProperties, write_meta_properties
 from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
-    write_partition_metadata,
+    format_partition_metadata,
 )
 from tests.source.helpers.made_logs import append, numbers
 
@@ -34,9 +34,9 @@ def copy_of(
     (directory / LEADER_EPOCH_CHECKPOINT).unlink(missing_ok=True)
     (directory / PARTITION_METADATA_FILE).unlink(missing_ok=True)
     if epoch is not None:
-        write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, [(0, 0), (epoch, 0)], sync=False)
+        (directory / LEADER_EPOCH_CHECKPOINT).write_bytes(format_leader_epochs([(0, 0), (epoch, 0)]))
     if topic_id is not None:
-        write_partition_metadata(directory / PARTITION_METADATA_FILE, topic_id, sync=False)
+        (directory / PARTITION_METADATA_FILE).write_bytes(format_partition_metadata(topic_id))
     if cluster is not None:
         date = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
         write_meta_properties(log_dir / META_PROPERTIES_FILE, MetaProperties(1, cluster_id=cluster, node_id=1), date)

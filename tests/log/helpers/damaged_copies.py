@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, write_leader_epochs
+from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, format_leader_epochs
 from tests.log.helpers.batch_builder import batch
 from tests.log.helpers.damaged_log import PARTITION, TOPIC, patched, records, write_segments
 
@@ -29,7 +29,7 @@ def broker(
 ) -> Path:
     """The log directory with these .log files by base offset, leader epochs (epoch, start) and recovery point."""
     directory = write_segments(root, dict(segments))
-    write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, list(epochs), sync=False)
+    (directory / LEADER_EPOCH_CHECKPOINT).write_bytes(format_leader_epochs(epochs))
     if recovery_point is not None:
         text = f"0\n1\n{TOPIC} {PARTITION} {recovery_point}\n"
         (root / "recovery-point-offset-checkpoint").write_text(text)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, publish, withdraw
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import Producer
@@ -100,19 +101,39 @@ class CleaningHost:
         return self._owner.ask(self._log.producer_state.producers)
 
     def replace(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment]) -> None:
-        """Swap finished segments in. Raises CleaningAborted when the old ones are not all there any more."""
+        """Replace `old` by finished segments; on disk on return.
 
-        def swap() -> None:
-            self.check()
-            with self._log.failing():
-                for path in self._log.local.replace(old, cleaned, self._now_ms()):
-                    self._schedule_removal(path, self._log.config.file_delete_delay_ms)
-
+        Only the two steps that change the log run in its owner thread; this thread waits for the disk between them.
+        Raises CleaningAborted if not all of `old` are there any more; nothing has changed then.
+        """
         try:
-            self._owner.ask(swap)
+            publish(cleaned)
+            new = self._owner.ask(partial(self._begin_replace, cleaned, old))
         except (LookupError, BrokerError) as error:
+            withdraw(cleaned)
+            raise CleaningAborted(str(error)) from error
+        except (CleaningAborted, OSError):
+            withdraw(cleaned)
+            raise
+        fsync_directory(self._log.directory)
+        try:
+            self._owner.ask(partial(self._finish_replace, cleaned, new))
+        except BrokerError as error:
             raise CleaningAborted(str(error)) from error
         fsync_directory(self._log.directory)
+
+    def _begin_replace(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment]) -> list[LogSegment]:
+        self.check()
+        with self._log.failing():
+            new, renamed = self._log.local.begin_replace(old, cleaned, self._now_ms())
+        for path in renamed:
+            self._schedule_removal(path, self._log.config.file_delete_delay_ms)
+        return new
+
+    def _finish_replace(self, cleaned: Sequence[CleanedSegment], new: Sequence[LogSegment]) -> None:
+        if not self._log.is_closed:  # else the next start completes the replacement, or the partition was deleted
+            with self._log.failing():
+                self._log.local.finish_replace(new, cleaned)
 
 
 @dataclass(slots=True)

@@ -1,11 +1,14 @@
 """The segment that the cleaner writes: files with the suffix `.cleaned`, and how they take the place of others.
 
-The order of the renames is what makes a kill at any instant harmless (LocalLog.replaceSegments):
+The steps are those of LocalLog.replaceSegments. A crash between two of them does no harm, because of what the next
+start does with the files that it finds (`names.live_segments`). A power cut can also undo renames that were not synced,
+each independently of the others, so the directory is fsynced between the steps:
 
-1. `.cleaned` files are written and synced. Killed here, the next start removes them.
-2. They become `.swap`, the .log first. While one `.cleaned` is left, the next start removes all of them.
-3. The old segments become `.deleted`. From here on the next start finishes the swap.
-4. The `.swap` files lose the suffix, the .log first.
+1. `.cleaned` files are written and synced. After a crash the next start removes them.
+2. `publish`: they are renamed `.swap`, the lowest base offset last. While a `.cleaned` file is left, the next start
+   removes it and all `.swap` files above it.
+3. The old segments are renamed `.deleted`. From here on the next start completes the replacement.
+4. `to_live`: the `.swap` files lose the suffix.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 from bisect import bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +25,14 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptLog, SegmentFull, UnsupportedFormat
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import FILE_MODE, descriptor, fsync_directory, open_regular, write_all
+from kafkalog_spark.format.atomic_file import (
+    FILE_MODE,
+    descriptor,
+    fsync_descriptor,
+    fsync_directory,
+    open_regular,
+    write_all,
+)
 from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE, H
 from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction, load_transaction_index
@@ -93,13 +104,13 @@ class CleanedSegment:
         for suffix, content in contents:
             with descriptor(self.path(suffix), os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
                 write_all(fd, content)
-                os.fsync(fd)
+                fsync_descriptor(fd)
         os.utime(self._fd, ns=(modified_ns, modified_ns))
-        os.fsync(self._fd)
+        fsync_descriptor(self._fd)
         self._close()
 
     def discard(self) -> None:
-        """Remove the files unless their swap has begun; the next start completes that, and removes what stays here."""
+        """Remove the files unless `publish` has begun; after that `withdraw` removes them."""
         self._close()
         if not self._is_swapping:
             with contextlib.suppress(OSError):  # the partition's directory may be gone
@@ -117,6 +128,13 @@ class CleanedSegment:
         self._is_swapping = True
         self._rename(names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
 
+    def to_cleaned(self) -> None:
+        """Take `to_swap` back, also where it was interrupted."""
+        for suffix in names.SEGMENT_SUFFIXES:
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(self.path(suffix, names.SWAP_SUFFIX), self.path(suffix))
+        self._is_swapping = False
+
     def to_live(self) -> None:
         self._rename(names.SWAP_SUFFIX, "")
 
@@ -124,6 +142,28 @@ class CleanedSegment:
         for suffix in names.SEGMENT_SUFFIXES:
             if suffix != names.TRANSACTION_INDEX_SUFFIX or self.aborted:
                 os.rename(self.path(suffix, old), self.path(suffix, new))
+
+
+def publish(pieces: Sequence[CleanedSegment]) -> None:
+    """Rename finished segments `.swap`, by rising base offset the last first; on disk on return. Raises OSError."""
+    lowest, *others = pieces
+    for piece in reversed(others):
+        piece.to_swap()
+    if others:  # a lowest `.swap` without the others would replace more than it holds
+        fsync_directory(lowest.directory)
+    lowest.to_swap()
+    fsync_directory(lowest.directory)
+
+
+def withdraw(pieces: Sequence[CleanedSegment]) -> None:
+    """Remove published segments that are not to replace anything, so that no start completes the replacement."""
+    with contextlib.suppress(OSError):  # the partition's directory may be gone
+        pieces[0].to_cleaned()
+        fsync_directory(pieces[0].directory)
+        for piece in pieces[1:]:
+            piece.to_cleaned()
+    for piece in pieces:
+        piece.discard()
 
 
 # A segment whose offsets reach further above its base offset than an index can say is split (splitOverflowedSegment).
@@ -137,12 +177,12 @@ _COPIED = 1 << 20  # bytes at once
 def split_segment(directory: Path, base_offset: int, index_interval_bytes: int) -> list[int]:
     """Replace a segment that is not in use by segments without overflow; their base offsets. Raises OSError."""
     pieces = write_pieces(directory, base_offset, index_interval_bytes)
-    for piece in reversed(pieces):  # while the lowest is `.cleaned`, the others do not count
-        piece.to_swap()
+    publish(pieces)
     plain = [directory / (names.segment_name(base_offset) + suffix) for suffix in names.SEGMENT_SUFFIXES]
     for path in plain:
         if path.exists():
             path.rename(path.with_name(path.name + names.DELETED_SUFFIX))
+    fsync_directory(directory)
     for piece in pieces:
         piece.to_live()
     fsync_directory(directory)

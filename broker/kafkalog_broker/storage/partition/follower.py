@@ -165,17 +165,22 @@ class Follower:
         if end >= local.log_end_offset:
             # As Kafka: an epoch that began at the end and has written nothing may be another one at the leader.
             with log.failing():
-                log.epochs.truncate_from_end(local.log_end_offset)
+                self._truncate_epochs(local.log_end_offset)
         elif end < local.segments[0].base_offset:
             gone = self._start_over(end, end)
         else:
             with local.flush_lock:
                 with log.failing():
                     gone = local.truncate_to(end)
-                    log.epochs.truncate_from_end(end)
+                    self._truncate_epochs(end)
                 log.producer_state.become(producers)
                 local.log_start_offset = min(local.log_start_offset, end)
         return self._bound_high_watermark(gone)
+
+    def _truncate_epochs(self, end: int) -> None:
+        """On disk on return: an entry that stayed in the file would contradict the epoch of what is appended next."""
+        self._log.epochs.truncate_from_end(end)
+        self._log.epochs.flush()
 
     def truncate_to(self, offset: int) -> list[Path]:
         return self.truncate(self.plan_truncation(offset))

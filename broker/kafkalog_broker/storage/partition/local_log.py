@@ -7,6 +7,7 @@ nothing that appends or reads takes it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import threading
@@ -30,10 +31,11 @@ from kafkalog_broker.storage.partition.log_segment import (
 from kafkalog_broker.storage.partition.producer_state import Producer, ProducerState
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import FILE_MODE, fsync_directory, fsync_file
+from kafkalog_spark.format.atomic_file import FILE_MODE, fsync_directory, fsync_file, replace_files_in
 from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, format_leader_epochs
 from kafkalog_spark.format.layout import H
-from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, write_partition_metadata
+from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, format_partition_metadata
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.read.segment_file import Window
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
@@ -48,7 +50,8 @@ _REMEMBERED = 16  # positions that a log remembers: as many consumers of one par
 @dataclass(slots=True, kw_only=True)
 class LoadedLog:
     """A log that can be opened: `directory` holds the segments `base_offsets`, whole, with their indexes. recovered:
-    those that were checked. recovery_point: the log is flushed up to there."""
+    those that were checked. recovery_point: the log is flushed up to there. is_synced: True if every file and every
+    name in the directory is on disk. unsynced_snapshots: producer snapshots whose bytes may not be on disk yet."""
 
     directory: Path
     base_offsets: list[int]
@@ -58,23 +61,32 @@ class LoadedLog:
     epochs: LeaderEpochs
     producers: ProducerState
     recovered: Sequence[RecoveredSegment] = ()
+    is_synced: bool = False
+    unsynced_snapshots: Sequence[Path] = ()
 
 
-def create_log_files(
-    directory: Path, topic_id: UUID, *, log_start_offset: int, leader_epoch: int, sync: bool
-) -> LoadedLog:
-    """Make the files of an empty log in `directory`, its indexes trimmed as in a log that was closed. sync: topic id
-    and leader epoch are on disk on return. Raises FileExistsError when there is a segment, OSError."""
-    write_partition_metadata(directory / PARTITION_METADATA_FILE, topic_id, sync=sync)
-    epochs = LeaderEpochs(directory)
-    epochs.assign(leader_epoch, log_start_offset, sync=sync)
+def create_log_files(directory: Path, topic_id: UUID, *, log_start_offset: int, leader_epoch: int) -> LoadedLog:
+    """Create the files of an empty log in `directory`, with trimmed indexes; on disk on return.
+
+    The leader epoch has to be on disk before the first record: a log that lost its lineage would give up its remote
+    segments (Kafka: `LeaderEpochFileCache.assign`, `PartitionMetadataFile`).
+
+    Raises:
+        FileExistsError: If the directory has the segment already.
+        OSError: If a file cannot be written or synced.
+    """
     segment = os.path.join(directory, names.segment_name(log_start_offset))
     for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
         os.close(os.open(segment + suffix, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+    epochs = [EpochEntry(leader_epoch, log_start_offset)]
+    replace_files_in(directory, {
+        PARTITION_METADATA_FILE: format_partition_metadata(topic_id),
+        LEADER_EPOCH_CHECKPOINT: format_leader_epochs(epochs),
+    })  # fmt: skip
     return LoadedLog(
         directory=directory, base_offsets=[log_start_offset], log_start_offset=log_start_offset,
-        log_end_offset=log_start_offset, recovery_point=log_start_offset, epochs=epochs,
-        producers=ProducerState(log_start_offset),
+        log_end_offset=log_start_offset, recovery_point=log_start_offset, epochs=LeaderEpochs(directory, epochs),
+        producers=ProducerState(log_start_offset), is_synced=True,
     )  # fmt: skip
 
 
@@ -90,7 +102,10 @@ class LocalLog:
     picture of them. swaps: how often compaction has put other files under names that `segments` had; whoever read
     meanwhile may have read one file by what another one's index says. recovery_point: everything below is on disk.
     opened_at: the log end offset when it was opened. flushes, flush_seconds: how many there were since, and what they
-    took together."""
+    took together.
+
+    What is on disk is known by four facts, which `flush` brings up to date: `recovery_point`, `is_synced` of each
+    segment, `is_flushed` of the leader epochs, and whether names in the directory have changed."""
 
     def __init__(self, loaded: LoadedLog, config: LogConfig, now_ms: int) -> None:
         self.directory = loaded.directory
@@ -108,9 +123,16 @@ class LocalLog:
             for base_offset, next_offset in zip(loaded.base_offsets, ends, strict=True)
         )
         self.recovery_point = loaded.recovery_point
+        recovered = {segment.base_offset for segment in loaded.recovered}
+        for segment in self.segments:
+            is_below = segment.next_offset <= loaded.recovery_point and segment.base_offset not in recovered
+            segment.is_synced = loaded.is_synced or is_below
+        self.epochs = loaded.epochs
         self.flush_lock = threading.RLock()
         self.flushes, self.flush_seconds = 0, 0.0
-        self._names_changed = True  # files made or renamed since the directory was last synced
+        self._names_changed = not loaded.is_synced  # files created or renamed since the last fsync of the directory
+        self._has_unsynced_segment = not all(segment.is_synced for segment in self.segments[:-1])
+        self._unsynced_snapshots = list(loaded.unsynced_snapshots)
         self._removed: deque[LogSegment] = deque()  # by retention, their writers still open
         self._unflushed_since_ms: int | None = None
         self._last_append_ms = 0
@@ -220,6 +242,7 @@ class LocalLog:
         self._open_writer(new, is_new=True)
         self._names_changed = True
         self.segments = (*self.segments, new)
+        self._has_unsynced_segment = True
         self.take_snapshot()
 
     # ---- reading: whole batches by offset, as they lie in the file, from one segment at a time
@@ -283,25 +306,38 @@ class LocalLog:
     def remove_first(self, count: int) -> list[Path]:
         """Remove the oldest segments; their files and producer snapshots, renamed `.deleted`. Raises OSError."""
         removed, self.segments = self.segments[:count], self.segments[count:]
+        self._names_changed = True
         gone = self._rename_away(removed)
         return gone + self._remove_snapshots(segment.base_offset for segment in removed)
 
-    def replace(self, old: Sequence[LogSegment], cleaned: Sequence[CleanedSegment], now_ms: int) -> list[Path]:
-        """Put finished segments into the place of `old`, neighbours (LocalLog.replaceSegments); the files of these,
-        renamed `.deleted`. Raises LookupError when not all of them are here; OSError: the log must be loaded again."""
+    def begin_replace(
+        self, old: Sequence[LogSegment], cleaned: Sequence[CleanedSegment], now_ms: int
+    ) -> tuple[list[LogSegment], list[Path]]:
+        """Serve the `.swap` files of `cleaned` instead of `old`, which are neighbours (LocalLog.replaceSegments).
+
+        The caller has put the names of the `.swap` files on disk. It fsyncs the directory before it calls
+        `finish_replace`: while old segments could come back under their names, the new ones keep the suffix by which a
+        start after a crash recognises that they take precedence.
+
+        Returns:
+            The new segments, and the files of the old ones, renamed `.deleted`.
+
+        Raises:
+            LookupError: If not all of `old` are closed segments of this log any more; nothing has changed.
+            OSError: If a file cannot be renamed; the log has to be loaded again.
+        """
         slot = next((slot for slot, segment in enumerate(self.segments) if segment is old[0]), len(self.segments))
         after = slot + len(old)
         if after >= len(self.segments) or any(
             segment is not other for segment, other in zip(self.segments[slot:after], old, strict=True)
         ):
             raise LookupError(f"{self.directory} has no longer the segment {old[0].base_offset} and those after it")
-        for piece in reversed(cleaned):  # while the lowest is `.cleaned`, none counts
-            piece.to_swap()
         ends = [*(piece.base_offset for piece in cleaned[1:]), old[-1].next_offset]
         new = [
             LogSegment(
                 self.directory, piece.base_offset, (piece.size, end), now_ms,
-                transient=names.SWAP_SUFFIX, _max_timestamp=piece.max_timestamp, _transactions=list(piece.aborted),
+                transient=names.SWAP_SUFFIX, is_synced=True,
+                _max_timestamp=piece.max_timestamp, _transactions=list(piece.aborted),
             )
             for piece, end in zip(cleaned, ends, strict=True)
         ]  # fmt: skip
@@ -309,13 +345,18 @@ class LocalLog:
         self.segments = (*self.segments[:slot], *new, *self.segments[after:])
         self.swaps += 1
         renamed = self._rename_away(old)
-        for piece, segment in zip(cleaned, new, strict=True):
-            piece.to_live()
-            segment.swapped_in()
-        self.swaps += 1
         self._names_changed = True
         bases = {piece.base_offset for piece in cleaned}
-        return renamed + self._remove_snapshots(s.base_offset for s in old if s.base_offset not in bases)
+        return new, renamed + self._remove_snapshots(s.base_offset for s in old if s.base_offset not in bases)
+
+    def finish_replace(self, new: Sequence[LogSegment], cleaned: Sequence[CleanedSegment]) -> None:
+        """Give the segments of `begin_replace` their plain names; the caller fsyncs the directory. Raises OSError."""
+        for piece, segment in zip(cleaned, new, strict=True):
+            if any(segment is other for other in self.segments):  # else retention has renamed its files meanwhile
+                piece.to_live()
+                segment.swapped_in()
+        self.swaps += 1
+        self._names_changed = True
 
     def truncate_to(self, offset: int) -> list[Path]:
         """Let the log end at `offset`, where a batch begins or a gap is (LocalLog.truncateTo); the files past it,
@@ -330,6 +371,8 @@ class LocalLog:
         self.log_end_offset = offset
         self.swaps += 1
         renamed = self._rename_away(removed[::-1])  # whenever it ends, what is left is a beginning of the log
+        if removed:
+            fsync_directory(self.directory)  # none of them may come back behind the cut
         old.close_writer()
         old.forget_handles()
         cut_segment(kept, position, offset)
@@ -423,41 +466,84 @@ class LocalLog:
     # ---- flushing
 
     def needs_flush(self, now_ms: int) -> bool:
-        """True when the settings, a rolled segment, or its snapshot, ask for a flush."""
-        if self._snapshots:
+        """True if the settings, a rolled segment or its producer snapshot require a flush."""
+        if self._snapshots or self._has_unsynced_segment:
             return True
         unflushed = self.log_end_offset - self.recovery_point
         if unflushed <= 0:
             return False
         config, since = self.config, self._unflushed_since_ms
+        return unflushed >= config.flush_messages or (
+            since is not None and not 0 <= now_ms - since < config.flush_ms  # below 0: the clock was set back
+        )
+
+    @property
+    def is_synced(self) -> bool:
+        """True if every file of the log, and every name in its directory, is known to be on disk."""
         return (
-            unflushed >= config.flush_messages
-            or (since is not None and not 0 <= now_ms - since < config.flush_ms)  # below 0: the clock was set back
-            or (len(self.segments) > 1 and self.segments[-1].base_offset > self.recovery_point)
+            self.recovery_point >= self.log_end_offset
+            and self.epochs.is_flushed
+            and not (self._names_changed or self._snapshots or self._unsynced_snapshots)
+            and all(segment.is_synced for segment in self.segments)
         )
 
     def flush(self, *, whole: bool = False) -> int:
-        """Put everything on disk; up to which offset that was. The caller holds flush_lock. Of the active segment only
-        the .log, unless `whole`: recovery makes indexes from the recovery point on again. Raises OSError: nothing is
-        flushed."""
+        """Put the log on disk and raise the recovery point (UnifiedLog.flush); the caller holds `flush_lock`.
+
+        The order is: leader epochs, producer snapshots, closed segments with all their files, the .log of the active
+        segment, the names in the directory. Of the active segment only the .log is synced, because a start after a
+        crash builds its indexes again from the batches.
+
+        Args:
+            whole: Sync the indexes of the active segment too, as a clean shutdown needs it. Nothing may be appended
+                afterwards.
+
+        Returns:
+            The offset below which everything is on disk.
+
+        Raises:
+            OSError: If a file cannot be synced; the recovery point has not moved.
+        """
         end = self.log_end_offset  # before the segments are read: they hold everything below then
+        has_unsynced_segment, self._has_unsynced_segment = self._has_unsynced_segment, False
         segments = self.segments
         appended_until, began = self._last_append_ms, perf_counter()
         self._close_removed()
+        try:
+            self.epochs.flush()
+            self._flush_snapshots()
+            if has_unsynced_segment:
+                for segment in segments[:-1]:
+                    if not segment.is_synced:
+                        segment.flush()
+            active = segments[-1]
+            if whole:
+                active.flush()
+            elif active.size:
+                active.sync_data()
+            self._sync_names()
+        except BaseException:
+            self._has_unsynced_segment |= has_unsynced_segment
+            raise
+        # What was appended since has been waiting since then at the earliest.
+        self._unflushed_since_ms = appended_until if self._last_append_ms > appended_until else None
+        self.recovery_point = max(self.recovery_point, end)
+        self.flushes += 1
+        self.flush_seconds += perf_counter() - began
+        return end
+
+    def _flush_snapshots(self) -> None:
         for path, producers in tuple(self._snapshots.items()):
             write_producer_snapshot(path, [producer.entry() for producer in producers], sync=False)
             fsync_file(path)
             if self._snapshots.pop(path, None) is None:
-                path.unlink(missing_ok=True)  # its segment has gone meanwhile
-        for segment in segments[:-1]:
-            if segment.next_offset > self.recovery_point or segment.writer is not None:
-                segment.flush()
-                segment.close_writer()
-        active = segments[-1]
-        if whole:
-            active.flush()
-        elif active.size:
-            active.sync_data()
+                path.unlink(missing_ok=True)  # its segment was removed meanwhile
+        while self._unsynced_snapshots:
+            with contextlib.suppress(FileNotFoundError):
+                fsync_file(self._unsynced_snapshots[-1])
+            self._unsynced_snapshots.pop()
+
+    def _sync_names(self) -> None:
         if self._names_changed:
             self._names_changed = False
             try:
@@ -465,12 +551,6 @@ class LocalLog:
             except OSError:
                 self._names_changed = True
                 raise
-        # What was appended since has been waiting since then at the earliest.
-        self._unflushed_since_ms = appended_until if self._last_append_ms > appended_until else None
-        self.recovery_point = max(self.recovery_point, end)
-        self.flushes += 1
-        self.flush_seconds += perf_counter() - began
-        return end
 
     def release_files(self) -> None:
         """Close the active segment's writer cleanly, unless a flush is going on. Raises OSError."""

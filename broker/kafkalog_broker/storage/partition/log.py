@@ -272,6 +272,11 @@ class Log:
     def needs_flush(self, now_ms: int) -> bool:
         return self.local.needs_flush(now_ms) and self.failure is None and not self.is_closed
 
+    def flush_epochs(self) -> None:
+        """Write truncated leader epochs to their file. Blocks; for a thread. Raises BrokerError kafka_storage_error."""
+        with self.failing():
+            self.epochs.flush()
+
     def flush(self, up_to: int | None = None) -> None:
         """Return when everything below `up_to` (default: all there is) is on disk. Blocks; for a thread. Raises
         BrokerError kafka_storage_error; a failed fsync is never tried again, since the next one may claim success."""
@@ -297,8 +302,7 @@ class Log:
         if offset <= self.log_start_offset:
             return
         self.local.log_start_offset = offset
-        with self.failing():
-            self.epochs.truncate_from_start(offset)
+        self.epochs.truncate_from_start(offset)
         self.producer_state.on_log_start_offset(offset)
         self.wake()
 
@@ -362,16 +366,9 @@ class Log:
         local = self.local
         try:
             with self.failing():
-                if self.failure is None:
-                    news = local.take_snapshot() or local.recovery_point < local.log_end_offset
-                    active = local.active
-                    if active.writer is not None:
-                        active.writer.on_become_inactive()
-                        news = True
-                    if news:  # a log that nobody wrote to costs nothing here
-                        with local.flush_lock:
-                            local.flush(whole=True)
-                            active.close_writer()
+                if self.failure is None and (local.take_snapshot() or not local.is_synced):
+                    with local.flush_lock:
+                        local.flush(whole=True)
         finally:
             self.discard()
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout, names
-from kafkalog_spark.format.atomic_file import descriptor, open_regular
+from kafkalog_spark.format.atomic_file import descriptor, fdatasync_descriptor, open_regular
 from kafkalog_spark.format.layout import NO_TIMESTAMP
 from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY
 from kafkalog_spark.format.offset_index import load_offset_index, search_file
@@ -31,6 +31,7 @@ from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY
 from kafkalog_spark.format.time_index import TimeIndex, TimeIndexWriter, load_time_index
 from kafkalog_spark.format.transaction_index import ENTRY_SIZE as ABORTED_ENTRY
 from kafkalog_spark.format.transaction_index import AbortedTransaction, TransactionIndexWriter, load_transaction_index
+from kafkalog_spark.log.write.segment_files import fsync_segment
 from kafkalog_spark.log.write.segment_recovery import header_at, headers_from
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
@@ -228,7 +229,8 @@ class LogSegment(TimedSegment):
     """Segment; open for writing while `writer` is set. end: (bytes of whole batches, the offset after them), which
     readers may see: one tuple, as another thread must not see the one without the other. created_ms: when this broker
     made or loaded it. jitter_ms: taken off segment.ms. transient: the suffix of its files, `.swap` while it takes the
-    place of others, else empty."""
+    place of others, else empty. is_synced: True if all bytes of all its files are known to be on disk; always False
+    while the segment is being written to."""
 
     directory: Path
     base_offset: int
@@ -236,6 +238,7 @@ class LogSegment(TimedSegment):
     created_ms: int
     jitter_ms: int = 0
     transient: str = ""
+    is_synced: bool = False
     serial: int = field(init=False, default_factory=partial(next, _serials))
     log_path: str = field(init=False)
     index_path: str = field(init=False)
@@ -295,6 +298,7 @@ class LogSegment(TimedSegment):
                 hint="something else writes into the log directory",
             )
         self.writer = writer
+        self.is_synced = False
 
     def add_aborted(self, transaction: AbortedTransaction) -> None:
         if self.transaction_writer is None:
@@ -312,28 +316,23 @@ class LogSegment(TimedSegment):
         return self._transactions
 
     def flush(self) -> None:
-        """Put .log, indexes and aborted transactions on disk. Raises OSError."""
+        """Put the bytes of .log, .index, .timeindex and .txnindex on disk, and close the writer (LogSegment.flush).
+
+        For a segment to which nothing is appended any more. Raises OSError.
+        """
         if self.writer is not None:
-            self.writer.flush()
-            if self.transaction_writer is not None:
-                self.transaction_writer.flush()
-            return
-        for suffix in names.SEGMENT_SUFFIXES:
-            try:
-                handle = FileHandle(self.path(suffix))
-            except FileNotFoundError:
-                continue  # retention has taken the segment, or it has no transaction index
-            os.fsync(handle.fd)
+            self.writer.on_become_inactive()
+        fsync_segment(self.directory, self.base_offset, self.transient)
+        self.close_writer()
+        self.is_synced = True
 
     def sync_data(self) -> None:
-        """As `flush`, without the indexes."""
+        """Put the bytes of the .log on disk. The indexes, and the .txnindex, are left to `flush`: a start after a crash
+        builds those of the last segment again. Raises OSError."""
         if self.writer is not None:
             self.writer.sync_data()
         else:
-            handle = self.handle()
-            os.fdatasync(handle.fd)
-        if self.transaction_writer is not None:
-            self.transaction_writer.flush()
+            fdatasync_descriptor(self.handle().fd)
 
     def close_writer(self) -> None:
         """Close cleanly, with indexes complete and cut to their entries. Twice is harmless."""
@@ -366,11 +365,12 @@ class LogSegment(TimedSegment):
         renamed = []
         for suffix in names.SEGMENT_SUFFIXES:
             path = self.path(suffix)
+            deleted = path.removesuffix(self.transient) + names.DELETED_SUFFIX
             try:
-                os.rename(path, path + names.DELETED_SUFFIX)
+                os.rename(path, deleted)
             except FileNotFoundError:
                 continue
-            renamed.append(Path(path + names.DELETED_SUFFIX))
+            renamed.append(Path(deleted))
         return renamed
 
     # ---- timestamps

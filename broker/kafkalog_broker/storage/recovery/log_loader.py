@@ -4,7 +4,9 @@ After a clean shutdown the end of the active segment and the newest producer sna
 crash every segment from the recovery point on is checked batch by batch; the log is cut at the first bad batch, what
 follows goes, and indexes, leader epochs, transaction indexes and producer state are made from the batches.
 
-When `load_log` returns, the files are as after a clean shutdown. Nothing was flushed: the recovery point stays.
+When `load_log` returns, the files are as after a clean shutdown. They are not flushed: the recovery point stays, and
+the next flush puts on disk what recovery has written. Only where a second crash could mix old and new files are they
+synced at once: between dependent removals and renames, and before a cut (see `_remove_behind_cut`).
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +33,7 @@ from kafkalog_broker.storage.partition.producer_state import (
 )
 from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import descriptor, replace_file
+from kafkalog_spark.format.atomic_file import descriptor, fsync_directory, replace_file
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.format.offset_index import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET, load_offset_index
 from kafkalog_spark.format.partition_metadata import UNFINISHED
@@ -56,12 +60,14 @@ _DAY_MS = 24 * 3600 * 1000
 # An interrupted deletion, cleaning or split leaves files with a suffix. Which of them are the log is decided in
 # `names.live_segments`; here the directory is made to hold exactly those, under their plain names. A crash in the
 # middle of this leaves a directory that gives the same log again: what is not the log goes before anything gets its
-# name, and `.cleaned` files, whose presence marks `.swap` files as unfinished, go last.
+# name, and `.cleaned` files, whose presence marks `.swap` files as unfinished, go last. The directory is synced between
+# these steps, because a power cut may keep a later rename and lose an earlier one.
 
 
 class StartupFiles(NamedTuple):
     """Plan for a directory: remove files, then rename (old name, new name); the log is `base_offsets` then. complete:
-    segments with both indexes; others' are made again. transactional: segments with a transaction index."""
+    segments with both indexes; others' are made again. transactional: segments with a transaction index. deleted: base
+    offsets, rising, of segments that wait for their removal."""
 
     removals: tuple[str, ...]
     renames: tuple[tuple[str, str], ...]
@@ -69,6 +75,7 @@ class StartupFiles(NamedTuple):
     snapshots: tuple[int, ...]
     complete: frozenset[int]
     transactional: frozenset[int]
+    deleted: tuple[int, ...]
 
 
 def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> StartupFiles:
@@ -95,11 +102,11 @@ def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> S
         file = names.parse_segment_file(name)
         if file is None:
             if name in UNFINISHED:
-                removed.append((1, name))
+                removed.append((_removal_stage(name), name))
             continue
         if file.suffix == names.PRODUCER_SNAPSHOT_SUFFIX and file.transient_suffix is None:
             continue
-        removed.append((_REMOVAL_ORDER.get(file.transient_suffix or "", 1), name))
+        removed.append((_removal_stage(name), name))
     return StartupFiles(
         tuple(name for _, name in sorted(removed)),
         tuple((name, name.removesuffix(names.SWAP_SUFFIX)) for name in sorted(swapped, key=log_first)),
@@ -107,17 +114,29 @@ def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> S
         tuple(offset for offset, _ in names.producer_snapshots(listing)),
         frozenset(segment.base_offset for segment in live if segment.offset_index and segment.time_index),
         frozenset(segment.base_offset for segment in live if segment.transaction_index),
-    )
+        tuple(sorted(
+            file.base_offset
+            for file in map(names.parse_segment_file, listing)
+            if file is not None and (file.suffix, file.transient_suffix) == (names.LOG_SUFFIX, names.DELETED_SUFFIX)
+        )),
+    )  # fmt: skip
 
 
-_REMOVAL_ORDER = {names.SWAP_SUFFIX: 0, names.CLEANED_SUFFIX: 2}  # everything else is removed in between
+def _removal_stage(name: str) -> int:
+    """`.swap` files are removed first and `.cleaned` files last."""
+    return 0 if name.endswith(names.SWAP_SUFFIX) else 2 if name.endswith(names.CLEANED_SUFFIX) else 1
 
 
 def tidy(directory: Path) -> StartupFiles:
     """Look at a partition directory and make it hold its log only; what was done. Raises OSError."""
     plan = plan_startup(os.listdir(directory), lambda name: next_offset_of(directory / name))
-    for name in plan.removals:
-        (directory / name).unlink()
+    for stage, removed in groupby(plan.removals, _removal_stage):
+        if stage > _removal_stage(plan.removals[0]):
+            fsync_directory(directory)
+        for name in removed:
+            (directory / name).unlink()
+    if plan.removals and plan.renames:
+        fsync_directory(directory)
     for old, new in plan.renames:
         os.rename(directory / old, directory / new)
     return plan
@@ -139,8 +158,16 @@ def next_offset_of(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
-    """Facts of a log that are known before its directory is read. recovery_point, log_start_offset: what the
-    checkpoints say, 0 without. has_remote_segments: the log may begin below its first segment here."""
+    """Facts of a log that are known before its directory is read.
+
+    Attributes:
+        recovery_point: As checkpointed, 0 without a checkpoint.
+        log_start_offset: As checkpointed, 0 without a checkpoint.
+        has_remote_segments: The log may begin below its first local segment.
+        is_compacted: Compaction may have left gaps between the segments.
+        contiguous_from: Compaction has left no gap between two segments at or above this offset, so that a gap there
+            shows that unflushed records were lost. None if that is not known.
+    """
 
     directory: Path
     clean: bool
@@ -151,6 +178,8 @@ class LoadRequest:
     now_ms: int = 0
     producer_id_expiration_ms: int = _DAY_MS
     has_remote_segments: bool = False
+    is_compacted: bool = True
+    contiguous_from: int | None = None
 
 
 def bytes_to_recover(directory: Path, recovery_point: int) -> int:
@@ -179,6 +208,7 @@ class _Loader:
         self._files = files = tidy(request.directory)
         self._bases, self._snapshots = list(files.base_offsets), list(files.snapshots)
         self._recovered: list[RecoveredSegment] = []
+        self._unsynced_snapshots: list[Path] = []
         self._epochs = LeaderEpochs(request.directory)
         self._producers = ProducerState()
 
@@ -188,22 +218,24 @@ class _Loader:
         for base in self._bases:  # an index can always be made again; recovery does so for its segments
             if base not in files.complete and (recover_from is None or base < recover_from):
                 _log.warning("%s has not both indexes; they are made again", self._path(base, names.LOG_SUFFIX))
-                recover_segment(self._directory, base, request.index_interval_bytes, may_cut=False)
+                recover_segment(self._directory, base, request.index_interval_bytes, may_cut=False, sync=True)
         if recover_from is not None:
             end = self._recover(recover_from)
         else:
             end = self._end_of_closed_log()
         first = self._bases[0] if self._bases and not request.has_remote_segments else 0
-        start = max(request.log_start_offset, first)
+        start = max(request.log_start_offset, first, self._start_behind_deleted())
         if not self._bases or end < start:
             end = self._start_over(start, end)
         # A leader that has not written yet has its epoch begin at the log end. Kafka drops such an entry here and gets
         # it from its controllers again; here the file is all that remembers it, unless its
         # batches were cut off just now.
         cut = any(segment.damage is not None for segment in self._recovered)
-        self._epochs.truncate_from_end(end if cut else end + 1, sync=True)
-        self._epochs.truncate_from_start(start, sync=True)
+        self._epochs.truncate_from_end(end if cut else end + 1)
+        self._epochs.truncate_from_start(start)
+        self._epochs.flush()
         self._restore_producers(start, end)
+        was_tidy = not (files.removals or files.renames)
         return LoadedLog(
             directory=self._directory,
             base_offsets=self._bases,
@@ -213,6 +245,8 @@ class _Loader:
             epochs=self._epochs,
             producers=self._producers,
             recovered=self._recovered,
+            is_synced=request.clean and was_tidy and not (self._recovered or self._unsynced_snapshots),
+            unsynced_snapshots=self._unsynced_snapshots,
         )
 
     # ---- what has to be recovered
@@ -250,9 +284,10 @@ class _Loader:
                 aborted += replay(self._producers, window)
                 self._assign_epochs(window)
 
+            behind = self._bases[slot + 1 :]
             segment = recover_segment(
                 self._directory, base, self._request.index_interval_bytes, on_window, self._on_bytes,
-                first_bad=first_bad_marker,
+                first_bad=first_bad_marker, before_cut=partial(self._remove_behind_cut, behind),
             )  # fmt: skip
             if aborted:
                 data = b"".join(map(format_transaction, aborted))
@@ -263,14 +298,56 @@ class _Loader:
             end = segment.next_offset
             if segment.damage is not None:
                 _log.warning("%s; %d bytes are cut off", segment.damage, segment.truncated_bytes)
-                for behind in self._bases[slot + 1 :]:
-                    _log.warning("%s follows the cut and is removed", self._path(behind, names.LOG_SUFFIX))
-                    self._remove_segment(behind)
                 del self._bases[slot + 1 :]
                 break
-            if slot + 1 < len(self._bases):
-                self._snapshot(self._bases[slot + 1])
+            if behind and self._is_hole(end, behind[0]):
+                _log.warning(
+                    "%s ends at offset %d, the next segment begins at %d: unflushed records between them were lost",
+                    self._path(base, names.LOG_SUFFIX), end, behind[0],
+                )  # fmt: skip
+                self._remove_behind_cut(behind)
+                del self._bases[slot + 1 :]
+                break
+            if behind:
+                self._snapshot(behind[0])
         return end
+
+    def _is_hole(self, end: int, next_base: int) -> bool:
+        """True if records between two segments were lost in a power cut.
+
+        A new segment may reach the disk before the end of the one that was rolled. What follows the gap is not kept,
+        so that the log stays a prefix of what was appended, and an idempotent producer cannot append twice. A gap that
+        retention has left, or compaction, is not a hole.
+        """
+        contiguous_from = self._request.contiguous_from
+        if contiguous_from is None or not max(end, contiguous_from) < next_base:
+            return False
+        return not any(end <= deleted < next_base for deleted in self._files.deleted)
+
+    def _start_behind_deleted(self) -> int:
+        """Return where the log starts if a power cut has undone a part of what retention did; otherwise 0.
+
+        Retention renames several segments without an fsync between them, so an older one may have come back, while the
+        next one is still named `.deleted`. The older one, too, was to be deleted.
+        """
+        start = 0
+        if self._request.clean or self._request.is_compacted:
+            return start
+        for before, after in pairwise(self._bases):
+            between = [deleted for deleted in self._files.deleted if before < deleted < after]
+            # A truncation leaves `.deleted` files, too, and the log goes on above them in an older segment.
+            if between and next_offset_of(self._path(before, names.LOG_SUFFIX)) <= between[0]:
+                start = after
+        return start
+
+    def _remove_behind_cut(self, bases: Sequence[int]) -> None:
+        """Remove the segments behind a cut before it is made: if one of them came back after a power cut, while the cut
+        stayed, it would follow a gap."""
+        for base in bases:
+            _log.warning("%s follows the cut and is removed", self._path(base, names.LOG_SUFFIX))
+            self._remove_segment(base)
+        if bases:
+            fsync_directory(self._directory)
 
     def _assign_epochs(self, window: Window) -> None:
         epochs = window.table[:, H.LEADER_EPOCH]
@@ -294,7 +371,8 @@ class _Loader:
         return self._recover(base)
 
     def _start_over(self, start: int, end: int) -> int:
-        """An empty log at `start`: there was none, or it ends before its log start offset."""
+        """Make an empty log at `start`: there was none, or it ends before its log start offset. The first append
+        assigns a leader epoch again."""
         if self._bases:
             _log.warning(
                 "%s ends at offset %d, before its log start offset %d; its segments are removed and it begins there",
@@ -307,7 +385,7 @@ class _Loader:
         for offset in self._snapshots:
             self._path(offset, names.PRODUCER_SNAPSHOT_SUFFIX).unlink(missing_ok=True)
         self._epochs.clear()
-        self._snapshots, self._recovered = [], []
+        self._snapshots, self._recovered, self._unsynced_snapshots = [], [], []
         self._producers = ProducerState(start)
         SegmentWriter.create(self._directory, start, max_index_size=self._request.max_index_size).close()
         self._bases = [start]
@@ -365,9 +443,10 @@ class _Loader:
     def _snapshot(self, offset: int) -> None:
         if offset <= max(self._request.log_start_offset, *self._bases[:1]):
             return
-        write_producer_snapshot(
-            self._path(offset, names.PRODUCER_SNAPSHOT_SUFFIX), self._producers.entries(), sync=False
-        )
+        path = self._path(offset, names.PRODUCER_SNAPSHOT_SUFFIX)
+        write_producer_snapshot(path, self._producers.entries(), sync=False)
+        if path not in self._unsynced_snapshots:
+            self._unsynced_snapshots.append(path)
         if offset not in self._snapshots:
             self._snapshots = sorted([*self._snapshots, offset])
 

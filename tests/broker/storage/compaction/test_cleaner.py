@@ -22,6 +22,7 @@ from tests.broker.storage.helpers.cleaned_logs import (
     compacted_log,
     end_transaction,
     records_of,
+    replace_segments,
     request,
     transient_files,
 )
@@ -196,7 +197,7 @@ def test_old_files_and_snapshots_wait_as_deleted(tmp_path):
 
     class Told(Host):
         def replace(self, cleaned, old):
-            gone.extend(self.log.local.replace(old, cleaned, NOW))
+            gone.extend(replace_segments(self.log, old, cleaned, NOW))
 
     Cleaner(request(log), Told(log, NOW), 1 << 20, 0.9, 1 << 16).clean()
     assert [segment.base_offset for segment in log.segments] == [0, 3]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.compaction.cleanable import LogFacts, cleanable
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning_request import CleanerStatistics, CleaningHost, CleaningRequest
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, publish, withdraw
 from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_spark.format.layout import ControlType
 from tests.broker.storage.helpers.stored_logs import NOW, log_config, new_log
 from tests.log.helpers import plain_decoder
@@ -64,7 +66,19 @@ class Host(CleaningHost):
 
     def replace(self, cleaned, old):
         self.swaps.append([segment.base_offset for segment in old])
-        self.log.local.replace(old, cleaned, self.now_ms)
+        replace_segments(self.log, old, cleaned, self.now_ms)
+
+
+def replace_segments(log: Log, old: Sequence[LogSegment], cleaned: Sequence[CleanedSegment], now_ms: int) -> list[Path]:
+    """What a cleaner does with finished segments; the files of the old ones."""
+    publish(cleaned)
+    try:
+        new, renamed = log.local.begin_replace(old, cleaned, now_ms)
+    except LookupError:
+        withdraw(cleaned)
+        raise
+    log.local.finish_replace(new, cleaned)
+    return renamed
 
 
 def request(log: Log, now_ms=NOW, first_dirty: int | None = None) -> CleaningRequest:

@@ -56,13 +56,12 @@ def create_log(
     *,
     log_start_offset: int = 0,
     leader_epoch: int = 0,
-    sync: bool = True,
     **options: Any,
 ) -> Log:
     """A new, empty log in `directory`, which is made."""
     directory.mkdir(parents=True, exist_ok=True)
     loaded = create_log_files(
-        directory, identity.topic_id, log_start_offset=log_start_offset, leader_epoch=leader_epoch, sync=sync
+        directory, identity.topic_id, log_start_offset=log_start_offset, leader_epoch=leader_epoch
     )
     return Log(identity, config, loaded, now_ms, **options)
 

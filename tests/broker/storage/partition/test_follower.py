@@ -60,7 +60,7 @@ def test_a_follower_of_kafkas_log_has_kafkas_files(golden, tmp_path):
     start = int(golden.segments()[0].stem)
     log = create_log(
         TopicIdPartition(golden.topic, TOPIC_ID, golden.partition), config, tmp_path / golden.name, 0,
-        log_start_offset=start, sync=False,
+        log_start_offset=start,
     )  # fmt: skip
     follower = Follower(log)
     chance = random.Random(golden.topic)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -76,6 +78,7 @@ def test_the_epoch_of_an_offset(epochs):
 )  # fmt: skip
 def test_a_shorter_log_drops_the_entries_that_begin_behind_its_end(epochs, tmp_path, end, left):
     epochs.truncate_from_end(end)
+    epochs.flush()
     assert on_disk(epochs, tmp_path) == [(2, 10), (4, 30), (7, 60)][:left]
 
 
@@ -92,7 +95,33 @@ def test_a_shorter_log_drops_the_entries_that_begin_behind_its_end(epochs, tmp_p
 )
 def test_a_later_log_start_moves_the_entry_that_covers_it(epochs, tmp_path, start, left):
     epochs.truncate_from_start(start)
+    epochs.flush()
     assert on_disk(epochs, tmp_path) == left
+
+
+def test_a_truncation_leaves_the_file_alone_until_the_flush(epochs, tmp_path):
+    """An unsynced file could be empty after a power cut: then the log would have no lineage at all."""
+    before = (tmp_path / LEADER_EPOCH_CHECKPOINT).read_bytes()
+    epochs.truncate_from_start(45)
+    assert epochs.entries == (EpochEntry(4, 45), EpochEntry(7, 60))
+    assert not epochs.is_flushed
+    assert (tmp_path / LEADER_EPOCH_CHECKPOINT).read_bytes() == before
+    epochs.flush()
+    assert epochs.is_flushed
+
+
+def test_a_flush_that_fails_is_due_again(epochs, tmp_path, monkeypatch):
+    def refuse(fd):
+        raise OSError(errno.EIO, "Input/output error")
+
+    epochs.truncate_from_start(45)
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", refuse)
+        with pytest.raises(OSError, match="Input/output error"):
+            epochs.flush()
+    assert not epochs.is_flushed
+    epochs.flush()
+    assert on_disk(epochs, tmp_path) == [(4, 45), (7, 60)]
 
 
 def test_entries_that_go_back_are_dropped_on_reading(tmp_path):

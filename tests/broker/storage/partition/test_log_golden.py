@@ -75,7 +75,7 @@ def replayed(golden, directory, *, close=True):
     start = int(golden.segments()[0].stem)
     log = create_log(
         TopicIdPartition(golden.topic, TOPIC_ID, golden.partition), config, directory / golden.name, 0,
-        log_start_offset=start, sync=False,
+        log_start_offset=start,
     )  # fmt: skip
     for header, batch in batches(golden):
         now = header.max_timestamp

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+from pathlib import Path
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.storage.partition import local_log
@@ -142,9 +144,11 @@ def test_a_flush_covers_segments_that_recovery_left_unflushed(tmp_path, monkeypa
     again = reopened(tmp_path, clean=False)
     assert again.recovery_point == 0
     synced = []  # type: ignore[var-annotated]
-    monkeypatch.setattr("kafkalog_broker.storage.partition.log_segment.os.fsync", synced.append)
+    monkeypatch.setattr("os.fsync", lambda fd: synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name))
     again.flush()
-    assert len(synced) == 3 * 3 + 1  # .log, .index and .timeindex of the closed segments, and the directory
+    files = [f"{base:020d}{suffix}" for base in range(3) for suffix in (".log", ".index", ".timeindex")]
+    snapshots = [f"{offset:020d}.snapshot" for offset in (1, 2, 3)]  # which recovery has written
+    assert sorted(synced) == sorted([*files, *snapshots, again.directory.name])
     assert again.recovery_point == 3
     again.discard()
 
@@ -157,6 +161,8 @@ def test_delete_records_moves_the_log_start_offset_and_wakes(log):
     assert log.delete_records(2) == 4
     assert log.delete_records(-1) == 10
     assert woken == [4, 10]
+    assert not log.epochs.is_flushed
+    log.flush_epochs()
     assert (log.directory / "leader-epoch-checkpoint").read_bytes() == b"0\n1\n0 10\n"
     assert code_of(log.delete_records, 11) == ErrorCode.offset_out_of_range
     assert code_of(log.delete_records, -2) == ErrorCode.offset_out_of_range
