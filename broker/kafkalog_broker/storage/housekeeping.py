@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_directory import LogDirectory, OffsetCheckpoint
 from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, remove
 from kafkalog_broker.storage.partition.log import Log
@@ -165,8 +166,13 @@ class Housekeeping:
     def _may_be_due(self, entry: LogEntry, now_ms: int) -> bool:
         topic = self._table.topics.get(entry.topic)
         if topic is not None:
-            with entry.log_dir.guarded():
+            try:
                 return may_be_due(entry.path, self._table.config_of(topic), entry.log_start_offset, now_ms)
+            except OSError as error:
+                if file_fault(error) is FileFault.NONE:
+                    _log.warning("retention of %s-%d will be checked again: %r", *entry.key, error)
+                else:
+                    entry.log_dir.fail(error)
         return False
 
     def _checkpoint_contents(self, log_dir: LogDirectory, tasks: Collection[Task]) -> list[CheckpointContent]:
@@ -198,7 +204,12 @@ class Housekeeping:
     def _write_checkpoints(
         self, log_dir: LogDirectory, contents: list[CheckpointContent], truncations: int, *, last: bool = False
     ) -> bool:
-        """False when the disk refuses: the directory is offline then. truncations: when `contents` was collected."""
+        """Write the checkpoints. truncations: the directory's count when `contents` was collected.
+
+        Returns:
+            False if a checkpoint was not written: after a disk fault the directory is offline, after any other error
+            the next interval writes it.
+        """
         try:
             with log_dir.writing:
                 if (self._is_stopped and not last) or log_dir.truncations != truncations:
@@ -210,6 +221,9 @@ class Housekeeping:
                     }
                     checkpoint.write(current)
         except OSError as error:
-            self._table.call_soon(partial(log_dir.fail, error))
+            if file_fault(error) is FileFault.NONE:
+                _log.warning("%s: the checkpoints were not written: %r", log_dir.path, error)
+            else:
+                self._table.call_soon(partial(log_dir.fail, error))
             return False
         return True

@@ -23,9 +23,10 @@ from kafkalog_broker.storage.compaction.cleaning_request import (
     OwnerThread,
     Throttler,
 )
-from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, is_the_directorys
+from kafkalog_broker.storage.file_fault import FileFault, file_fault
+from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_segment import LogSegment, is_passing
+from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.log.read.discovery import log_files
@@ -197,7 +198,10 @@ class LogCleaner:
         facts = candidate.facts
         try:
             part = cleanable(facts, candidate.config, now_ms)
-        except (OSError, KafkalogError) as error:
+        except OSError as error:
+            self._failed(candidate, error)
+            return None
+        except KafkalogError as error:
             if not candidate.has_gone:
                 self._give_up(candidate.entry, error)
             return None
@@ -210,12 +214,27 @@ class LogCleaner:
             self._write_checkpoint(candidate.entry, part.first_dirty_offset)
         return part if part.is_due(candidate.config) else None
 
+    def _failed(self, candidate: _Candidate, error: OSError) -> None:
+        """Take the directory offline, leave the log alone until the next start, or let the next round try again."""
+        entry, log = candidate.entry, candidate.log
+        if log.is_closed or log.failure is not None:
+            return  # the partition was deleted, or went offline, meanwhile
+        fault = file_fault(error)
+        if fault is FileFault.DIRECTORY:
+            _log.error("cleaning of %s failed: %s", log.name, error)
+            self._table.call_soon(partial(entry.log_dir.fail, error))
+        elif fault is FileFault.NONE:
+            _log.warning("cleaning of %s failed and will be tried again: %r", log.name, error)
+        elif not candidate.has_gone:
+            self._give_up(entry, error)
+
     def _give_up(self, entry: LogEntry, error: BaseException) -> None:
         _log.error("%s-%d is not compacted any more, until the next start: %s", entry.topic, entry.partition, error)
         self.uncleanable.add(entry)
 
     def _write_checkpoint(self, entry: LogEntry, offset: int) -> None:
-        """Say how far a log is clean. A disk that refuses takes its directory offline."""
+        """Write how far a log is clean. A disk fault takes the directory offline; without the write, the log is cleaned
+        again."""
         log_dir = entry.log_dir
         try:
             with log_dir.writing:
@@ -225,7 +244,10 @@ class LogCleaner:
                     kept[entry.key] = offset
                 log_dir.cleaner_offsets.write(kept)
         except OSError as error:
-            self._table.call_soon(partial(log_dir.fail, error))
+            if file_fault(error) is FileFault.NONE:
+                _log.warning("%s: the cleaner checkpoint was not written: %r", log_dir.path, error)
+            else:
+                self._table.call_soon(partial(log_dir.fail, error))
 
     # ---- one log
 
@@ -242,15 +264,7 @@ class LogCleaner:
         except CleaningAborted as reason:
             _log.info("cleaning of %s is given up: %s", log.name, reason)
         except OSError as error:
-            if log.is_closed or log.failure is not None:
-                pass  # the partition was deleted, or went offline, meanwhile
-            elif is_the_directorys(error):
-                _log.error("cleaning of %s failed: %s", log.name, error)
-                self._table.call_soon(partial(entry.log_dir.fail, error))
-            elif is_passing(error):
-                _log.warning("cleaning of %s is put off: %s", log.name, error)
-            elif not candidate.has_gone:
-                self._give_up(entry, error)
+            self._failed(candidate, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other logs are to be cleaned
             self._give_up(entry, error)
         finally:

@@ -20,6 +20,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.log_config import LogConfig, internal_topic_configs
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.housekeeping import Housekeeping, RunBlocking
 from kafkalog_broker.storage.log_cleaner import LogCleaner
 from kafkalog_broker.storage.log_directory import (
@@ -33,7 +34,6 @@ from kafkalog_broker.storage.log_table import (
     LogEntry,
     LogTable,
     PartitionRemoval,
-    is_the_directorys,
     remove,
     rename_for_deletion,
     storage_error,
@@ -285,7 +285,7 @@ class LogManager(LogTable):
             except FileExistsError as error:
                 raise storage_error(topic, partition, f"{entry.path} is there already, and not its log") from error
             except OSError as error:
-                if not is_the_directorys(error):
+                if file_fault(error) is not FileFault.DIRECTORY:
                     raise storage_error(topic, partition, f"{entry.path} cannot be made: {error}") from error
                 log_dir.fail(error)
                 continue  # with the directories that are left

@@ -6,7 +6,6 @@ A log is opened when it is first asked for. A log directory that fails takes its
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import shutil
@@ -21,11 +20,11 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.local_log import LoadedLog
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_segment import is_passing
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
@@ -173,7 +172,7 @@ class LogTable:
             loaded = load_log(request, on_bytes)
             entry.log = self.log_of(entry, config, loaded, now_ms)
         except OSError as error:
-            if is_the_directorys(error):
+            if file_fault(error) is FileFault.DIRECTORY:
                 log_dir.fail(error)
             raise storage_error(*entry.key, f"{entry.path} cannot be opened: {error}") from error
         except KafkalogError as error:
@@ -288,15 +287,10 @@ class LogTable:
 
 
 def _log_failed(log_dir: LogDirectory, log: Log, error: OSError) -> None:
-    if is_the_directorys(error):
+    if file_fault(error) is FileFault.DIRECTORY:
         log_dir.fail(error)
     else:
         _log.error("%s is offline: %s", log.name, error)
-
-
-def is_the_directorys(error: OSError) -> bool:
-    """True when the directory goes offline; not for damage (no errno), a removed partition or a lack of descriptors."""
-    return error.errno not in (None, errno.ENOENT) and not is_passing(error)
 
 
 def storage_error(topic: str, partition: int, what: str) -> BrokerError:

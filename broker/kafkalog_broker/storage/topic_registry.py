@@ -24,6 +24,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_directory import LogDirectory, LogDirError
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 from kafkalog_spark.format.atomic_file import read_whole, replace_file
@@ -314,7 +315,10 @@ class TopicRegistry:
     def _commit(
         self, changed: Iterable[Topic] = (), *, gone: Iterable[Topic] = (), deleted: frozenset[uuid.UUID] | None = None
     ) -> None:
-        """Write all copies, then let readers see it. One on disk is enough; a directory that refuses goes offline."""
+        """Write all copies, then let readers see the change; one copy on disk is enough.
+
+        A disk fault takes its directory offline. Raises BrokerError if no copy was written; then nothing has changed.
+        """
         changed, gone = list(changed), list(gone)
         if deleted is None:
             deleted = self._state.deleted
@@ -336,7 +340,10 @@ class TopicRegistry:
                     replace_file(log_dir.path / TOPICS_FILE, data)
                     written += 1
                 except OSError as error:
-                    log_dir.fail(error)
+                    if file_fault(error) is FileFault.NONE:
+                        _log.warning("%s was not written to %s: %r", TOPICS_FILE, log_dir.path, error)
+                    else:
+                        log_dir.fail(error)
         if not written:
             raise BrokerError(ErrorCode.kafka_storage_error, f"no log directory took {TOPICS_FILE}")
         before = self._state.topics

@@ -6,11 +6,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from kafkalog_broker.storage.compaction import cleaning_request
 from kafkalog_broker.storage.compaction.cleaning_request import CleaningAborted, OwnerThread
 from kafkalog_broker.storage.log_cleaner import LogCleaner
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
@@ -245,6 +246,60 @@ def test_a_disk_that_refuses_takes_the_directory_offline(tmp_path, monkeypatch):
     assert not broker.logs.is_online("orders", 0)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        TimeoutError(),
+        ConnectionResetError(104, "Connection reset by peer"),
+        InterruptedError(4, "Interrupted system call"),
+        BlockingIOError(11, "Resource temporarily unavailable"),
+        OSError(24, "Too many open files"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("when", ["choosing", "cleaning"])
+def test_cleaner_after_an_error_that_is_no_disk_fault_cleans_the_log_in_the_next_round(
+    error, when, tmp_path, monkeypatch
+):
+    broker = started(tmp_path)
+    broker.create("orders", **SMALL)
+    fill(broker)
+    log = broker.log()
+
+    def fail(*_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        if when == "choosing":
+            patch.setattr("kafkalog_broker.storage.log_cleaner.cleanable", fail)
+        else:
+            patch.setattr(log.producer_state, "producers", fail)
+        assert not clean(broker)
+    assert broker.logs.is_online("orders", 0)
+    assert broker.logs.cleaner.uncleanable == set()
+    assert transient_files(log.directory) == []
+    assert clean(broker)
+    broker.logs.shutdown()
+
+
+def test_cleaner_checkpoint_without_a_free_descriptor_is_written_in_the_next_round(tmp_path, monkeypatch):
+    broker = started(tmp_path)
+    broker.create("orders", **SMALL)
+    fill(broker)
+
+    def refuse(*_):
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kafkalog_spark.format.checkpoint.replace_file", refuse)
+        clean(broker)
+    assert broker.logs.is_online("orders", 0)
+    assert checkpointed(tmp_path) == {}
+    assert clean(broker)
+    assert checkpointed(tmp_path) == {"orders-0": broker.log().segments[-1].base_offset}
+    broker.logs.shutdown()
+
+
 @pytest.mark.parametrize("step", range(0, 12, 2))
 def test_a_swap_that_fails_halfway_takes_the_log_offline_and_the_next_start_makes_it_whole(step, tmp_path, monkeypatch):
     broker = started(tmp_path)
@@ -347,6 +402,21 @@ def test_stopping_does_not_wait_for_an_owner_that_does_not_answer():
 def test_what_the_owner_raises_is_raised_where_it_was_asked_for():
     with pytest.raises(TimeoutError, match="mine"):
         OwnerThread(lambda function: function()).ask(lambda: (_ for _ in ()).throw(TimeoutError("mine")))
+
+
+def test_owner_ask_when_the_function_ends_right_after_the_wait_returns_its_result(monkeypatch):
+    """The look whether the function is done comes after a wait that has timed out."""
+    waiting: list[Callable[[], object]] = []
+
+    class LateFuture(Future):
+        def done(self):
+            while waiting:
+                waiting.pop()()
+            return super().done()
+
+    monkeypatch.setattr(cleaning_request, "Future", LateFuture)
+    monkeypatch.setattr(cleaning_request, "_POLL_S", 0.0)
+    assert OwnerThread(waiting.append).ask(lambda: "result") == "result"
 
 
 def test_a_backoff_longer_than_a_thread_can_wait_does_not_end_the_cleaner(tmp_path):

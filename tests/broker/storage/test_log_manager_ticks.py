@@ -49,6 +49,41 @@ def test_checkpoints_are_written_at_their_intervals(tmp_path):
     broker.logs.shutdown()
 
 
+def test_checkpoints_without_a_free_descriptor_are_written_at_the_next_interval(tmp_path, monkeypatch):
+    broker = started(tmp_path)
+    broker.create("orders")
+    broker.append(count=3)
+
+    def refuse(*_):
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kafkalog_spark.format.checkpoint.replace_file", refuse)
+        broker.tick(5000)
+    assert broker.logs.is_online("orders", 0)
+    assert not (tmp_path / HIGH).exists()
+    broker.tick(5000)
+    assert read_offset_checkpoint(tmp_path / HIGH) == {("orders", 0): 3}
+    broker.logs.shutdown()
+
+
+def test_retention_that_cannot_list_a_log_for_lack_of_descriptors_keeps_the_directory_online(tmp_path, monkeypatch):
+    broker = started(tmp_path, properties={"log.retention.check.interval.ms": 1000})
+    broker.create("orders")
+    broker.append()
+    broker.logs.shutdown()
+    again = started(tmp_path, properties={"log.retention.check.interval.ms": 1000})
+
+    def refuse(*_):
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kafkalog_broker.storage.housekeeping.may_be_due", refuse)
+        again.tick(1000)
+    assert again.logs.is_online("orders", 0)
+    again.logs.shutdown()
+
+
 def test_a_checkpoint_keeps_what_it_said_of_logs_that_are_not_open(tmp_path):
     broker = started(tmp_path)
     broker.create("orders", 2)

@@ -181,3 +181,20 @@ def test_of_two_topics_with_one_name_in_metrics_the_one_that_stays_is_still_in_t
     assert "collides with existing topic: a.b" in refused("invalid_topic_exception", topics.create, "a_b", 1)
     topics.delete_all(["c.d"])
     topics.create("c_d", 1)
+
+
+def test_topic_registry_without_a_free_descriptor_refuses_the_change_and_keeps_the_directory_online(
+    tmp_path, monkeypatch
+):
+    topics = registry(tmp_path)
+    topics.create("one", 1)
+
+    def refuse(*_):
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kafkalog_broker.storage.topic_registry.replace_file", refuse)
+        refused("kafka_storage_error", topics.create, "two", 1)
+    assert topics._dirs[0].is_online
+    topics.create("three", 1)
+    assert set(registry(tmp_path).topics) == {"one", "three"}

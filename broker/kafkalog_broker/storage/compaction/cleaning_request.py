@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as NotYet
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -49,7 +48,12 @@ class OwnerThread:
     is_stopping: threading.Event = field(init=False, default_factory=threading.Event)
 
     def ask(self, function: Callable[[], T]) -> T:
-        """Run `function` there; its result or exception. Raises CleaningAborted when all stops before it began."""
+        """Run `function` in that thread and return its result.
+
+        Raises:
+            CleaningAborted: If the cleaner stops, or the event loop is closed, before the function has begun.
+            Exception: Whatever the function raises, TimeoutError included.
+        """
         future: Future[T] = Future()
 
         def run() -> None:
@@ -63,16 +67,14 @@ class OwnerThread:
             self._call_soon(run)
         except RuntimeError as error:  # the event loop is closed
             raise CleaningAborted(str(error)) from None
-        while True:
-            try:
-                return future.result(_POLL_S)
-            except NotYet:
-                if future.done():
-                    raise  # raised by the function itself
-                if self.is_stopping.is_set():
-                    future.cancel()  # has no effect on what has begun
-            except CancelledError:
-                raise CleaningAborted("the broker stops") from None
+        # Not `future.result(_POLL_S)`: a TimeoutError of the wait would look like one that the function raised.
+        while not future.done():
+            wait([future], _POLL_S)
+            if self.is_stopping.is_set():
+                future.cancel()  # has no effect on a function that has begun
+        if future.cancelled():
+            raise CleaningAborted("the broker stops")
+        return future.result()
 
 
 @dataclass

@@ -1,0 +1,37 @@
+"""Classification of an OSError from work on log files: what it says about the log, its directory or neither."""
+
+from __future__ import annotations
+
+import enum
+import errno
+import socket
+import ssl
+
+from kafkalog_broker.storage.partition.log_segment import is_passing
+
+_NOT_OF_FILES = (ConnectionError, BlockingIOError, InterruptedError, ChildProcessError, ssl.SSLError, socket.gaierror)
+
+
+class FileFault(enum.Enum):
+    """What an error says about the files.
+
+    DIRECTORY: the file system refuses, so the log directory goes offline. LOG: one log is damaged, or a file of it is
+    missing. NONE: the files are good, and the same work may succeed when it is tried again.
+    """
+
+    DIRECTORY = enum.auto()
+    LOG = enum.auto()
+    NONE = enum.auto()
+
+
+def file_fault(error: OSError) -> FileFault:
+    """Classify `error`.
+
+    TimeoutError of futures, asyncio and sockets is an OSError without an errno; only a network file system raises it
+    with one. Decompressors raise OSError without an errno for damaged bytes.
+    """
+    if is_passing(error) or isinstance(error, _NOT_OF_FILES):
+        return FileFault.NONE
+    if isinstance(error, TimeoutError) and error.errno is None:
+        return FileFault.NONE
+    return FileFault.LOG if error.errno in (None, errno.ENOENT) else FileFault.DIRECTORY
