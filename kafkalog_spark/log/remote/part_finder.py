@@ -133,16 +133,28 @@ class RemoteDirListing:
         self._topic_partition = f"{place.partition.topic}-{place.partition.partition}"
         self.exists, self.listing = True, Listing([], lambda _: False)
 
-    def look(self, known: SegmentStates | None = None, *, below: int | None = None) -> list[RemoteObjects]:
-        """The segments that are wholly there now, by start offset: one LIST. known: what `__remote_log_metadata` says
-        of the partition; below: only those that begin before this offset. Raises OSError."""
+    def look(
+        self, known: SegmentStates | None = None, *, below: int | None = None, may_be_unused: bool = False
+    ) -> list[RemoteObjects]:
+        """List the complete segments, in the order of their start offsets, with one LIST.
+
+        Args:
+            known: State of the partition's segments by `__remote_log_metadata`.
+            below: Return only segments that begin before this offset.
+            may_be_unused: Whether a tier without a root is empty; a broker makes the root when it copies its first
+                segment.
+
+        Raises:
+            FileNotFoundError: If the root of the tier is missing although it must exist.
+            OSError: If the directory cannot be listed.
+        """
         self._known = known
         try:
             self.exists, self.listing = True, self.place.store.list(self.place.directory)
         except FileNotFoundError:
             self.exists, self.listing = False, Listing([], lambda _: False)
             root = self.place.tier_root
-            if root is not None and not self.place.store.exists(root):
+            if root is not None and not may_be_unused and not self.place.store.exists(root):
                 missing = "it is not there, and the log directory says that its segments are copied to it"
                 raise FileNotFoundError(errno.ENOENT, missing, root) from None
             return []
@@ -332,7 +344,8 @@ class PartFinder:
     def walked(self, local: PartitionLog | None) -> LineageMerge:
         """Lineage of all complete segments, local ones included."""
         living = local.place.topic_id() if local is not None else None
-        pending = self._look(local, None, again=False, all_of_them=True)
+        checkpointed = local.hints.log_start if local is not None else None
+        pending = self._look(local, None, again=False, all_of_them=True, log_start=checkpointed)
         self._by_walk(pending, local, living, local.log_start_offset if local is not None else None)
         assert self.walk is not None
         return self.walk
@@ -423,17 +436,19 @@ class PartFinder:
         log_start: int | None = None,
     ) -> list[LogPart]:
         """Segments of the `living` topic or of all, by start offset; local ones only with `all_of_them`."""
-        below = local.segments[0].base_offset if local is not None and not all_of_them else None
-        all_is_local = below is not None and below <= (log_start or 0)
+        local_start = local.segments[0].base_offset if local is not None else None
+        all_is_local = local_start is not None and local_start <= (log_start or 0)
+        below = None if all_of_them else local_start
         pending: list[LogPart] = []
         for listing in self._listings:
             if living is not None and listing.place.partition.topic_id != living:
                 continue
-            if all_is_local and listing.place.tier_root is not None:
+            if all_is_local and not all_of_them and listing.place.tier_root is not None:
                 continue  # the broker that copies segments keeps the checkpoint, too
             known = None if self._metadata is None else self._metadata.of(listing.place.partition, again=again)
+            may_be_unused = all_is_local and (known is None or not known.readable)
             try:
-                for found in listing.look(known, below=below):
+                for found in listing.look(known, below=below, may_be_unused=may_be_unused):
                     start = found.start_offset
                     files = SegmentFiles(start, found.objects[RemoteFile.LOG])
                     pending.append(LogPart(start, MAX_INT64, files, None, {}, listing=listing, objects=found))
