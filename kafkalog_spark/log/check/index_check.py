@@ -165,10 +165,15 @@ class LastBatch(NamedTuple):
 
 
 class ProducerCheck:
-    """The producers of one partition, from its first batch on."""
+    """The producers of one partition, from its first batch on.
 
-    def __init__(self, first_offset: int) -> None:
+    has_sequences: False for __consumer_offsets. The group coordinator gives each batch of a transaction's offsets
+    sequence 0, and Kafka's ProducerAppendInfo does not check batches of coordinators.
+    """
+
+    def __init__(self, first_offset: int, *, has_sequences: bool = True) -> None:
         self.first_offset = first_offset
+        self._has_sequences = has_sequences
         self._last_batches: dict[int, LastBatch] = {}
 
     def take(self, table: Table, *, has_gaps: bool) -> Iterator[Fault]:
@@ -183,7 +188,7 @@ class ProducerCheck:
         for begin in np.flatnonzero(np.diff(ids, prepend=-1)).tolist():
             before = self._last_batches.get(int(ids[begin]))
             epochs_before[begin], lasts_before[begin] = (-2, 0) if before is None else before[:2]
-        if not has_gaps:
+        if self._has_sequences and not has_gaps:
             expected = (lasts_before + 1) & MAX_INT32
             for at in np.flatnonzero((epochs_before == epochs) & (first != expected)).tolist():
                 row = table[rows[at]]

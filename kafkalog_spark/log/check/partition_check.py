@@ -74,7 +74,7 @@ class PartitionCheck:
             entries = self._read(name, partial(partition_log.read_producer_snapshot, log.store, self._path(name)))
             if entries is not None:
                 self._snapshots.append((offset, self._path(name), entries))
-        self._producers = ProducerCheck(first)
+        self._producers = ProducerCheck(first, has_sequences=log.topic != names.OFFSETS_TOPIC)
         # open before the first batch; None where nothing tells them
         snapshots = (open_transactions(entries) for offset, _, entries in self._snapshots if offset == first)
         self._transactions = TransactionCheck({} if first == 0 else next(snapshots, None))

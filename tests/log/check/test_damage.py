@@ -343,6 +343,13 @@ def test_a_sequence_that_comes_twice_is_told(tmp_path: Path) -> None:
     )
 
 
+def test_check_of_committed_offsets_that_all_have_sequence_0_finds_no_error(tmp_path: Path) -> None:
+    batches = [batch(first, records(first), producer_id=5, producer_epoch=0, base_sequence=0) for first in (0, 5)]
+    directory = write_segments(tmp_path, {0: b"".join(batches)})
+    directory.rename(tmp_path / "__consumer_offsets-0")
+    assert check_log_dirs([tmp_path / "__consumer_offsets-0"]).findings.errors == 0
+
+
 def test_sequences_may_wrap_begin_anywhere_and_follow_gaps_of_compaction(tmp_path: Path) -> None:
     wrapping = batch(0, records(0), producer_id=5, producer_epoch=0, base_sequence=2**31 - 5)
     next_epoch = batch(10, records(10), producer_id=5, producer_epoch=1, base_sequence=0)
