@@ -26,13 +26,13 @@ PATIENCE_S = 4.0
 
 
 class Copier:
-    """One copier, over all its processes."""
+    """One copier, over all its processes. script: the program, which gets client, bootstrap and name."""
 
-    def __init__(self, client: str, bootstrap: str, name: str, directory: Path) -> None:
+    def __init__(self, client: str, bootstrap: str, name: str, directory: Path, *, script: Path = COPIER) -> None:
         self.client, self.name = client, name
         self.commits = self.starts = self.stalls = 0
         self.failed: list[str] = []
-        self._command = [sys.executable, "-P", str(COPIER), client, bootstrap, name]
+        self.command = [sys.executable, "-P", str(script), client, bootstrap, name]
         self._log = directory / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
@@ -43,7 +43,7 @@ class Copier:
         """A new process; the one before has ended."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command,
+                self.command,
                 stdin=subprocess.PIPE,  # closes when the tests end, however they do: the copier ends with it
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -96,10 +96,15 @@ class Copier:
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
-        for _ in process.stdout:
-            self.commits += 1
-            self._moved = time.monotonic()
-            self._stalls_on_end = 0
+        for line in process.stdout:
+            if self.take(line):
+                self.commits += 1
+                self._moved = time.monotonic()
+                self._stalls_on_end = 0
+
+    def take(self, line: bytes) -> bool:
+        """Return whether a line of the process reports a commit; here each does."""
+        return True
 
 
 class Supervisor:
