@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
 from kafkalog_spark.errors import CorruptFile, CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
@@ -61,25 +61,36 @@ def read_producer_snapshot(store: Store, path: str) -> list[ProducerEntry]:
     return parsed_file(store, path, parse_producer_snapshot, producer_snapshot.MOST_BYTES)
 
 
-def _unless_damaged(what: str, read: Callable[[], T], default: T) -> T:
+def _unless_damaged(what: str, store: Store, path: str, read: Callable[[], T], default: T) -> T:
+    """Return the content, or `default` for a file that is missing, damaged or not readable for this user.
+
+    Raises NotALogDirectory if an object store fails: the file may be good, and without it a read would return deleted
+    records, or the copy of an older leader.
+    """
     try:
         return read()
     except FileNotFoundError:
         return default
     except (CorruptFile, UnsupportedFormat, OSError) as error:
+        if store.remote and isinstance(error, OSError) and not isinstance(error, PermissionError):
+            raise NotALogDirectory(
+                f"the {what} cannot be read: {error.strerror}", path=error.filename or path
+            ) from error
         _log.warning("%s not used: %s", what, error)
         return default
 
 
 def offset_checkpoint(store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
-    """A checkpoint of a log directory; empty when it is missing or damaged."""
+    """A checkpoint of a log directory; empty when it is missing or damaged. Raises NotALogDirectory."""
     path = os.path.join(directory, name)
-    return _unless_damaged("checkpoint", lambda: parsed_file(store, path, checkpoint.parse_offset_checkpoint), {})
+    read = partial(parsed_file, store, path, checkpoint.parse_offset_checkpoint)
+    return _unless_damaged("checkpoint", store, path, read, {})
 
 
 def leader_epochs(store: Store, directory: str) -> list[EpochEntry]:
-    """leader-epoch-checkpoint of a partition; empty when it is missing or damaged."""
-    return _unless_damaged("leader epochs", lambda: read_leader_epochs(store, directory), [])
+    """leader-epoch-checkpoint of a partition; empty when it is missing or damaged. Raises NotALogDirectory."""
+    path = os.path.join(directory, checkpoint.LEADER_EPOCH_CHECKPOINT)
+    return _unless_damaged("leader epochs", store, path, partial(read_leader_epochs, store, directory), [])
 
 
 def readable_meta_properties(store: Store, directory: str) -> MetaProperties:
