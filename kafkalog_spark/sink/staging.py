@@ -146,10 +146,14 @@ class _Process(NamedTuple):
 
 
 def _process(pid: int) -> _Process | None:
-    """A process by /proc/<pid>/stat (proc(5)); None where it has ended."""
+    """Read /proc/<pid>/stat (proc(5)); None if the process has ended, or the system has no /proc.
+
+    Raises OSError for any other failure, such as a lack of descriptors: the process may live, and the files that it has
+    staged must stay.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     name, _, rest = text.partition("(")[2].rpartition(")")
     state, parent, *more = rest.split()

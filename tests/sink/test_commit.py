@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -188,6 +190,26 @@ def test_an_aborted_write_leaves_nothing(tmp_path: Path) -> None:
     assert staged_files(tmp_path)
     committer(tmp_path).abort([job])
     assert everything(tmp_path) == before
+
+
+def test_files_of_a_writer_that_cannot_be_looked_up_for_lack_of_descriptors_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living, job = open_job(tmp_path), open_job(tmp_path)
+    stage(tmp_path, living, values("living", topic="t"))
+    staged = stage(tmp_path, job, values("a", topic="t"))
+    read_text = Path.read_text
+
+    def refuse(path: Path) -> str:
+        if path.match("/proc/*/stat"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return read_text(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refuse)
+        committer(tmp_path).commit(job, staged, 1 << 30)
+    assert texts(tmp_path) == ["a"]
+    assert living in staging.files_of_jobs(staged_files(tmp_path))
 
 
 def test_the_files_of_a_dead_writer_are_removed_and_those_of_a_living_one_are_not(tmp_path: Path) -> None:
