@@ -333,7 +333,8 @@ class LogManager(LogTable):
         try:
             entry.log_dir.lower_checkpointed(entry.key, offset)
         except OSError as error:
-            self.call_soon(partial(entry.log_dir.fail, error))
+            if file_fault(error) is not FileFault.NONE:
+                self.call_soon(partial(entry.log_dir.fail, error))
             raise storage_error(topic, partition, f"a checkpoint cannot be written: {error}") from error
 
     def remove_later(self, paths: Iterable[Path], config: LogConfig) -> None:

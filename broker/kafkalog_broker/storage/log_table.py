@@ -350,13 +350,15 @@ class PartitionRemoval:
                 away = rename_for_deletion(entry.path, entry.topic, entry.partition, sync=False)
                 renamed.append((entry.log_dir, away, delay_ms))
             except OSError as error:
-                entry.log_dir.fail(error)
+                if file_fault(error) is not FileFault.NONE:
+                    entry.log_dir.fail(error)
                 self._fail(entry, f"{entry.path} cannot be renamed: {error}")
         for log_dir in {id(log_dir): log_dir for log_dir, _, _ in renamed}.values():
             try:
                 fsync_directory(log_dir.path)
             except OSError as error:
-                log_dir.fail(error)
+                if file_fault(error) is not FileFault.NONE:
+                    log_dir.fail(error)
                 for entry, _ in self.entries:
                     if entry.log_dir is log_dir:
                         self._fail(entry, f"{log_dir.path} cannot be synced: {error}")

@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_spark.format.checkpoint import read_offset_checkpoint
-from tests.broker.storage.helpers.managed_logs import HIGH, NOW, RECOVERY, START, offsets_of, started
+from tests.broker.storage.helpers.managed_logs import HIGH, NOW, RECOVERY, START, offsets_of, refused, started
 
 
 def test_a_deleted_partition_goes_after_the_delay(tmp_path):
@@ -82,6 +82,42 @@ def test_retention_that_cannot_list_a_log_for_lack_of_descriptors_keeps_the_dire
         again.tick(1000)
     assert again.logs.is_online("orders", 0)
     again.logs.shutdown()
+
+
+def test_deletion_without_a_free_descriptor_fails_and_keeps_the_directory_online(tmp_path, monkeypatch):
+    broker = started(tmp_path)
+    broker.create("orders")
+    broker.create("other")
+    removal = broker.logs.detach_topic(broker.topics.delete("orders"))
+
+    def refuse(*_):
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kafkalog_broker.storage.log_table.fsync_directory", refuse)
+        refused("kafka_storage_error", removal.finish)
+    assert broker.logs.is_online("other", 0)
+    broker.logs.shutdown()
+    again = started(tmp_path)  # the registry remembers the deletion
+    assert set(again.logs.partitions()) == {("other", 0)}
+    again.logs.shutdown()
+
+
+def test_lowered_checkpoint_without_a_free_descriptor_is_refused_and_keeps_the_directory_online(tmp_path, monkeypatch):
+    broker = started(tmp_path)
+    broker.create("orders")
+    broker.append(count=3)
+    broker.log().flush()
+    broker.tick(60_000)
+
+    def refuse(*_):
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kafkalog_spark.format.checkpoint.replace_file", refuse)
+        refused("kafka_storage_error", broker.logs.lower_checkpoints, "orders", 0, 1)
+    assert broker.logs.is_online("orders", 0)
+    broker.logs.shutdown()
 
 
 def test_a_checkpoint_keeps_what_it_said_of_logs_that_are_not_open(tmp_path):
