@@ -51,7 +51,8 @@ class BrokerDied(RuntimeError):
 class RunningBroker:
     """Broker process. `log_dir`: its log directory, which outlives the broker; with `log.dirs` in `properties` it only
     says where its log file lies. `security`: who may connect; without it everybody. `control`: `faults` and `clock` may
-    be used. `arguments`: further ones of kafkalog-broker, for this and later starts."""
+    be used. `arguments`: further ones of kafkalog-broker, for this and later starts. `command_prefix`: a command that
+    runs the broker's command line in the same process, such as `strace -D`."""
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class RunningBroker:
         control: bool = False,
         metrics: bool = False,
         arguments: Sequence[str] = (),
+        command_prefix: Sequence[str] = (),
     ) -> None:
         self.security = security
         self._control, self._metrics = control, metrics
@@ -74,6 +76,7 @@ class RunningBroker:
         self.log_file = self.log_dir.with_name(self.log_dir.name + ".broker.log")
         self.properties = dict(properties or {})
         self.arguments = list(arguments)
+        self._command_prefix = list(command_prefix)
         self.host, self.port = "127.0.0.1", 0
         self.ports: dict[str, int] = {}  # addresses of the listeners, by name
         self._process: subprocess.Popen[bytes] | None = None
@@ -108,7 +111,8 @@ class RunningBroker:
         }
         settings |= ({} if security is None else security.properties()) | self.properties
         # -P: what lies in the current directory is not imported, whatever it is called.
-        command = [sys.executable, "-P", "-m", "kafkalog_broker", "--stop-at-eof", *self.arguments]
+        command = [*self._command_prefix, sys.executable, "-P", "-m", "kafkalog_broker", "--stop-at-eof"]
+        command += self.arguments
         for name, value in settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             command += ["--override", f"{name}={text}"]

@@ -148,25 +148,30 @@ def classpath(version: str = VERSION) -> str:
     return f"{libs}/*"
 
 
-def run_tool(name: str, *args: object, version: str = VERSION, stdin: str | None = None, timeout: float = 300) -> str:
+def run_tool(
+    name: str, *args: object, version: str = VERSION, stdin: str | None = None, timeout: float = 300,
+    command_prefix: Sequence[str] = (),
+) -> str:  # fmt: skip
     """Run one of Kafka's command-line tools and return what it printed on stdout.
 
     `name`: a class, with or without its package. Raises RuntimeError with its output when it ends with another code
     than 0. Note that DumpLogSegments ends with 0 whatever it finds: read its text.
     """
-    ran = try_tool(name, *args, version=version, stdin=stdin, timeout=timeout)
+    ran = try_tool(name, *args, version=version, stdin=stdin, timeout=timeout, command_prefix=command_prefix)
     if ran.returncode:
         raise RuntimeError(f"{name} ended with {ran.returncode}: {(ran.stdout + ran.stderr)[-2000:]}")
     return ran.stdout
 
 
 def try_tool(
-    name: str, *args: object, version: str = VERSION, stdin: str | None = None, timeout: float = 300
-) -> subprocess.CompletedProcess[str]:
+    name: str, *args: object, version: str = VERSION, stdin: str | None = None, timeout: float = 300,
+    command_prefix: Sequence[str] = (),
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
     """As `run_tool`, whatever code it ends with."""
     package = _TOOL_PACKAGES.get(name, "org.apache.kafka.tools")
     java_class = name if "." in name else f"{package}.{name}"
     command = ["java", "-Xmx512m", *QUICK_JAVA, "-cp", classpath(version), java_class, *map(str, args)]
+    command = [*command_prefix, *command]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=timeout)
 
 
@@ -185,7 +190,8 @@ class RealKafka:
     `cluster_id`: given to nodes that are one cluster. `short_lived`:
     Java compiles quickly instead of well. That is two thirds of a start's processor time; not for what
     measures Kafka's speed. `java_options`: further ones, of the JVM. `secured`: the protocol, which is the name too, of
-    a listener beside PLAINTEXT, on `secured_port`.
+    a listener beside PLAINTEXT, on `secured_port`. `command_prefix`: put before the command lines of the broker and of
+    the tool that formats its directory.
     """
 
     def __init__(
@@ -198,6 +204,7 @@ class RealKafka:
         cluster_id: str | None = None,
         java_options: Sequence[str] = (),
         secured: str | None = None,
+        command_prefix: Sequence[str] = (),
     ):
         self.directory = Path(directory).resolve()
         self.version = version
@@ -208,6 +215,7 @@ class RealKafka:
         self._secured = secured
         self.secured_port = free_ports(self)[0] if secured else 0
         self._java_options = ["-Xmx1g", *(QUICK_JAVA if short_lived else ()), *java_options]
+        self._command_prefix = list(command_prefix)
 
     @property
     def data_dir(self) -> Path:
@@ -249,12 +257,13 @@ class RealKafka:
         log4j = self.directory / "log4j2.xml"
         log4j.write_text(_LOG4J.format(path=self.directory / "server.log"))
         if not (self.data_dir / "meta.properties").exists():
-            run_tool("StorageTool", "format", "-t", self.cluster_id, "-c", config, version=self.version)
+            arguments = ("format", "-t", self.cluster_id, "-c", config)
+            run_tool("StorageTool", *arguments, version=self.version, command_prefix=self._command_prefix)
         (self.directory / "server.log").write_text("")
         command = ["java", *self._java_options, f"-Dlog4j2.configurationFile={log4j}", "-cp", jars, "kafka.Kafka"]
         with (self.directory / "out.log").open("wb") as out:
             self._process = subprocess.Popen(
-                [*command, str(config)],
+                [*self._command_prefix, *command, str(config)],
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,
