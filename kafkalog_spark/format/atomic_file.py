@@ -155,23 +155,36 @@ def _fsync_path(path: str | os.PathLike[str], flags: int) -> None:
         os.close(fd)
 
 
-def make_directory(path: str | os.PathLike[str]) -> None:
+def make_directories(path: str | os.PathLike[str]) -> None:
     """Create a directory and its missing parents; their names are on disk on return.
 
-    Does nothing if the directory exists. Each directory that gets a new entry is fsynced, so that a power cut cannot
-    take the directory away from under files that were synced in it (Kafka: `LogManager.createAndValidateLogDirs`).
+    Each directory that gets a new entry is fsynced, because a power cut could otherwise take the directory away from
+    the files that were synced in it. Does nothing if the directory exists.
 
     Raises:
         OSError: If a directory cannot be created or synced; FileExistsError if `path` is a file.
     """
-    missing = []
-    directory = Path(os.path.abspath(path))
-    while not directory.exists():
-        missing.append(directory)
-        directory = directory.parent
-    Path(path).mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-    for created in reversed(missing):
-        fsync_directory(created.parent)
+    directory = Path(path)
+    if directory.is_dir():
+        return
+    if directory.parent != directory:
+        make_directories(directory.parent)
+    try:
+        directory.mkdir(DIRECTORY_MODE)
+    except FileExistsError:
+        if not directory.is_dir():
+            raise
+    fsync_directory(directory.parent)
+
+
+def fsync_tree(path: str | os.PathLike[str]) -> None:
+    """Put all regular files below a directory on disk, and the names in it and in its subdirectories."""
+    for entry in os.scandir(path):
+        if entry.is_dir(follow_symlinks=False):
+            fsync_tree(entry.path)
+        elif entry.is_file(follow_symlinks=False):
+            fsync_file(entry.path)
+    fsync_directory(path)
 
 
 def replace_files(paths: Sequence[Path], data: bytes, *, private: bool = False) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.format.atomic_file import fsync_directory, replace_file
+from kafkalog_spark.format.atomic_file import fsync_directory, fsync_tree, make_directories, replace_file
+from tests.log.helpers.sync_watch import SyncWatch
 
 
 def test_the_whole_content_is_replaced(tmp_path):
@@ -79,3 +80,24 @@ def test_a_missing_directory_is_an_error(tmp_path):
         replace_file(tmp_path / "missing" / "state", b"x")
     with pytest.raises(FileNotFoundError):
         fsync_directory(tmp_path / "missing")
+
+
+def test_make_directories_puts_the_name_of_each_new_directory_on_disk(tmp_path, monkeypatch):
+    watch = SyncWatch(monkeypatch)
+    make_directories(tmp_path / "a" / "b")
+    make_directories(tmp_path / "a" / "b")
+    assert [path.name for path in (tmp_path, tmp_path / "a") if not watch.is_synced(path)] == []
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        make_directories(tmp_path / "file")
+
+
+def test_fsync_tree_puts_all_files_and_names_on_disk(tmp_path, monkeypatch):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").write_bytes(b"x")
+    (tmp_path / "link").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    watch = SyncWatch(monkeypatch)
+    fsync_tree(tmp_path)
+    assert [path for path in (tmp_path, tmp_path / "a", tmp_path / "a/b", tmp_path / "a/b/file")
+            if not watch.is_synced(path)] == []  # fmt: skip

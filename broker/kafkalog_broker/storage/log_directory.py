@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import checkpoint
-from kafkalog_spark.format.atomic_file import fsync_directory, make_directory, replace_file
+from kafkalog_spark.format.atomic_file import fsync_directory, make_directories, replace_file
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.meta_properties import (
     META_PROPERTIES_FILE,
@@ -206,7 +206,7 @@ def open_log_dirs(
         metas: dict[Path, MetaProperties] = {}
         for log_dir in opened:
             try:
-                make_directory(log_dir.path)
+                make_directories(log_dir.path)
                 log_dir.lock = LogDirLock.acquire(log_dir.path)
                 meta = read_meta_properties(log_dir.path / META_PROPERTIES_FILE)
                 if meta is not None:
