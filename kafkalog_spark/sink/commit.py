@@ -342,7 +342,9 @@ class Committer:
         first = segments[0]
         if first.epochs is not None:
             self.medium.replace(f"{first.directory}/{LEADER_EPOCH_CHECKPOINT}", format_leader_epochs(first.epochs))
-        for segment in segments:
+        for number, segment in enumerate(segments):
+            if number:
+                self.medium.sync_published(segments[number - 1])
             self.medium.publish_segment(segment)
 
     @contextmanager

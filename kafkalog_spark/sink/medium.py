@@ -220,6 +220,9 @@ class Medium(ABC):
         """Bring a segment to its place: so that a reader meets a whole log at any instant, and doing it again goes on.
         Raises CorruptLog when another segment is there."""
 
+    def sync_published(self, segment: PlannedSegment) -> None:  # noqa: B027  where there is nothing to do
+        """Return when the names of a published segment are on disk, so that a later one is never there without it."""
+
     def in_the_way(self, segment: PlannedSegment, hint: str) -> CorruptLog:
         """Error for a segment of somebody else at the offset of a planned one."""
         return CorruptLog(

@@ -1,13 +1,14 @@
 """Log directory on a disk: locks, steps of a commit, and staged files that are moved to their places.
 
-Of each segment the .log is moved last, so that what a broker or reader meets in between is a whole log: an index
-without a .log is ignored, or removed by a broker and made again here. Only where the log ends with an empty segment of
-the same base offset is the .log moved first, without indexes: an index that speaks of records that are not there would
-be taken for that segment's.
+The .log of each segment is moved last. Until then a broker and a reader see the whole log as it was before: they ignore
+or remove an index without a .log. The exception is a log that ends with an empty segment of the same base offset: its
+indexes are removed, then the .log is moved, then the new indexes, with an fsync of the directory between these steps.
+Otherwise the entries of the new indexes could be taken for those of the empty .log.
 
-A directory that a broker stopped cleanly, or a sink wrote, needs no change. What a crash left is recovered as a broker
-would: segments after the recovery point are checked, a torn tail is cut off, the indexes of the last segment are made
-again. Damage that is no torn tail is refused: a broker would cut off everything after it.
+A crash of the machine may keep any of the renames that were not followed by an fsync of the directory. Therefore the
+directory is synced before the next segment of the same partition is moved: no later segment is there without an earlier
+one. Offsets are assigned only after all of the log below them is on disk (log_recovery), so that the recovery points
+which a commit writes at its end are true.
 
     kafkalog.commits-<20 digits>.json, kafkalog.commits-done    the commit log, as plain files (see staging)
     kafkalog.sink.lock       held by a sink that commits
@@ -30,18 +31,15 @@ from kafkalog_spark import errors
 from kafkalog_spark.format import atomic_file, checkpoint, names
 from kafkalog_spark.format import partition_metadata as metadata
 from kafkalog_spark.format.atomic_file import descriptor, write_all
-from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
-from kafkalog_spark.format.offset_index import load_offset_index
 from kafkalog_spark.format.producer_snapshot import format_producer_snapshot, read_producer_snapshot
-from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
-from kafkalog_spark.format.time_index import load_time_index
 from kafkalog_spark.log.read.discovery import partition_dirs
 from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
-from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, ordered_windows, recover_segment
+from kafkalog_spark.log.write.segment_recovery import OffsetOverflow
 from kafkalog_spark.log.write.segment_writer import restamp_segment
 from kafkalog_spark.sink import commit_plan, staging
 from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment
+from kafkalog_spark.sink.log_recovery import is_closed, recover_log
 from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium, check_cleaned
 from kafkalog_spark.store.interface import LOCAL
 
@@ -147,7 +145,7 @@ class LocalMedium(Medium):
 
     def begin_job(self, job: str, stream: str | None) -> None:
         made = not self.log_dir.exists()
-        self.log_dir.mkdir(atomic_file.DIRECTORY_MODE, parents=True, exist_ok=True)
+        atomic_file.make_directories(self.log_dir)
         described = staging.Job(staging.driver_process(), stream, made)
         with descriptor(self.log_dir / staging.job_file(job), os.O_WRONLY | os.O_CREAT) as file:
             write_all(file, staging.format_job(described))
@@ -204,7 +202,7 @@ class LocalMedium(Medium):
         try:
             with descriptor(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
                 write_all(fd, data)
-                os.fsync(fd)
+                atomic_file.fsync_descriptor(fd)
             try:
                 os.link(aside, path)
             except FileExistsError:
@@ -263,12 +261,12 @@ class LocalMedium(Medium):
         try:
             log = location.open()
             check_cleaned(log, _LOAD)
-            if not (self.log_dir / names.CLEAN_SHUTDOWN_FILE).exists():  # which a broker leaves that stops cleanly
-                _check_unflushed(log)
             end = log.log_end
-            if log.segments:
-                _recover_last_segment(log)
-            epochs = checkpoint.read_leader_epochs(Path(location.directory) / checkpoint.LEADER_EPOCH_CHECKPOINT)
+            if _is_as_committed(log, last):
+                directory = Path(location.directory)
+                epochs = checkpoint.read_leader_epochs(directory / checkpoint.LEADER_EPOCH_CHECKPOINT)
+            else:
+                epochs = recover_log(log, clean=(self.log_dir / names.CLEAN_SHUTDOWN_FILE).exists())
         except OffsetOverflow as overflow:
             raise errors.CorruptLog(
                 str(overflow),
@@ -326,7 +324,9 @@ class LocalMedium(Medium):
             if segment.key not in here:
                 self.warn_deleted([segment])
         kept = [segment for segment in left if segment.key in here]
-        assigned = commit_plan.assign_offsets(kept, self.ends({segment.key for segment in kept}, existing, record))
+        # `record` is not complete, so nothing of it is known to be on disk.
+        ends = self.ends({segment.key for segment in kept}, existing, CommitRecord())
+        assigned = commit_plan.assign_offsets(kept, ends)
         self._stamp(assigned, join=False)  # indexes may have been removed by a broker, offsets may be others
         return CommitRecord(job=record.job, queries=record.queries, topics=topics, segments=assigned)
 
@@ -362,16 +362,21 @@ class LocalMedium(Medium):
 
     def publish_segment(self, segment: PlannedSegment) -> None:
         staged, target = self._staged_log(segment), self._published_log(segment)
-        moves = [(staged.with_suffix(suffix), target.with_suffix(suffix)) for suffix in INDEX_SUFFIXES]
-        if not target.exists():
-            moves.append((staged, target))
-        elif target.stat().st_size:
-            raise self.in_the_way(segment, "somebody wrote to the log without the directory's lock")
-        else:
+        replaces_empty = target.exists()
+        if replaces_empty:
+            if target.stat().st_size:
+                raise self.in_the_way(segment, "somebody wrote to the log without the directory's lock")
             self.delete([segment.file(suffix) for suffix in INDEX_SUFFIXES])
-            moves.insert(0, (staged, target))
-        for old, new in moves:
-            self._rename(old, new)
+            self.sync_published(segment)
+            self._rename(staged, target)
+            self.sync_published(segment)
+        for suffix in INDEX_SUFFIXES:
+            self._rename(staged.with_suffix(suffix), target.with_suffix(suffix))
+        if not replaces_empty:
+            self._rename(staged, target)
+
+    def sync_published(self, segment: PlannedSegment) -> None:
+        self._fsync_directory(self.log_dir / segment.directory)
 
     def end_publish(self, record: CommitRecord) -> None:
         """Producer snapshots and recovery points, as a broker writes them, and the flush of all that moved."""
@@ -412,6 +417,13 @@ class LocalMedium(Medium):
             return None  # brokers drop it, too, and read the log instead
 
 
+def _is_as_committed(log: PartitionLog, last: PlannedSegment | None) -> bool:
+    """Return True if the log still ends with the segment that the newest commit put there, so that all is on disk."""
+    if last is None or not log.segments or log.segments[-1].base_offset != last.base_offset:
+        return False
+    return (log.log_end.offset, log.log_end.position) == (last.next_offset, last.size) and is_closed(log)
+
+
 def _tries(seconds: float) -> Iterator[None]:
     """At once, and after every moment's sleep until the deadline."""
     deadline = time.monotonic() + seconds
@@ -419,48 +431,3 @@ def _tries(seconds: float) -> Iterator[None]:
     while time.monotonic() < deadline:
         time.sleep(_STEP_SECONDS)
         yield
-
-
-def _check_unflushed(log: PartitionLog) -> None:
-    """Check and flush the segments between recovery point and last: recovery cuts off what follows damage."""
-    first = log.segment_index(log.recovery_point or 0)
-    for segment in log.segments[first:-1]:
-        path = os.path.join(log.directory, segment.log)
-        with descriptor(path) as fd:
-            try:
-                for _, wrong in ordered_windows(fd, Path(path), segment.base_offset, os.fstat(fd).st_size):
-                    if wrong is not None:
-                        raise wrong
-                os.fsync(fd)
-            except errors.KafkalogError as error:
-                error.hint = error.hint or "let a broker recover the directory, or restore the segment from a backup"
-                raise error.at(path=path) from None
-
-
-def _recover_last_segment(log: PartitionLog) -> None:
-    """Cut a torn tail off the last segment and complete its indexes, unless it was closed."""
-    last, end = log.segments[-1], log.log_end
-    path = Path(log.directory, last.log)
-    if path.stat().st_size == end.position and (end.position == 0 or _was_closed(path, last.base_offset)):
-        return
-    if path.stat().st_size > end.position:
-        os.truncate(path, end.position)  # before the indexes: `end` is what was proven
-    recovered = recover_segment(Path(log.directory), last.base_offset, sync=True)
-    if end.position and recovered.next_offset != end.offset:
-        raise errors.CorruptLog(
-            f"the log ends at offset {end.offset}, but recovery of its last segment at {recovered.next_offset}",
-            path=str(path),
-            hint="let a broker recover the directory",
-        )
-
-
-def _was_closed(path: Path, base_offset: int) -> bool:
-    """True when both indexes are there and cut to their entries, as rolling and a clean close leave them."""
-    try:
-        offset_size = path.with_suffix(names.OFFSET_INDEX_SUFFIX).stat().st_size
-        time_size = path.with_suffix(names.TIME_INDEX_SUFFIX).stat().st_size
-    except FileNotFoundError:
-        return False
-    offsets = load_offset_index(path.with_suffix(names.OFFSET_INDEX_SUFFIX), base_offset)
-    times = load_time_index(path.with_suffix(names.TIME_INDEX_SUFFIX), base_offset)
-    return len(offsets) * OFFSET_ENTRY_SIZE == offset_size and len(times) * TIME_ENTRY_SIZE == time_size > 0

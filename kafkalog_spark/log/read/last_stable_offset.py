@@ -90,6 +90,17 @@ def last_stable_offset(log: PartitionLog) -> int:
     return StableOffsetWalk().last_stable_offset(log)
 
 
+def open_transactions_at(log: PartitionLog, offset: int) -> dict[int, int]:
+    """Return the transactions that are open at `offset` (producer id -> first offset).
+
+    The newest good producer snapshot is read, and the batches from there to `offset`. Raises as StableOffsetWalk.
+    """
+    start, producers = log.latest_snapshot(offset) or (log.log_start_offset, [])
+    state = TransactionState(open_transactions(producers))
+    _walk(log, start, offset, state)
+    return state.open
+
+
 class StableOffsetWalk:
     """The LSO of a log at repeated looks: each goes on where the last one ended, if its batch is still there."""
 
