@@ -20,7 +20,14 @@ from pathlib import Path
 import numpy as np
 
 from kafkalog_spark.errors import KafkalogError, RemoteResourceNotFound, RemoteStorageError
-from kafkalog_spark.format.atomic_file import TEMPORARY_SUFFIX, fsync_directory, open_regular, write_all
+from kafkalog_spark.format.atomic_file import (
+    TEMPORARY_SUFFIX,
+    fsync_descriptor,
+    fsync_directory,
+    make_directories,
+    open_regular,
+    write_all,
+)
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import RECORDS_AT
 from kafkalog_spark.log.remote.remote_caches import BoundedDirectory, ChunkCache, RemoteIndexCache
@@ -67,8 +74,8 @@ Pieces = Callable[[], Iterable[bytes]]  # an object's bytes from its beginning o
 
 @dataclass(frozen=True)
 class FolderStore(LocalStore):
-    """Objects in a folder; `root` stays when it is empty. One is written aside and renamed, so that a name that is
-    there is whole and on disk. Threads share it. Raises OSError."""
+    """Objects in a folder; `root` stays when it is empty. An object is written aside and renamed, so that a file with its
+    name is whole and on disk. Thread-safe. All methods raise OSError."""
 
     root: str
 
@@ -84,14 +91,17 @@ class FolderStore(LocalStore):
         return fetch
 
     def upload(self, path: str, pieces: Pieces, size: int) -> None:
-        """Write an object of about `size` bytes; on return it is safe. Raises what `pieces` raises, too."""
+        """Write an object of about `size` bytes; it is on disk on return, with its name and the directories above.
+
+        Raises what `pieces` raises, too.
+        """
         directory, aside = os.path.dirname(path), path + TEMPORARY_SUFFIX
         try:
             fd = self._created(aside, directory)
             try:
                 for piece in pieces():
                     write_all(fd, piece)
-                os.fsync(fd)
+                fsync_descriptor(fd)
             finally:
                 os.close(fd)
             os.replace(aside, path)
@@ -99,35 +109,38 @@ class FolderStore(LocalStore):
             with suppress(OSError):
                 os.unlink(aside)
             raise
-        fsync_directory(directory)
+        # Another thread, or a process that was killed, may have made a directory above and not synced its name.
+        for above in self._up_to_root(directory):
+            fsync_directory(above)
+        with suppress(PermissionError):  # the directory above the root may belong to somebody else
+            fsync_directory(os.path.dirname(self.root))
 
     def _created(self, path: str, directory: str) -> int:
         while True:
-            _make_directories(directory)
-            with suppress(FileNotFoundError):  # `delete` has taken the directory, which was empty
+            make_directories(directory)
+            with suppress(FileNotFoundError):  # `delete` has removed the directory, which was empty
                 return open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects, and what was left of writing them; one that is not there is no error."""
+        """Delete objects, and what was left of writing them; they do not come back after a crash. It is no error if one
+        is not there."""
         for path in paths:
             for name in (path, path + TEMPORARY_SUFFIX):
                 with suppress(FileNotFoundError, NotADirectoryError):
                     os.unlink(name)
-            directory = os.path.dirname(path)
-            with suppress(OSError):  # others lie in it
-                while directory != self.root:
-                    os.rmdir(directory)
-                    directory = os.path.dirname(directory)
+        for directory in dict.fromkeys(map(os.path.dirname, paths)):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                fsync_directory(directory)
+            with suppress(OSError):  # other objects are in it
+                for empty in self._up_to_root(directory):
+                    if empty != self.root:
+                        os.rmdir(empty)
 
-
-def _make_directories(directory: str) -> None:
-    if os.path.isdir(directory):
-        return
-    above = os.path.dirname(directory)
-    _make_directories(above)
-    with suppress(FileExistsError):
-        os.mkdir(directory)
-    fsync_directory(above)
+    def _up_to_root(self, directory: str) -> Iterator[str]:
+        """The directory and those above it, up to the root."""
+        while directory.startswith(self.root):
+            yield directory
+            directory = os.path.dirname(directory)
 
 
 _MANIFESTS = 1000  # manifests kept, those used last, as the plugin does: some kB each
@@ -175,9 +188,11 @@ class RemoteStorage:
         self._chunks.forget(lambda key: isinstance(key, tuple) and key[0] == segment.segment_id)
 
     def remove(self, segment: RemoteSegment) -> None:
-        """Delete a segment's objects one after the other, those that were written last first. Raises OSError."""
-        for file in reversed(_UPLOADS[self.options.layout]):
-            self._store.delete([self._path(segment, file)])
+        """Delete a segment's objects, first the one that makes it complete, which is the last one written. Raises
+        OSError."""
+        *others, last = (self._path(segment, file) for file in _UPLOADS[self.options.layout])
+        self._store.delete([last])
+        self._store.delete(others[::-1])
 
     def put(self, segment: RemoteSegment, file: RemoteFile, pieces: Pieces, size: int, throttle: Throttle) -> int:
         """Write an object of a segment; the bytes that it has. Raises OSError, and what `pieces` raises."""

@@ -16,6 +16,7 @@ from kafkalog_spark.errors import RemoteResourceNotFound, RemoteStorageError
 from kafkalog_spark.log.remote.remote_storage import FolderStore, RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS, RemoteStorageOptions
 from kafkalog_spark.log.tiered.remote_names import RemoteFile
+from tests.log.helpers.sync_watch import SyncWatch
 from tests.log.remote.moving_log import FILES, data_of
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS
 from tests.log.tiered.golden_tiered import CLEAN
@@ -157,3 +158,43 @@ def test_a_cut_object_is_refused_wherever_it_is_read(tmp_path: Path, properties:
 def test_folders_are_equal_by_their_roots() -> None:
     assert FolderStore("/a") == FolderStore("/a")
     assert FolderStore("/a") != FolderStore("/b")
+
+
+@layouts
+def test_a_copied_segment_is_on_disk_with_all_directories_above(
+    tmp_path: Path, properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = storage(tmp_path, properties)
+    # made by a thread that has not synced their names yet, or by a process that was killed
+    Path(remote._path(SEGMENTS[0], RemoteFile.LOG)).parent.mkdir(parents=True)
+    watch = SyncWatch(monkeypatch)
+    remote.copy(SEGMENTS[0], data_of(SEGMENTS[0], tmp_path / "log"))
+    assert watch.unsynced(Path(remote.options.root)) == []
+    assert watch.is_synced(Path(remote.options.root).parent)
+    remote.close()
+
+
+@layouts
+def test_a_deleted_segment_is_incomplete_on_disk_before_its_other_objects_go(
+    tmp_path: Path, properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash keeps any of the removals that were not synced: a complete segment without its .log would be damage."""
+    remote = storage(tmp_path, properties)
+    remote.copy(SEGMENTS[0], data_of(SEGMENTS[0], tmp_path / "log"))
+    steps: list[str] = []
+    real_unlink, real_fsync = os.unlink, os.fsync
+
+    def unlink(path: str) -> None:
+        real_unlink(path)
+        steps.append("unlink")
+
+    def fsync(fd: int) -> None:
+        real_fsync(fd)
+        steps.append("fsync")
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    monkeypatch.setattr(os, "fsync", fsync)
+    remote.delete(SEGMENTS[0])
+    assert steps[:3] == ["unlink", "fsync", "unlink"]
+    assert steps[-1] == "fsync"
+    remote.close()
