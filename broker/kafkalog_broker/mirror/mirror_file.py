@@ -24,7 +24,7 @@ from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat, printable
-from kafkalog_spark.format.atomic_file import read_state, replace_file
+from kafkalog_spark.format.atomic_file import fsync_directory, read_state, replace_file
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC, MAX_TOPIC_NAME_LENGTH, is_internal, valid_topic_name
 from kafkalog_spark.format.partition_metadata import new_uuid
 
@@ -97,11 +97,14 @@ def check_is_mirror(directory: Path, *, is_empty: bool) -> None:
 
 
 def detach(directory: Path) -> None:
-    """A broker serves the directory: what producers write to it has no place in the source's logs, so a mirror must not
-    go on in it. Raises OSError."""
+    """Rename the mirror's file, on disk on return: a broker serves the directory from now on.
+
+    What producers write to it has no place in the source's logs, so no mirror may continue in it. Raises OSError.
+    """
     path = directory / MIRROR_FILE
     if path.exists():
         path.replace(path.with_name(path.name + _DETACHED))
+        fsync_directory(directory)
         _log.warning(
             "%s is a mirror no more: from now on this broker is its leader, and no mirror goes on in it", directory
         )

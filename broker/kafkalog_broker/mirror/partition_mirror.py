@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.mirror.truncation import flush_truncation
 from kafkalog_broker.protocol.client_codec import FetchFrom, Key
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.workers import Workers
@@ -144,7 +145,10 @@ class PartitionMirror:
                 self.name, why, cut_at, end - 1,
             )  # fmt: skip
             await self._prepare(cut_at)
-        self._logs.remove_later(self.follower.truncate(producers), self.log.config)
+        removed = self.follower.truncate(producers)
+        if cut_at < end:
+            await self._workers.run_blocking(flush_truncation, self.log)
+        self._logs.remove_later(removed, self.log.config)
         self.source_end = -1
         self.rewind()
 
@@ -156,7 +160,9 @@ class PartitionMirror:
             self.name, why, offset, log.log_start_offset, log.log_end_offset - 1,
         )  # fmt: skip
         await self._prepare(min(offset, log.log_start_offset))
-        self._logs.remove_later(self.follower.truncate_fully_and_start_at(offset), log.config)
+        removed = self.follower.truncate_fully_and_start_at(offset)
+        await self._workers.run_blocking(flush_truncation, log)
+        self._logs.remove_later(removed, log.config)
         self.rewind()
 
     async def _prepare(self, offset: int) -> None:

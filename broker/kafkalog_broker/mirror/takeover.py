@@ -1,10 +1,15 @@
 """A mirror becomes a broker's own directory: its logs end where nothing is open, and what is written next is newer than
 all that was copied (what KIP-1279 asks of a failover).
 
-In this order, so that a crash at any moment leaves something that this can be done to again: the record says what will
-be cut; each log is cut to its last stable offset, since open transactions have no coordinator here; the mirror's file
-is renamed, so no mirror goes on in the directory; leader epochs rise above all that the logs hold, and internal topics
-get their configuration; the record says that it is done.
+A crash at any moment, also of the machine, leaves a directory in which the next start does the rest. Each step is on
+disk before the next one begins:
+
+1. All logs are flushed, so that the offsets in the record hold.
+2. The record says what will be cut.
+3. Each log is cut to its last stable offset, because open transactions have no coordinator here.
+4. The mirror's file is renamed, so that no mirror continues in the directory.
+5. Leader epochs rise above all that the logs hold, and internal topics get their configuration.
+6. The record says that the takeover is done.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.mirror.mirror_file import detach, is_mirror
+from kafkalog_broker.mirror.truncation import flush_truncation
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.follower import Follower
@@ -93,6 +99,7 @@ def take_over(
     logs; False where there was nothing to do. internal: configurations. Raises BrokerError, CorruptFile, OSError."""
     record = read_record(directory)
     if is_mirror(directory):
+        _flush_all(logs, topics)
         record = _planned(record, logs, topics)
         write_record(directory, record)
         for taken in record.partitions:
@@ -107,6 +114,17 @@ def take_over(
     topics.set_all_configs({name: configs for name, configs in internal.items() if name in topics})
     write_record(directory, replace(record, is_done=True))
     return True
+
+
+def _flush_all(logs: LogManager, topics: TopicRegistry) -> None:
+    """Put all logs on disk. One that cannot be flushed is offline from then on, and the others are taken over."""
+    for topic in topics:
+        for partition in range(topic.partitions):
+            try:
+                if (log := _log_of(logs, topic.name, partition)) is not None:
+                    log.flush()
+            except BrokerError as error:
+                _log.error("%s", error)
 
 
 def _planned(before: TakeoverRecord | None, logs: LogManager, topics: TopicRegistry) -> TakeoverRecord:
@@ -135,7 +153,9 @@ def _cut(logs: LogManager, taken: Taken) -> None:
         "source", log.name, taken.log_end_offset, log.log_end_offset - 1,
     )  # fmt: skip
     logs.lower_checkpoints(taken.topic, taken.partition, taken.log_end_offset)
-    logs.remove_later(Follower(log).truncate_to(taken.log_end_offset), log.config)
+    removed = Follower(log).truncate_to(taken.log_end_offset)
+    flush_truncation(log)
+    logs.remove_later(removed, log.config)
 
 
 def _log_of(logs: LogManager, topic: str, partition: int) -> Log | None:

@@ -74,8 +74,8 @@ Pieces = Callable[[], Iterable[bytes]]  # an object's bytes from its beginning o
 
 @dataclass(frozen=True)
 class FolderStore(LocalStore):
-    """Objects in a folder; `root` stays when it is empty. An object is written aside and renamed, so that a file with its
-    name is whole and on disk. Thread-safe. All methods raise OSError."""
+    """Objects in a folder; `root` stays when it is empty. An object is written aside and renamed, so that a file
+    with its name is whole and on disk. Thread-safe. All methods raise OSError."""
 
     root: str
 

@@ -29,6 +29,7 @@ from kafkalog_spark.format.partition_metadata import new_uuid
 from kafkalog_spark.log.write.encoded_batch import build_batch
 from tests.broker.mirror.helpers.mirrors import log_data
 from tests.broker.storage.helpers.stored_logs import append_records
+from tests.log.helpers.sync_watch import SyncWatch
 
 INTERNAL = {"__consumer_offsets": {"cleanup.policy": "compact"}}
 
@@ -179,6 +180,37 @@ def test_a_crash_at_any_step_is_made_good(copy, expected, monkeypatch, when, own
             take_over(copy)
     take_over(copy)
     assert state(copy) == expected
+
+
+def test_takeover_has_logs_and_cuts_on_disk_before_the_mirrors_file_is_renamed(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut nobody cuts the logs again, and the record tells where each log ended."""
+    watch, seen = SyncWatch(monkeypatch), []
+
+    def at_rename(path: Path) -> None:
+        if path.name in (takeover.TAKEOVER_FILE, f"{MIRROR_FILE}.detached"):
+            unsynced = [name for part in (0, 1) for name in watch.unsynced(copy / f"orders-{part}")]
+            seen.append((path.name, [name for name in unsynced if name == "." or name.endswith(".log")]))
+
+    watch.at_rename = at_rename
+    assert take_over(copy)
+    assert seen == [(takeover.TAKEOVER_FILE, []), (f"{MIRROR_FILE}.detached", []), (takeover.TAKEOVER_FILE, [])]
+
+
+def test_takeover_has_the_renamed_mirrors_file_on_disk_before_leader_epochs_rise(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch, seen = SyncWatch(monkeypatch), []
+    lead = Log.lead
+
+    def leading(log: Log, epoch: int) -> None:
+        seen.append(watch.is_synced(copy))
+        lead(log, epoch)
+
+    monkeypatch.setattr(Log, "lead", leading)
+    assert take_over(copy)
+    assert seen == [True, True, True]
 
 
 def test_a_mirror_that_went_on_after_the_crash_is_cut_anew(copy, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,9 @@ Identity = tuple[int, int]
 
 
 class SyncWatch:
-    """Follows the fsyncs and renames of this process from its creation on.
+    """Follows the fsyncs and changes that this process makes through `os` from its creation on.
 
-    Files that were there before count as not synced. Writes are not followed: a test looks when all are done.
-    at_rename: called before a rename with its target.
+    Files that were there before count as not synced. at_rename: called before a rename with its target.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,16 +23,24 @@ class SyncWatch:
         self.at_rename: Callable[[Path], None] = lambda path: None
         for name in ("fsync", "fdatasync"):
             monkeypatch.setattr(os, name, self._syncing(getattr(os, name)))
+        for name in ("write", "pwrite", "ftruncate", "truncate"):
+            monkeypatch.setattr(os, name, self._changing(getattr(os, name)))
         for name in ("rename", "replace"):
             monkeypatch.setattr(os, name, self._renaming(getattr(os, name)))
 
     def _syncing(self, real: Callable[[int], None]) -> Callable[[int], None]:
         def sync(fd: int) -> None:
             real(fd)
-            stat = os.fstat(fd)
-            self._synced.add((stat.st_dev, stat.st_ino))
+            self._synced.add(_identity(fd))
 
         return sync
+
+    def _changing(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def change(file: int | str | Path, *arguments: Any) -> Any:
+            self._synced.discard(_identity(file))
+            return real(file, *arguments)
+
+        return change
 
     def _renaming(self, real: Callable[..., None]) -> Callable[..., None]:
         def rename(source: str | Path, target: str | Path) -> None:
@@ -52,6 +60,6 @@ class SyncWatch:
         return sorted(str(path.relative_to(directory)) for path in paths if not self.is_synced(path))
 
 
-def _identity(path: Path) -> Identity:
-    stat = path.stat()
+def _identity(file: int | str | Path) -> Identity:
+    stat = os.stat(file)
     return stat.st_dev, stat.st_ino

@@ -1,0 +1,46 @@
+"""A mirror that cuts its log has the cut on disk before it fetches what the source has instead."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kafkalog_broker.config.log_config import LogConfig
+from kafkalog_broker.mirror.mirror_file import CONFIGS
+from kafkalog_broker.mirror.partition_mirror import PartitionMirror
+from kafkalog_broker.runtime.clock import SystemClock
+from kafkalog_broker.runtime.workers import Workers
+from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_spark.format.partition_metadata import new_uuid
+from tests.broker.mirror.test_takeover_crashes import Opened, append, batch
+from tests.log.helpers.sync_watch import SyncWatch
+
+
+@pytest.mark.parametrize(("offset", "end"), [(0, 0), (12, 10), (30, 30)], ids=["all", "some", "start-over"])
+def test_truncated_mirror_has_the_cut_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int, end: int
+) -> None:
+    directory = tmp_path / "mirror"
+    opened, workers = Opened(directory), Workers()
+    topic = Topic("orders", new_uuid(), 1, CONFIGS)
+    opened.topics.create_all([topic])
+    opened.logs.create("orders", 0, topic.id, LogConfig.of(opened.config, CONFIGS))
+    append(opened, 0, batch(0, 10) + batch(10, 5))
+    watch = SyncWatch(monkeypatch)
+
+    async def cut() -> int:
+        partition = PartitionMirror(("orders", 0), topic.id, opened.logs, workers, SystemClock())
+        if offset == 30:
+            await partition.start_over(offset, "a test")
+        else:
+            await partition.truncate_to(offset, "a test")
+        return partition.next_offset
+
+    assert asyncio.run(cut()) == end
+    active = f"{30 if offset == 30 else 0:020d}.log"
+    assert watch.is_synced(directory / "orders-0" / active)
+    assert watch.is_synced(directory / "orders-0")
+    workers.shutdown()
+    opened.close()
