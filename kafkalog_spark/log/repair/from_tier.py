@@ -14,6 +14,7 @@ from typing import Any
 
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory
 from kafkalog_spark.format import partition_metadata
+from kafkalog_spark.format.atomic_file import fsync_tree, make_directories
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, write_leader_epochs
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.log.log_dir import LogDirs
@@ -92,7 +93,7 @@ def metadata_from_tier(
             "laid out",
         )
     root = Path(target)
-    root.mkdir(parents=True, exist_ok=True)
+    make_directories(root)
     if any(root.iterdir()):
         raise NotALogDirectory("is not empty", path=str(root), hint="--to takes a new or empty directory")
     report = TierReport()
@@ -117,7 +118,7 @@ def metadata_from_tier(
 
 
 def write_metadata_topic(root: Path, partitions: int, found: dict[TopicIdPartition, list[RemoteSegment]]) -> None:
-    """Write `__remote_log_metadata` into a log directory, as if these segments had been copied."""
+    """Write `__remote_log_metadata` into a log directory, as if these segments had been copied; on disk on return."""
     topic_id = partition_metadata.new_uuid()
     events: list[list[bytes]] = [[] for _ in range(partitions)]
     latest = 0
@@ -139,7 +140,7 @@ def write_metadata_topic(root: Path, partitions: int, found: dict[TopicIdPartiti
             for at in range(0, len(values), _EVENTS):
                 records = [(None, value) for value in values[at : at + _EVENTS]]
                 writer.append(build_batch(records, latest, base_offset=at, leader_epoch=_LEADER_EPOCH))
-            writer.flush()
+    fsync_tree(root)
 
 
 _EVENTS = 100  # records of a batch: some 20 kB

@@ -22,7 +22,7 @@ import numpy as np
 
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, KafkalogError, OptionError, UnsupportedFormat
 from kafkalog_spark.format import checkpoint, layout, names
-from kafkalog_spark.format.atomic_file import descriptor, write_all
+from kafkalog_spark.format.atomic_file import descriptor, fsync_tree, make_directories, write_all
 from kafkalog_spark.format.batch_header import control_type
 from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
 from kafkalog_spark.format.layout import MAX_INT32, MAX_SEGMENT_SIZE, NO_LEADER_EPOCH, NO_TIMESTAMP, H
@@ -265,8 +265,9 @@ def repair_log_dirs(
 
     Of a partition that lies in several of them, the copy is taken that a read takes (replicas), and what is damaged in
     it from the others (merged_log). records: decode every record; batches that cannot be are lost, too. on_partition:
-    called with each partition, and how many there are. Raises OptionError for a destination that is not new and empty,
-    or lies in a source; NotALogDirectory for a source; OSError where the destination cannot be written.
+    called with each partition, and how many there are. On return everything is on disk. Raises OptionError for a
+    destination that is not new and empty, or lies in a source; NotALogDirectory for a source; OSError where the
+    destination cannot be written.
     """
     dirs = LogDirs.open(sources, storage)
     target = _new_directory(destination, [Path(root.path) for root in dirs.roots if not root.store.remote])
@@ -295,6 +296,7 @@ def repair_log_dirs(
     checkpoint.write_offset_checkpoint(target / checkpoint.HIGH_WATERMARK_CHECKPOINT, marks)
     checkpoint.write_offset_checkpoint(target / checkpoint.LOG_START_OFFSET_CHECKPOINT, starts)
     _copy_of_broker(dirs, target, report)
+    fsync_tree(target)  # the caller may delete the source as soon as this returns
     return report
 
 
@@ -307,7 +309,7 @@ def _new_directory(destination: str | os.PathLike[str], roots: list[Path]) -> Pa
             )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise OptionError(f"the destination {target} is not an empty directory", hint="nothing is repaired in place")
-    target.mkdir(parents=True, exist_ok=True)
+    make_directories(target)
     return target
 
 

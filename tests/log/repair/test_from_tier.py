@@ -20,6 +20,7 @@ from kafkalog_spark.log.tiered.remote_log_metadata import (
     metadata_partition,
 )
 from tests.log.helpers.plain_decoder import decode_log
+from tests.log.helpers.sync_watch import SyncWatch
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode
 from tests.log.tiered.golden_tiered import CLEAN, CLUSTERS, GoldenCluster
 from tests.log.tiered.reading import aiven_tree, consumed, opened, readable, rows_of
@@ -104,3 +105,13 @@ def test_refused(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         (tmp_path / "made" / "file").touch()
     assert main([str(source), "--from-tier", "--to", str(tmp_path / "made")]) == 2
     assert {"no tier": "holds no segments", "not empty": "is not empty"}[what] in capsys.readouterr().err
+
+
+def test_the_metadata_topic_is_on_disk_with_all_directories_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = aiven_tree(CLEAN, tmp_path / "tier", AivenMode.PLAIN, 3000)
+    watch = SyncWatch(monkeypatch)
+    assert main([str(tree), "--from-tier", "--to", str(tmp_path / "a" / "new")]) == 0
+    assert watch.unsynced(tmp_path / "a") == []
+    assert watch.is_synced(tmp_path)

@@ -26,6 +26,7 @@ from tests.golden_data import KAFKA_2_8, KAFKA_4_3, data_dir, golden_logs
 from tests.log.helpers.lying_batches import lying_batch
 from tests.log.helpers.random_damage import LOGS, copied, damage, undamaged
 from tests.log.helpers.rows import ALL_COLUMNS, plain_rows
+from tests.log.helpers.sync_watch import SyncWatch
 
 
 def contents(root: Path) -> dict[str, str]:
@@ -249,3 +250,12 @@ def test_which_batches_can_stand_together(batches: tuple[tuple[int, int], ...], 
 )
 def test_which_leader_epochs_batches_are_given(epochs: tuple[int, ...], highest: int, given: tuple[int, ...]) -> None:
     assert tuple(true_epochs(np.array(epochs, np.int64), highest).tolist()) == given
+
+
+def test_a_repaired_directory_is_on_disk_with_all_directories_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = SyncWatch(monkeypatch)
+    repair_log_dirs([data_dir(KAFKA_4_3)], tmp_path / "a" / "new")
+    assert watch.unsynced(tmp_path / "a") == []
+    assert watch.is_synced(tmp_path)
