@@ -122,6 +122,15 @@ class BrokerThread:
         self.clock.advance(ms)
         self.run(lambda server: server.catch_up())
 
+    def clean(self) -> None:
+        """Let the cleaner compact until no log is due."""
+
+        async def all_due(server: ThreadedServer) -> None:
+            while await server.run_blocking(server.logs.cleaner.clean_filthiest):
+                pass
+
+        self.run(all_due)
+
     def stop(self) -> None:
         """Stop cleanly. Raises RuntimeError unless each log directory got its clean-shutdown marker."""
         self.run(lambda server: server.stop())

@@ -123,6 +123,10 @@ class Ledger:
         """Record an acknowledged change of a register."""
         self.registers[key].changes.append(Change(value, sent_at, acked_at, **more))
 
+    def is_deleted(self, topic: str, point: int) -> bool:
+        """Whether the deletion of a topic was requested before `point`, also if a new one has its name."""
+        return any(one.value is None and one.sent_at < point for one in self.registers["topic", topic].changes)
+
     def of_partition(self, partition: Partition) -> Iterator[SentBatch]:
         """Acknowledged batches of the whole run, in the order of their offsets."""
         found = [one for one in self.batches if one.partition == partition and one.base_offset >= 0]

@@ -110,7 +110,7 @@ def search(
     result = Result()
     run_seed = seed
     while result.states[workload] < states:
-        run = record(workload, mode, run_seed)
+        run = record(WORKLOADS[workload], mode, run_seed)
         saved: Path | None = None
         for state in states_of(run, min(STATES_A_RUN, states - result.states[workload]), run_seed):
             result.states[workload] += 1

@@ -22,7 +22,7 @@ CREATE_PARTITIONS = 37
 EARLIEST, LATEST = -2, -1
 RETRIABLE = {"concurrent_transactions", "coordinator_load_in_progress", "coordinator_not_available", "not_coordinator"}
 RETRIES = 200
-TIMEOUT_MS = 60_000
+TIMEOUT_MS = 600_000
 
 
 class Refused(RuntimeError):
@@ -48,12 +48,12 @@ class Session:
     """Requests over one connection. pause: called between the attempts of a request that is to be tried again."""
 
     def __init__(self, client: Client, ledger: Ledger, pause: Callable[[], None] = lambda: None) -> None:
-        self.client, self.ledger, self._pause = client, ledger, pause
+        self.client, self.ledger, self.pause = client, ledger, pause
 
     def ask(self, key: int, version: int, /, **fields: Any) -> Answer:
         return self.client.ask(key, version, **fields)
 
-    def _checked(self, what: str, codes: Callable[[dict[str, Any]], Sequence[str]], key: int, version: int, /,
+    def checked(self, what: str, codes: Callable[[dict[str, Any]], Sequence[str]], key: int, version: int, /,
                  **fields: Any) -> Answer:  # fmt: skip
         """Ask until no code is retriable; raise Refused for one that is not `none`. sent_at is that of the first."""
         first = None
@@ -65,34 +65,37 @@ class Session:
                 return Answer(answer.body, first, answer.acked_at)
             if not RETRIABLE.issuperset(bad):
                 raise Refused(what, bad[0])
-            self._pause()
+            self.pause()
         raise Refused(what, f"still {bad[0]} after {RETRIES} attempts")
 
     # ---- topics
 
-    def create_topic(self, name: str, partitions: int = 1, **configs: object) -> None:
-        """Configs with underscores for dots."""
+    def create_topic(self, name: str, partitions: int = 1, **configs: object) -> str:
+        """Create a topic and return its id. Configs with underscores for dots."""
         named = [{"name": key.replace("_", "."), "value": str(value)} for key, value in configs.items()]
         topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [],
                  "configs": named}  # fmt: skip
-        answer = self._checked(
+        answer = self.checked(
             f"CreateTopics {name}", lambda body: [one["error_code"] for one in body["topics"]],
             CREATE_TOPICS, 7, topics=[topic], timeout=30_000, validate_only=False,
         )  # fmt: skip
         self.ledger.set(("topic", name), partitions, answer.sent_at, answer.acked_at)
         for key, value in configs.items():
             self.ledger.set(("config", "topic", name, key.replace("_", ".")), str(value), *answer[1:])
+        return str(answer.body["topics"][0]["topic_id"])
 
     def delete_topic(self, name: str) -> None:
-        answer = self._checked(
+        answer = self.checked(
             f"DeleteTopics {name}", lambda body: [one["error_code"] for one in body["responses"]],
             DELETE_TOPICS, 6, topics=[{"name": name, "topic_id": "00000000-0000-0000-0000-000000000000"}],
             topic_names=[name], timeout=30_000,
         )  # fmt: skip
-        self.ledger.set(("topic", name), None, answer.sent_at, answer.acked_at)
+        for key in list(self.ledger.registers):
+            if isinstance(key, tuple) and (key[:2] == ("topic", name) or key[:3] == ("config", "topic", name)):
+                self.ledger.set(key, None, answer.sent_at, answer.acked_at)
 
     def add_partitions(self, name: str, count: int) -> None:
-        answer = self._checked(
+        answer = self.checked(
             f"CreatePartitions {name}", lambda body: [one["error_code"] for one in body["results"]],
             CREATE_PARTITIONS, 3, topics=[{"name": name, "count": count, "assignments": None}], timeout=30_000,
             validate_only=False,
@@ -103,8 +106,8 @@ class Session:
         topic, number = partition
         wanted = {"name": topic, "partitions": [{"partition_index": number, "offset": offset}]}
         self.ledger.trims.append(Trim(partition, offset, self._now()))
-        self._checked(
-            f"DeleteRecords {partition}", lambda body: _codes(body["topics"]), DELETE_RECORDS, 2, topics=[wanted],
+        self.checked(
+            f"DeleteRecords {partition}", lambda body: codes_of(body["topics"]), DELETE_RECORDS, 2, topics=[wanted],
             timeout=30_000,
         )  # fmt: skip
 
@@ -137,8 +140,8 @@ class Session:
         self.ledger.batches.append(sent)
         if transaction is not None:
             transaction.batches.append(sent)
-        answer = self._checked(
-            f"Produce to {partition}", lambda body: _codes(body["responses"], "partition_responses"),
+        answer = self.checked(
+            f"Produce to {partition}", lambda body: codes_of(body["responses"], "partition_responses"),
             PRODUCE, version, acks=-1, timeout=30_000,
             transactional_id=None if transaction is None else transaction.transactional_id,
             topic_data=[{"name": topic, "partition_data": [{"index": number, "records": data}]}],
@@ -148,13 +151,13 @@ class Session:
         return sent
 
     def fetch(self, partition: Partition, offset: int, *, committed: bool = False) -> dict[str, Any]:
-        """Return the partition's part of a response to Fetch, which waits for nothing."""
+        """Return the partition's part of a response to Fetch, which waits for a moment: remote records take a turn."""
         topic, number = partition
         wanted = {"partition": number, "current_leader_epoch": -1, "fetch_offset": offset, "last_fetched_epoch": -1,
                   "log_start_offset": -1, "partition_max_bytes": 1 << 20}  # fmt: skip
-        answer = self._checked(
-            f"Fetch {partition} at {offset}", lambda body: [body["error_code"], *_codes(body["responses"])],
-            FETCH, 12, replica_id=-1, max_wait=0, min_bytes=0, max_bytes=1 << 20, isolation_level=int(committed),
+        answer = self.checked(
+            f"Fetch {partition} at {offset}", lambda body: [body["error_code"], *codes_of(body["responses"])],
+            FETCH, 12, replica_id=-1, max_wait=500, min_bytes=1, max_bytes=1 << 20, isolation_level=int(committed),
             session_id=0, session_epoch=-1, forgotten_topics_data=[], rack_id="",
             topics=[{"topic": topic, "partitions": [wanted]}],
         )  # fmt: skip
@@ -193,14 +196,14 @@ class Session:
     def list_offset(self, partition: Partition, timestamp: int, *, committed: bool = False) -> int:
         topic, number = partition
         wanted = {"partition_index": number, "current_leader_epoch": -1, "timestamp": timestamp}
-        answer = self._checked(
-            f"ListOffsets {partition}", lambda body: _codes(body["topics"]), LIST_OFFSETS, 7, replica_id=-1,
+        answer = self.checked(
+            f"ListOffsets {partition}", lambda body: codes_of(body["topics"]), LIST_OFFSETS, 7, replica_id=-1,
             isolation_level=int(committed), timeout=0, topics=[{"name": topic, "partitions": [wanted]}],
         )  # fmt: skip
         return int(answer.body["topics"][0]["partitions"][0]["offset"])
 
     def producer(self) -> IdempotentProducer:
-        answer = self._checked(
+        answer = self.checked(
             "InitProducerId", lambda body: [body["error_code"]], INIT_PRODUCER_ID, 4, transactional_id=None,
             transaction_timeout=TIMEOUT_MS, producer_id=-1, producer_epoch=-1,
         )  # fmt: skip
@@ -209,7 +212,7 @@ class Session:
 
     def find_coordinator(self, key: str, *, of_group: bool = False) -> None:
         """Ask for the coordinator, which creates its topic where there is none."""
-        self._checked(
+        self.checked(
             f"FindCoordinator {key}", lambda body: [one["error_code"] for one in body["coordinators"]],
             FIND_COORDINATOR, 4, key_type=int(not of_group), coordinator_keys=[key],
         )  # fmt: skip
@@ -254,7 +257,7 @@ class TransactionalProducer:
         for transaction in self.session.ledger.transactions:
             if transaction.transactional_id == self.transactional_id and transaction.ended_at == NEVER:
                 transaction.fenced_at = min(transaction.fenced_at, sent_at)
-        answer = self.session._checked(
+        answer = self.session.checked(
             f"InitProducerId {self.transactional_id}", lambda body: [body["error_code"]], INIT_PRODUCER_ID, 4,
             transactional_id=self.transactional_id, transaction_timeout=TIMEOUT_MS, producer_id=-1, producer_epoch=-1,
         )  # fmt: skip
@@ -276,12 +279,14 @@ class TransactionalProducer:
             self.session.ledger.transactions.append(self.transaction)
         return self.transaction
 
-    def produce(self, partition: Partition, values: Sequence[bytes | None]) -> SentBatch:
+    def produce(
+        self, partition: Partition, values: Sequence[bytes | None], timestamp: int = 1_700_000_000_000
+    ) -> SentBatch:
         transaction = self._open()
         if self.version == 1 and partition not in self._added:
             topics = [{"name": partition[0], "partitions": [partition[1]]}]
             fields = {f"v3_and_below_{name}": value for name, value in self._fields().items()}
-            self.session._checked(
+            self.session.checked(
                 f"AddPartitionsToTxn {self.transactional_id}",
                 lambda body: [
                     one["partition_error_code"]
@@ -294,7 +299,7 @@ class TransactionalProducer:
         sequence = self._next.get(partition, 0)
         fields = {"producer_id": self.id, "producer_epoch": self.epoch, "base_sequence": sequence}
         version = 11 if self.version == 1 else 12
-        sent = self.session._produce(partition, values, None, 1_700_000_000_000, version, transaction, fields)
+        sent = self.session._produce(partition, values, None, timestamp, version, transaction, fields)
         self._next[partition] = sequence + len(values)
         return sent
 
@@ -303,13 +308,13 @@ class TransactionalProducer:
         transaction = self._open()
         self.session.find_coordinator(group, of_group=True)
         if self.version == 1:
-            self.session._checked(
+            self.session.checked(
                 "AddOffsetsToTxn", lambda body: [body["error_code"]], ADD_OFFSETS, 3, **self._fields(), group_id=group
             )
         wanted = {"partition_index": partition[1], "committed_offset": offset, "committed_leader_epoch": -1,
                   "committed_metadata": ""}  # fmt: skip
-        answer = self.session._checked(
-            "TxnOffsetCommit", lambda body: _codes(body["topics"]), TXN_OFFSET_COMMIT, 4 if self.version == 1 else 5,
+        answer = self.session.checked(
+            "TxnOffsetCommit", lambda body: codes_of(body["topics"]), TXN_OFFSET_COMMIT, 4 if self.version == 1 else 5,
             **self._fields(), group_id=group, generation_id=-1, member_id="", group_instance_id=None,
             topics=[{"name": partition[0], "partitions": [wanted]}],
         )  # fmt: skip
@@ -319,7 +324,7 @@ class TransactionalProducer:
     def end(self, *, commit: bool) -> None:
         transaction = self._open()
         transaction.commits, transaction.ended_at = commit, self.session._now()
-        answer = self.session._checked(
+        answer = self.session.checked(
             f"EndTxn {self.transactional_id}", lambda body: [body["error_code"]], END_TXN,
             4 if self.version == 1 else 5, **self._fields(), committed=commit,
         )  # fmt: skip
@@ -330,7 +335,7 @@ class TransactionalProducer:
             self._becomes(answer.body)
 
 
-def _codes(topics: Sequence[Mapping[str, Any]], partitions: str = "partitions") -> list[str]:
+def codes_of(topics: Sequence[Mapping[str, Any]], partitions: str = "partitions") -> list[str]:
     return [one["error_code"] for topic in topics for one in topic[partitions]]
 
 

@@ -106,7 +106,8 @@ class StateCheck:
 
     def check(self) -> None:
         """Do all of it."""
-        own = WORKLOADS[self.run.workload].check
+        known = WORKLOADS.get(self.run.workload)
+        own = None if known is None else known.check
         steps: list[Callable[[], None]] = [
             self.settle, self._check_online, self._check_registers, self._check_records,
             partial(self._check_visible, final=False), self._end_transactions, self._check_lso,
@@ -149,12 +150,13 @@ class StateCheck:
             return sorted(server.logs.entries)
 
         known = set(self.broker.run(partitions))
-        self.served = [one for one in self.ledger.partitions() if one in known]
+        self.served = [
+            one for one in self.ledger.partitions()
+            if one in known and not self.ledger.is_deleted(one[0], self.point)
+        ]  # fmt: skip
         for partition in self.ledger.partitions():
             acked = [one for one in self.ledger.of_partition(partition) if one.acked_at < self.point]
-            exists = self.ledger.registers.get(("topic", partition[0]))
-            may_be_gone = exists is not None and None in exists.possible(self.point, durable=True)
-            if partition not in known and acked and not may_be_gone:
+            if partition not in known and acked and not self.ledger.is_deleted(partition[0], self.point):
                 self.report("partition-lost", f"{partition} had acknowledged records and is gone")
 
     def _check_registers(self) -> None:
@@ -279,9 +281,13 @@ class StateCheck:
         if not self.served:
             return
         for transactional_id in sorted(transactional):
-            producer = self.session.transactional_producer(transactional_id, self.rng.choice((1, 2)))
-            sent = [producer.produce(partition, [b"after"]) for partition in self.served]
-            producer.end(commit=True)
+            try:
+                producer = self.session.transactional_producer(transactional_id, self.rng.choice((1, 2)))
+                sent = [producer.produce(partition, [b"after"]) for partition in self.served]
+                producer.end(commit=True)
+            except Refused as error:
+                self.report("producer-stuck", f"{transactional_id}: {error}")
+                continue
             self.settle()
             for batch in sent:
                 _, end, records = self._committed_after(batch.partition, batch.base_offset)

@@ -112,7 +112,7 @@ class World:
     def __init__(self, directory: Path, properties: Mapping[str, object], mode: Mode, seed: int) -> None:
         self.directory, self.mode, self.seed = directory, mode, seed
         self.log_dir, self.tier = directory / LOGS, directory / TIER
-        self.log_dir.mkdir(parents=True)
+        self.log_dir.mkdir(parents=True, exist_ok=True)
         self.tier.mkdir()
         self.properties = dict(properties)
         if mode is Mode.STRICT:
@@ -194,17 +194,21 @@ def scratch_directory() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def record(name: str, mode: Mode, seed: int) -> Run:
-    """Run a workload and return its record. Raises NotRecorded if the recorder missed a byte."""
+def record(workload: Workload, mode: Mode, seed: int, initial: Path | None = None) -> Run:
+    """Run a workload and return its record. Raises NotRecorded if the recorder missed a byte.
+
+    initial: a log directory whose files are there, and on disk, before the workload begins.
+    """
     quiet()
-    chosen = WORKLOADS[name]
     with scratch_directory() as directory:
-        world = World(directory, chosen.properties, mode, seed)
+        if initial is not None:
+            shutil.copytree(initial, directory / LOGS)
+        world = World(directory, workload.properties, mode, seed)
         with world.recorder.running():
             try:
-                chosen.run(world)
+                workload.run(world)
             finally:
                 world.end()
         world.recorder.check()
         trace = world.recorder.trace()
-    return Run(name, mode, seed, trace, world.ledger, world.properties, world.clock.now_ms(), world.facts)
+    return Run(workload.name, mode, seed, trace, world.ledger, world.properties, world.clock.now_ms(), world.facts)

@@ -6,15 +6,17 @@ import random
 
 from tests.crash_states.world import World, workload
 
+ORDERS, PAYMENTS = 3, 2
+
 
 @workload("transactions")
 def transactions(world: World) -> None:
     """Three producers commit and abort transactions over several partitions at the same time, one is fenced."""
     world.start()
     admin = world.session()
-    admin.create_topic("orders", 3, internal_segment_bytes=1200, **world.topic_configs)
-    admin.create_topic("payments", 2, **world.topic_configs)
-    partitions = [("orders", 0), ("orders", 1), ("orders", 2), ("payments", 0), ("payments", 1)]
+    admin.create_topic("orders", ORDERS, internal_segment_bytes=1200, **world.topic_configs)
+    admin.create_topic("payments", PAYMENTS, **world.topic_configs)
+    partitions = [("orders", number) for number in range(ORDERS)] + [("payments", number) for number in range(PAYMENTS)]
 
     def produce(number: int, version: int) -> None:
         rng = random.Random(world.seed * 10 + number)
@@ -38,3 +40,30 @@ def transactions(world: World) -> None:
             session.produce(rng.choice(partitions), world.values(1))
 
     world.in_parallel(*(lambda n=number: produce(n, 1 + n % 2) for number in range(3)), plain)
+
+
+@workload("idle")
+def idle(world: World) -> None:
+    """Logs that nobody writes to: their writers are closed and their indexes trimmed; then they roll, and so on."""
+    world.start()
+    admin = world.session()
+    admin.create_topic("orders", 2, internal_segment_bytes=700, segment_ms=200_000, **world.topic_configs)
+    rng = random.Random(world.seed)
+    producers = [world.session().transactional_producer(f"producer-{number}", 1 + number) for number in range(2)]
+    plain = world.session()
+    for turn in range(4):
+        for producer in producers:
+            for partition in range(2):
+                producer.produce(("orders", partition), world.values(rng.randint(1, 3)),
+                                 timestamp=world.clock.now_ms())  # fmt: skip
+            producer.end(commit=rng.random() < 0.4)
+        if turn == 2:
+            producers[0].produce(("orders", 0), world.values(1), timestamp=world.clock.now_ms())
+        for _ in range(3):
+            world.broker.tick(61_000)
+        plain.produce(("orders", turn % 2), world.values(2), timestamp=world.clock.now_ms())
+        if turn == 2:
+            producers[0].end(commit=False)
+        world.broker.tick(61_000)
+        if turn == 1:
+            plain.produce(("orders", 0), world.values(2), timestamp=world.clock.now_ms())
