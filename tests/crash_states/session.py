@@ -162,10 +162,10 @@ class Session:
             topics=[{"topic": topic, "partitions": [wanted]}],
         )  # fmt: skip
         found: dict[str, Any] = answer.body["responses"][0]["partitions"][0]
-        records = parse_records(found["records"] or b"", offset)
+        records, following = parse_records(found["records"] or b"", offset)
         if records:
             self.ledger.seen.append((partition, records[-1].offset + 1, answer.acked_at))
-        return found | {"parsed": records}
+        return found | {"parsed": records, "next": following}
 
     def read(self, partition: Partition, *, committed: bool = False) -> tuple[int, int, list[FetchedRecord]]:
         """Return log start offset, the end that the isolation level allows, and what a consumer is given in between:
@@ -176,7 +176,7 @@ class Session:
         while offset < end:
             answer = self.fetch(partition, offset, committed=committed)
             records: list[FetchedRecord] = answer["parsed"]
-            if not records:
+            if answer["next"] == offset:
                 break
             begins = sorted((one["first_offset"], one["producer_id"]) for one in (answer["aborted_transactions"] or ()))
             for record in records:
@@ -190,7 +190,7 @@ class Session:
                     found.append(record)
                 elif not (record.transactional and record.producer_id in aborted):
                     found.append(record)
-            offset = records[-1].offset + 1
+            offset = answer["next"]
         return start, end, found
 
     def list_offset(self, partition: Partition, timestamp: int, *, committed: bool = False) -> int:
@@ -339,21 +339,26 @@ def codes_of(topics: Sequence[Mapping[str, Any]], partitions: str = "partitions"
     return [one["error_code"] for topic in topics for one in topic[partitions]]
 
 
-def parse_records(data: bytes, first: int = 0) -> list[FetchedRecord]:
-    """Return the records of whole batches from offset `first` on. Raises CorruptBatch."""
-    found = []
+def parse_records(data: bytes, first: int = 0) -> tuple[list[FetchedRecord], int]:
+    """Return the records of whole batches from offset `first` on, and the offset after the last batch.
+
+    The cleaner may leave batches without records. Raises CorruptBatch.
+    """
+    found, following = [], first
     for encoded in batches_of(_whole(data)):
         header = encoded.header
         ended = transaction_end(encoded.data) if header.is_control else None
+        marker = None if ended is None else ended[0]
         payload = memoryview(encoded.data)[layout.BATCH_OVERHEAD :]
         for one in read_records(payload, header.record_count, header.base_timestamp):
             offset = header.base_offset + one.offset_delta
+            key = _bytes(payload, one.key_at, one.key_size)
+            value = _bytes(payload, one.value_at, one.value_size)
             if offset >= first:
-                key = _bytes(payload, one.key_at, one.key_size)
-                value = _bytes(payload, one.value_at, one.value_size)
-                marker = None if ended is None else ended[0]
-                found.append(FetchedRecord(offset, key, value, header.producer_id, header.is_transactional, marker))
-    return found
+                record = FetchedRecord(offset, key, value, header.producer_id, header.is_transactional, marker)
+                found.append(record)
+        following = max(following, header.last_offset + 1)
+    return found, following
 
 
 def _whole(data: bytes) -> bytes:
