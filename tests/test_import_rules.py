@@ -275,3 +275,19 @@ def test_the_codec_library_is_imported_by_protocol_and_errors_only() -> None:
 def test_type_checkers_of_other_projects_look_into_the_package(package: str) -> None:
     """PEP 561. The wheel takes whatever lies in the package; tests/release_check.py looks into it."""
     assert (ROOT / package / "py.typed").read_bytes() == b""
+
+
+OWNER_OF_FSYNC = PACKAGE / "format" / "atomic_file.py"
+
+
+def test_fsync_is_called_by_one_module() -> None:
+    """Every other module says what is to be on disk by the functions of atomic_file, so the order can be reviewed."""
+    sources = [path for root in (PACKAGE, ROOT / "broker" / "kafkalog_broker") for path in root.rglob("*.py")]
+    calls = {
+        path.relative_to(ROOT).as_posix()
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in ("fsync", "fdatasync", "sync", "msync")
+        and isinstance(node.value, ast.Name) and node.value.id == "os"
+    }  # fmt: skip
+    assert calls == {OWNER_OF_FSYNC.relative_to(ROOT).as_posix()}

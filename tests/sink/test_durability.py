@@ -58,7 +58,7 @@ def written(log_dir: Path, *segments: list[EncodedBatch], close: bool, recovery_
         log.close()
     else:
         log.abandon()
-    write_partition_metadata(directory / PARTITION_METADATA_FILE, new_uuid(), sync=False)
+    write_partition_metadata(directory / PARTITION_METADATA_FILE, new_uuid())
     write_offset_checkpoint(log_dir / RECOVERY_POINT_CHECKPOINT, {("t", 0): recovery_point})
     if clean:
         (log_dir / names.CLEAN_SHUTDOWN_FILE).write_text('{"version":0,"brokerEpoch":-1}')
