@@ -13,7 +13,7 @@ from kafkalog_broker.storage.compaction.cleaning_request import CleaningHost, Ow
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, publish
 from kafkalog_broker.storage.recovery.log_loader import load_log
-from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_offset_checkpoint
+from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_offset_checkpoint, write_leader_epochs
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.format.transaction_index import load_transaction_index
@@ -160,6 +160,22 @@ def test_recovery_keeps_segments_behind_a_gap_that_retention_left(tmp_path):
     (directory / name(2, ".log.deleted")).write_bytes(b"")
     loaded = load_log(request(directory, contiguous_from=0, is_compacted=False))
     assert (loaded.log_start_offset, loaded.log_end_offset) == (4, 7), "the segment of 0 was deleted before that of 2"
+    assert sorted(int(path.stem) for path in directory.glob("*.log")) == [4, 6]
+
+
+def test_recovery_keeps_an_older_segment_that_goes_on_above_truncated_ones(tmp_path):
+    directory = write_log(tmp_path / "orders-0", [records(0, 2), records(2, 2)], [records(4)])
+    (directory / name(2, ".log.deleted")).write_bytes(b"")
+    loaded = load_log(request(directory, contiguous_from=0, is_compacted=False))
+    assert (loaded.log_start_offset, loaded.log_end_offset) == (0, 5)
+
+
+def test_recovery_finds_the_epochs_of_deleted_records_that_came_back(tmp_path):
+    """The truncated leader epochs were on disk, the checkpoint of the log start offset was not."""
+    directory = write_log(tmp_path / "orders-0", [records(0, leader_epoch=1)], [records(1, leader_epoch=3), records(2)])
+    write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, [(3, 2)])
+    loaded = load_log(request(directory))
+    assert (loaded.log_start_offset, loaded.epochs.entries) == (0, ((1, 0), (3, 1)))
 
 
 def test_recovery_removes_segments_behind_a_cut_before_it_cuts(tmp_path):

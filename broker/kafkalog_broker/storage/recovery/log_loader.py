@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +34,7 @@ from kafkalog_broker.storage.partition.producer_state import (
 from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import names
 from kafkalog_spark.format.atomic_file import descriptor, fsync_directory, replace_file
+from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.format.offset_index import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET, load_offset_index
 from kafkalog_spark.format.partition_metadata import UNFINISHED
@@ -65,10 +66,11 @@ _DAY_MS = 24 * 3600 * 1000
 
 
 class StartupFiles(NamedTuple):
-    """Plan for a directory: remove files, then rename (old name, new name); the log is `base_offsets` then. complete:
-    segments with both indexes; others' are made again. transactional: segments with a transaction index. deleted: base
-    offsets, rising, of segments that wait for their removal."""
+    """Plan for a directory: remove files, then rename (old name, new name); the log is `base_offsets` then. returned:
+    files to remove before all others. complete: segments with both indexes; others' are made again. transactional:
+    segments with a transaction index. deleted: base offsets, rising, of segments that wait for their removal."""
 
+    returned: tuple[str, ...]
     removals: tuple[str, ...]
     renames: tuple[tuple[str, str], ...]
     base_offsets: tuple[int, ...]
@@ -78,16 +80,26 @@ class StartupFiles(NamedTuple):
     deleted: tuple[int, ...]
 
 
-def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> StartupFiles:
-    """Plan for the listing of a partition directory. `next_offset`: as in names.live_segments."""
+def plan_startup(
+    listing: Iterable[str], next_offset: Callable[[str], int], *, completes_retention: bool = False
+) -> StartupFiles:
+    """Plan for the listing of a partition directory.
+
+    Args:
+        next_offset: As in `names.live_segments`.
+        completes_retention: The log is not compacted and was not shut down cleanly. Then an older segment below one
+            that is named `.deleted` is removed, too: retention has renamed both, and a power cut has undone one rename.
+    """
     listing = list(listing)
     live = names.live_segments(listing, next_offset)
-    kept = {
-        name
-        for segment in live
-        for name in (segment.log, segment.offset_index, segment.time_index, segment.transaction_index)
-        if name is not None
-    }
+    deleted = tuple(sorted(
+        file.base_offset
+        for file in map(names.parse_segment_file, listing)
+        if file is not None and (file.suffix, file.transient_suffix) == (names.LOG_SUFFIX, names.DELETED_SUFFIX)
+    ))  # fmt: skip
+    returned = live[: _count_below_deleted(live, deleted, next_offset)] if completes_retention else []
+    live = live[len(returned) :]
+    kept = _file_names(live)
     swapped = [name for name in kept if name.endswith(names.SWAP_SUFFIX)]
 
     def log_first(name: str) -> tuple[str, bool]:
@@ -96,8 +108,9 @@ def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> S
         return base_offset, not suffixes.startswith(names.LOG_SUFFIX[1:])
 
     removed: list[tuple[int, str]] = []
+    first_removed = _file_names(returned)
     for name in listing:
-        if name in kept:
+        if name in kept or name in first_removed:
             continue
         file = names.parse_segment_file(name)
         if file is None:
@@ -108,18 +121,39 @@ def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> S
             continue
         removed.append((_removal_stage(name), name))
     return StartupFiles(
+        tuple(sorted(first_removed)),
         tuple(name for _, name in sorted(removed)),
         tuple((name, name.removesuffix(names.SWAP_SUFFIX)) for name in sorted(swapped, key=log_first)),
         tuple(segment.base_offset for segment in live),
         tuple(offset for offset, _ in names.producer_snapshots(listing)),
         frozenset(segment.base_offset for segment in live if segment.offset_index and segment.time_index),
         frozenset(segment.base_offset for segment in live if segment.transaction_index),
-        tuple(sorted(
-            file.base_offset
-            for file in map(names.parse_segment_file, listing)
-            if file is not None and (file.suffix, file.transient_suffix) == (names.LOG_SUFFIX, names.DELETED_SUFFIX)
-        )),
-    )  # fmt: skip
+        deleted,
+    )
+
+
+def _file_names(segments: Iterable[names.SegmentFiles]) -> set[str]:
+    return {
+        name
+        for segment in segments
+        for name in (segment.log, segment.offset_index, segment.time_index, segment.transaction_index)
+        if name is not None
+    }
+
+
+def _count_below_deleted(
+    live: Sequence[names.SegmentFiles], deleted: Sequence[int], next_offset: Callable[[str], int]
+) -> int:
+    """Return the number of segments before the last gap in which retention has renamed a segment `.deleted`.
+
+    A truncation leaves `.deleted` files, too. They are no gap: the log goes on above them in an older segment.
+    """
+    for slot in range(len(live) - 1, 0, -1):
+        before = live[slot - 1]
+        between = [base for base in deleted if before.base_offset < base < live[slot].base_offset]
+        if between and next_offset(before.log) <= between[0]:
+            return slot
+    return 0
 
 
 def _removal_stage(name: str) -> int:
@@ -127,9 +161,17 @@ def _removal_stage(name: str) -> int:
     return 0 if name.endswith(names.SWAP_SUFFIX) else 2 if name.endswith(names.CLEANED_SUFFIX) else 1
 
 
-def tidy(directory: Path) -> StartupFiles:
-    """Look at a partition directory and make it hold its log only; what was done. Raises OSError."""
-    plan = plan_startup(os.listdir(directory), lambda name: next_offset_of(directory / name))
+def tidy(directory: Path, *, completes_retention: bool = False) -> StartupFiles:
+    """Make a partition directory hold its log only; what was done. Raises OSError."""
+    plan = plan_startup(
+        os.listdir(directory),
+        lambda name: next_offset_of(directory / name),
+        completes_retention=completes_retention,
+    )
+    for name in plan.returned:
+        (directory / name).unlink()
+    if plan.returned:  # while the `.deleted` files show where the log begins
+        fsync_directory(directory)
     for stage, removed in groupby(plan.removals, _removal_stage):
         if stage > _removal_stage(plan.removals[0]):
             fsync_directory(directory)
@@ -205,7 +247,8 @@ class _Loader:
         self._request = request
         self._directory = request.directory
         self._on_bytes = on_bytes
-        self._files = files = tidy(request.directory)
+        may_complete = not (request.clean or request.is_compacted)
+        self._files = files = tidy(request.directory, completes_retention=may_complete)
         self._bases, self._snapshots = list(files.base_offsets), list(files.snapshots)
         self._recovered: list[RecoveredSegment] = []
         self._unsynced_snapshots: list[Path] = []
@@ -224,7 +267,7 @@ class _Loader:
         else:
             end = self._end_of_closed_log()
         first = self._bases[0] if self._bases and not request.has_remote_segments else 0
-        start = max(request.log_start_offset, first, self._start_behind_deleted())
+        start = max(request.log_start_offset, first)
         if not self._bases or end < start:
             end = self._start_over(start, end)
         # A leader that has not written yet has its epoch begin at the log end. Kafka drops such an entry here and gets
@@ -233,9 +276,11 @@ class _Loader:
         cut = any(segment.damage is not None for segment in self._recovered)
         self._epochs.truncate_from_end(end if cut else end + 1)
         self._epochs.truncate_from_start(start)
+        if not (request.clean or request.has_remote_segments):
+            self._find_epochs_below_first(start)
         self._epochs.flush()
         self._restore_producers(start, end)
-        was_tidy = not (files.removals or files.renames)
+        was_tidy = not (files.returned or files.removals or files.renames)
         return LoadedLog(
             directory=self._directory,
             base_offsets=self._bases,
@@ -324,22 +369,6 @@ class _Loader:
             return False
         return not any(end <= deleted < next_base for deleted in self._files.deleted)
 
-    def _start_behind_deleted(self) -> int:
-        """Return where the log starts if a power cut has undone a part of what retention did; otherwise 0.
-
-        Retention renames several segments without an fsync between them, so an older one may have come back, while the
-        next one is still named `.deleted`. The older one, too, was to be deleted.
-        """
-        start = 0
-        if self._request.clean or self._request.is_compacted:
-            return start
-        for before, after in pairwise(self._bases):
-            between = [deleted for deleted in self._files.deleted if before < deleted < after]
-            # A truncation leaves `.deleted` files, too, and the log goes on above them in an older segment.
-            if between and next_offset_of(self._path(before, names.LOG_SUFFIX)) <= between[0]:
-                start = after
-        return start
-
     def _remove_behind_cut(self, bases: Sequence[int]) -> None:
         """Remove the segments behind a cut before it is made: if one of them came back after a power cut, while the cut
         stayed, it would follow a gap."""
@@ -354,6 +383,31 @@ class _Loader:
         while (epochs > self._epochs.latest).any():
             row = int((epochs > self._epochs.latest).argmax())
             self._epochs.assign(int(epochs[row]), int(window.table[row, H.BASE_OFFSET]))
+
+    def _find_epochs_below_first(self, start: int) -> None:
+        """Add the epochs of records that were deleted, but came back after a crash.
+
+        DeleteRecords and retention truncate the leader epochs before the new log start offset is checkpointed.
+        """
+        entries = self._epochs.entries
+        if not entries or entries[0].start_offset <= start:
+            return
+        first = entries[0].start_offset
+        found: list[EpochEntry] = []
+        for base in self._bases:
+            if base >= first:
+                break
+            path = self._path(base, names.LOG_SUFFIX)
+            with descriptor(path) as fd:
+                for header in headers_from(fd, 0, os.fstat(fd).st_size):
+                    if header.base_offset >= first:
+                        break
+                    if header.leader_epoch < 0 or (found and header.leader_epoch < found[-1].epoch):
+                        return  # written by a broker without leader epochs
+                    if header.last_offset >= start and (not found or header.leader_epoch > found[-1].epoch):
+                        found.append(EpochEntry(header.leader_epoch, max(header.base_offset, start)))
+        if found:
+            self._epochs.replace([*found, *(entry for entry in entries if entry.epoch > found[-1].epoch)])
 
     def _end_of_closed_log(self) -> int:
         """The log end offset, from headers after the last index entry; recovers the segment when the index misleads."""
