@@ -334,7 +334,7 @@ class RemoteLogManager:
                 if segment is None:
                     break
                 self.counts.copy_requests += 1
-                if segment.writer is not None or log.recovery_point < until:
+                if log.synced_offset < until:
                     await self._call(log.flush)
                 remote, data = await self._call(
                     prepared_copy, log, segment, until, self.metadata.broker_id, self._clock.now_ms()

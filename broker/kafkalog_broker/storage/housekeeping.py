@@ -72,6 +72,7 @@ class Housekeeping:
         self._flushing: set[Log] = set()
         self._timers = Timers(table.clock.monotonic_ms())
         self._retention_queue: deque[Key] = deque()
+        self._waiting_for_flush: list[Key] = []  # logs that retention looks at again in the next tick
         self._is_stopped = False
 
     def start(self) -> None:
@@ -148,16 +149,22 @@ class Housekeeping:
             remove(path)
 
     def _check_retention(self, now_ms: int) -> None:
-        for _ in range(min(RETENTION_CHECKS_PER_TICK, len(self._retention_queue))):
-            entry = self._table.entries.get(self._retention_queue.popleft())
+        waiting, self._waiting_for_flush = self._waiting_for_flush, []
+        count = min(RETENTION_CHECKS_PER_TICK, len(self._retention_queue))
+        for key in [*waiting, *(self._retention_queue.popleft() for _ in range(count))]:
+            entry = self._table.entries.get(key)
             if entry is None or not entry.is_online:
                 continue
             try:
                 if entry.log is None and not self._may_be_due(entry, now_ms):
                     continue
                 log = entry.log or self._table.open(entry)
-                for path in log.delete_old_segments(now_ms):
+                removed = log.delete_old_segments(now_ms)
+                for path in removed:
                     self.schedule_removal(path, log.config.file_delete_delay_ms)
+                if not removed and log.needs_flush(now_ms):
+                    self.flush_soon(log)
+                    self._waiting_for_flush.append(key)
             except BrokerError as error:
                 _log.error("%s", error)
             except Exception:  # noqa: BLE001 - the other logs are to be looked at all the same
@@ -183,7 +190,7 @@ class Housekeeping:
             return None if is_told else log.log_start_offset
 
         sources: tuple[tuple[Task, OffsetCheckpoint, Callable[[Log], int | None]], ...] = (
-            (Task.RECOVERY_POINTS, log_dir.recovery_points, lambda log: log.recovery_point),
+            (Task.RECOVERY_POINTS, log_dir.recovery_points, lambda log: log.synced_offset),
             (Task.LOG_START_OFFSETS, log_dir.log_start_offsets, start_above_first_segment),
             (Task.HIGH_WATERMARKS, log_dir.high_watermarks, lambda log: log.high_watermark),
         )

@@ -281,10 +281,11 @@ class LogCleaner:
 
         config, log, clock = self._config, candidate.log, self._table.clock
         try:
-            log.flush(part.first_uncleanable_offset)  # closed segments: nothing is written to them any more
+            if log.synced_offset < part.first_uncleanable_offset:
+                log.flush()
         except BrokerError as error:
             raise CleaningAborted(str(error)) from error
-        candidate.entry.log_dir.raise_recovery_point(candidate.entry.key, part.first_uncleanable_offset)
+        candidate.entry.log_dir.raise_recovery_point(candidate.entry.key, log.synced_offset)
         request = CleaningRequest(
             directory=log.directory, segments=candidate.segments, config=candidate.config,
             first_dirty_offset=part.first_dirty_offset, first_uncleanable_offset=part.first_uncleanable_offset,

@@ -25,6 +25,7 @@ from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
+from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE
 from kafkalog_spark.format.partition_metadata import new_uuid
 from kafkalog_spark.log.write.encoded_batch import build_batch
 from tests.broker.mirror.helpers.mirrors import log_data
@@ -186,6 +187,7 @@ def test_takeover_has_logs_and_cuts_on_disk_before_the_mirrors_file_is_renamed(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a power cut nobody cuts the logs again, and the record tells where each log ended."""
+    (copy / CLEAN_SHUTDOWN_FILE).unlink()  # after a clean stop everything is on disk already
     watch, seen = SyncWatch(monkeypatch), []
 
     def at_rename(path: Path) -> None:

@@ -44,8 +44,12 @@ def test_checkpoints_are_written_at_their_intervals(tmp_path):
     broker.tick(54_999)
     assert read_offset_checkpoint(tmp_path / RECOVERY) == {("orders", 0): 0}, "of a new partition"
     broker.tick(1)
-    assert read_offset_checkpoint(tmp_path / RECOVERY) == {("orders", 0): 3}
+    assert read_offset_checkpoint(tmp_path / RECOVERY) == {("orders", 0): 0}, "of the segment only the .log is on disk"
     assert read_offset_checkpoint(tmp_path / START) == {("orders", 0): 2}
+    broker.log().local.roll(NOW)
+    broker.tick(60_000)  # flushes the rolled segment
+    broker.tick(60_000)
+    assert read_offset_checkpoint(tmp_path / RECOVERY) == {("orders", 0): 3}
     broker.logs.shutdown()
 
 
@@ -142,6 +146,7 @@ def test_checkpoints_are_lowered_before_a_truncation_and_nothing_older_is_writte
     for partition in range(2):
         for count in (4, 5):
             broker.append("orders", partition, count=count)
+        broker.log("orders", partition).local.roll(NOW)
         broker.log("orders", partition).flush()
     log = broker.log()
     log.delete_records(7)

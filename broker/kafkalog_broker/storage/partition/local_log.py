@@ -42,7 +42,6 @@ from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.segment_recovery import RecoveredSegment, should_roll
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
-PRODUCERS_AT_ONCE = 1_000  # producers written into snapshots by the event loop: 3 ms
 _JITTER = random.Random()  # draws what is taken off segment.ms; one for all: each is 2.5 kB
 _REMEMBERED = 16  # positions that a log remembers: as many consumers of one partition fetch on without a search
 
@@ -427,21 +426,6 @@ class LocalLog:
         self._names_changed = True
         return True
 
-    def write_snapshots(self) -> bool:
-        """Write those that were taken to the page cache. False where the next flush has to: one is going on, or they
-        hold too much."""
-        if sum(map(len, self._snapshots.values())) > PRODUCERS_AT_ONCE:
-            return False
-        if not self.flush_lock.acquire(blocking=False):
-            return not self._snapshots
-        try:
-            for path, producers in self._snapshots.items():
-                if not path.exists():
-                    write_producer_snapshot(path, [producer.entry() for producer in producers], sync=False)
-        finally:
-            self.flush_lock.release()
-        return True
-
     def snapshot_offsets(self) -> list[int]:
         """Of the snapshots on disk, rising. Raises OSError."""
         suffix = names.PRODUCER_SNAPSHOT_SUFFIX
@@ -476,6 +460,18 @@ class LocalLog:
         return unflushed >= config.flush_messages or (
             since is not None and not 0 <= now_ms - since < config.flush_ms  # below 0: the clock was set back
         )
+
+    @property
+    def synced_offset(self) -> int:
+        """Offset below which all files of all segments are on disk; the recovery point that may be checkpointed.
+
+        `recovery_point` may lie in, or at the end of, a segment of which only the .log was flushed. A start after a
+        crash recovers the segments from the checkpoint on, in Kafka too, and has to begin with that segment.
+        """
+        for segment in self.segments:
+            if not segment.is_synced:
+                return min(self.recovery_point, segment.base_offset)
+        return self.recovery_point
 
     @property
     def is_synced(self) -> bool:

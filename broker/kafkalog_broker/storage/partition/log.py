@@ -126,6 +126,10 @@ class Log:
         return self.local.recovery_point
 
     @property
+    def synced_offset(self) -> int:
+        return self.local.synced_offset
+
+    @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
 
@@ -321,7 +325,12 @@ class Log:
         return self.log_start_offset
 
     def delete_old_segments(self, now_ms: int) -> list[Path]:
-        """Drop segments by retention; their `.deleted` files may go after file.delete.delay.ms. Raises BrokerError."""
+        """Remove segments by retention; the `.deleted` files that may be removed after file.delete.delay.ms.
+
+        Removes nothing before everything below the first segment that stays is on disk, with its name and its producer
+        snapshot: after a power cut the log would otherwise end below offsets that it had given out, or forget producers
+        whose records are gone. The caller tries again after a flush. Raises BrokerError.
+        """
         self.check()
         with self.failing():
             deletion = segments_to_delete(
@@ -337,9 +346,7 @@ class Log:
                 return []
             if deletion.count == len(self.segments):
                 self.local.roll(now_ms)
-            # Of producers whose records are gone a start after a crash knows what snapshots say. These are written
-            # first, as Kafka does at the roll; while they cannot be, nothing goes until the next check.
-            if not self.local.write_snapshots():
+            if self.local.synced_offset < self.segments[deletion.count].base_offset:
                 return []
             self.move_log_start(deletion.log_start_offset)
             return self.local.remove_first(deletion.count)

@@ -72,6 +72,8 @@ def test_segments_that_retention_has_taken_meanwhile_are_not_brought_back(tmp_pa
 
     class Late(Host):
         def replace(self, cleaned, old):
+            self.log.delete_old_segments(NOW + 10_000)  # rolls
+            self.log.flush()
             assert self.log.delete_old_segments(NOW + 10_000)
             super().replace(cleaned, old)
 

@@ -176,6 +176,8 @@ def test_records_of_a_compacted_topic_are_not_deleted(tmp_path):
 
 def test_retention_by_time_drops_whole_segments_from_the_oldest_on(tmp_path):
     log = three_segments(tmp_path, retention_ms=HOUR)
+    assert log.delete_old_segments(NOW + 2 * HOUR + 9) == [], "what follows is not on disk yet"
+    log.flush()
     removed = log.delete_old_segments(NOW + 2 * HOUR + 9)
     assert sorted(path.name for path in removed) == [
         f"{0:020d}{suffix}.deleted" for suffix in (".index", ".log", ".timeindex")
@@ -184,13 +186,15 @@ def test_retention_by_time_drops_whole_segments_from_the_oldest_on(tmp_path):
     assert (bases(log), log.log_start_offset) == ([10, 20], 10)
     assert code_of(log.read_range, 9, 100, up_to=30, at_least_one=True) == ErrorCode.offset_out_of_range
     assert read_all(log, 10) == log_bytes(log)
-    log.flush()
     assert all(segment.writer is None for segment in log.segments[:-1])
     log.discard()
 
 
 def test_when_all_segments_go_an_empty_one_stays_at_the_log_end(tmp_path):
     log = three_segments(tmp_path, retention_ms=HOUR)
+    log.flush()
+    assert log.delete_old_segments(NOW + 100 * HOUR) == [], "the new segment is not on disk yet"
+    assert bases(log) == [0, 10, 20, 30]
     log.flush()
     removed = log.delete_old_segments(NOW + 100 * HOUR)
     assert (bases(log), log.log_start_offset, log.log_end_offset) == ([30], 30, 30)
@@ -202,6 +206,7 @@ def test_when_all_segments_go_an_empty_one_stays_at_the_log_end(tmp_path):
 
 def test_retention_by_size_and_by_log_start_offset(tmp_path):
     log = three_segments(tmp_path)
+    log.flush()
     log.update_config(log_config(retention_bytes=log.size_bytes - 1))
     assert log.delete_old_segments(NOW) == []
     log.update_config(log_config(retention_bytes=log.size_bytes - log.segments[0].size))
