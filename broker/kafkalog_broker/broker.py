@@ -14,6 +14,7 @@ from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
+from kafkalog_broker.coordinator.log_flushes import LogFlushes
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_session import FetchSessions
 from kafkalog_broker.fetching.long_poll import LongPolls
@@ -97,6 +98,7 @@ class Broker:
         )
         self.workers = Workers()
         self.run_blocking, self.run_computing = self.workers.run_blocking, self.workers.run_computing
+        self.flushes = LogFlushes(self.workers.begin_blocking)
         self.tls = Tls()
         self.authorizer = None if config.authorizer is None else Authorizer(config.authorizer)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
@@ -167,17 +169,15 @@ class Broker:
             )
 
     async def flush_if_due(self, log: Log) -> None:
-        """Flush a due log: with flush.messages=1 before returning, else in the background. Raises BrokerError."""
+        """Flush a due log: with flush.messages=1 before returning, else in the background. Raises BrokerError.
+
+        Only for what clients and markers write. Logs of coordinators are flushed by the dispatcher (LogFlushes).
+        """
         if log.needs_flush(self.clock.now_ms()):
             if log.config.flush_messages == EVERY_APPEND:
-                await self.run_blocking(log.flush, log.log_end_offset)
+                await self.flushes.flush(log, log.log_end_offset)
             else:
                 self.logs.flush_soon(log)
-
-    async def flush_offsets(self, group_id: str) -> None:
-        """Flush a group's partition of __consumer_offsets, as `flush_if_due`."""
-        if OFFSETS_TOPIC in self.topics:
-            await self.flush_if_due(self.offsets_topic.log(self.groups.runtime.partition_for(group_id)))
 
     async def producer_id_is_there(self) -> None:
         """Return when producer_ids.next() will give an id in this turn of the loop. Raises BrokerError."""

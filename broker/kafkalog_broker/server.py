@@ -142,7 +142,7 @@ class Server(Broker):
     def _requests_served(self, started: AsyncExitStack) -> Dispatch:
         self.apis.wrap(Layer.ACCESS, None if self.authorizer is None else partial(guarded, self.authorizer))
         if self._metrics_at is None:
-            return dispatcher(self, self.apis)
+            return dispatcher(self, self.apis, flushes=self.flushes)
         from kafkalog_broker.metrics.serving import serve_metrics
 
         serve, self.metrics_address = serve_metrics(self, lambda: self.network, self._metrics_at, started)
@@ -276,9 +276,10 @@ class Server(Broker):
         state = self._state_log(TRANSACTION_TOPIC, config.transaction_state_log_load_buffer_size)
         self.write_marker = marker_writer(self.groups, self.log, clock)
         self.transactions = TransactionCoordinator(
-            config, clock=clock, state_log=state, write_marker=self.write_marker, new_producer_id=self.producer_ids.next
-        )
-        self.transaction_ends = TransactionEnds(self.transactions, self.log, self.flush_if_due)
+            config, clock=clock, state_log=state, write_marker=self.write_marker,
+            new_producer_id=self.producer_ids.next, flushes=self.flushes,
+        )  # fmt: skip
+        self.transaction_ends = TransactionEnds(self.transactions, self.log, self.flushes)
         self.groups.runtime.begin_loading(offsets.owned())
         if self.mirror is None:
             self.transactions.runtime.begin_loading(state.owned())
@@ -287,9 +288,9 @@ class Server(Broker):
         started.callback(self.transactions.shutdown)
         started.push_async_callback(self.transaction_ends.stop)
 
-    def _state_log(self, topic: str, *load_buffer_size: int) -> CoordinatorLog:
+    def _state_log(self, topic: str, read_bytes: int = 1 << 20) -> CoordinatorLog:
         partitions = self.internal_partitions[topic]
-        return CoordinatorLog(topic, self.topics, self.log, self.clock, partitions, *load_buffer_size)
+        return CoordinatorLog(topic, self.topics, self.log, self.clock, partitions, read_bytes, self.flushes)
 
     def _make_share_parts(self, started: AsyncExitStack) -> Callable[[str, int, Mapping[UUID, SharedTopic]], None]:
         config, initializing = self.config, set[asyncio.Task[None]]()

@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 from confluent_kafka import KafkaException
@@ -16,8 +15,6 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kio.schema.metadata.v12.request import MetadataRequest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.log_config import internal_topic_configs
-from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.net.acceptor import backlog
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.server import Server
@@ -26,9 +23,8 @@ from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_broker.testing_support.remote import kept_port
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE, OFFSETS_TOPIC
+from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
-from tests.broker.groups.helpers.commits import commit_at_once
 from tests.broker.storage.helpers.stored_logs import append_records
 
 SECONDS = 30
@@ -75,38 +71,6 @@ def test_a_limit_that_cannot_be_read_changes_nothing(kafkalog_broker: RunningBro
     with pytest.raises(KafkaException, match="list of address:number"):
         alter_broker(kafkalog_broker, max_connections_per_ip_overrides="127.0.0.1=3")
     assert is_served(kafkalog_broker)
-
-
-@pytest.mark.parametrize(("flush_messages", "flushed"), [("1", True), ("9223372036854775807", False)])
-def test_a_committed_offset_is_on_disk_where_flush_messages_is_1(
-    tmp_path: Path, flush_messages: str, flushed: bool
-) -> None:
-    async def go() -> None:
-        broker = Server(
-            BrokerConfig.from_properties(
-                {
-                    "log.dirs": str(tmp_path),
-                    "listeners": "PLAINTEXT://127.0.0.1:0",
-                    "offsets.topic.num.partitions": 1,
-                    "log.flush.interval.messages": flush_messages,
-                }
-            )
-        )
-        await broker.start()
-        try:
-            await broker.flush_offsets("g")  # there is no topic yet
-            await broker.ensure_topic(OFFSETS_TOPIC, 1, internal_topic_configs(broker.config)[OFFSETS_TOPIC])
-            commit_at_once(
-                broker.groups, CommitRequest("g", (CommittedPartition("orders", 0, 5, -1, None, UUID(int=1)),))
-            )
-            await broker.flush_offsets("g")
-            log = broker.log(OFFSETS_TOPIC, 0)
-            assert log.log_end_offset == 1
-            assert (log.recovery_point == 1) is flushed
-        finally:
-            await broker.stop()
-
-    asyncio.run(go())
 
 
 def test_whoever_asks_for_an_internal_topic_while_it_is_made_waits_for_it(tmp_path: Path) -> None:

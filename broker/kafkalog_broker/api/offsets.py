@@ -132,25 +132,30 @@ async def _committed(
             raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
         prepared = await run_in_slices(broker.groups.prepare_commit(commit))
         if producer is not None:
-            _verify(request, broker, producer)  # nothing may wait between this and the commit
+            while not _verify(request, broker, producer):
+                await broker.transaction_ends.flush(asked.transactional_id)
+        # Nothing may wait between the verification and the commit.
         codes = broker.groups.shard(asked.group_id).commit(commit, prepared)
-        # As for any append, an answer waits for the disk where flush.messages of the topic is 1.
-        await broker.flush_offsets(asked.group_id)
     except BrokerError as error:
         return [write_error(error.code)] * len(partitions)
     return codes
 
 
-def _verify(request: Request, broker: Broker, producer: ProducerIdAndEpoch) -> None:
-    """As for Produce: the first commit of a transaction in a partition of __consumer_offsets begins it there."""
+def _verify(request: Request, broker: Broker, producer: ProducerIdAndEpoch) -> bool:
+    """As for Produce: the first commit of a transaction in a partition of __consumer_offsets begins it there.
+
+    Returns:
+        False if the coordinator's record must be flushed first. Verify again then.
+    """
     asked = request.entity
     partition = TopicPartition(OFFSETS_TOPIC, broker.groups.runtime.partition_for(asked.group_id))
     if not broker.config.transaction_partition_verification_enable:
-        return
+        return True
     if OFFSETS_TOPIC in broker.topics and broker.log(*partition).producer_state.has_open_transaction(*producer):
-        return
+        return True
     speaks = Speaks.of(request.version, TXN_OFFSET_COMMIT_ABORTABLE)
     broker.transactions.verify(asked.transactional_id, producer, partition, speaks)
+    return broker.transactions.unflushed(asked.transactional_id) is None
 
 
 FETCHED_AT_ONCE = 500  # partitions that are looked up before others may have their turn: about 1 ms

@@ -143,7 +143,8 @@ def _once(topics: Topics) -> Topics:
 def _append_at_once(
     request: Request, topic: str | UUID, index: int, records: memoryview | None, broker: Broker
 ) -> Appended | None:
-    """None where a thread has to validate the batch; nothing was done then."""
+    """None where a thread has to validate the batch, or where its transaction is to be flushed; nothing was appended
+    then."""
     asked: ProduceRequest = request.entity
     try:
         if asked.acks not in _ACKS:
@@ -181,7 +182,8 @@ async def _answer(
             batch = await broker.run_computing(validate, records, log.config, now_ms)
             if batch is None:  # an empty message set
                 return _taken(AppendInfo(-1, -1, -1, log.log_start_offset), index)
-            appended = _append(request, log, batch, now_ms, broker)
+            while (appended := _append(request, log, batch, now_ms, broker)) is None:
+                await _flush_transaction(broker, request)
         answer, due = appended
         if due is not None:
             await broker.flush_if_due(due)
@@ -190,11 +192,22 @@ async def _answer(
     return answer
 
 
-def _append(request: Request, log: Log, batch: EncodedBatch, now_ms: int, broker: Broker) -> Appended:
-    if batch.header.is_transactional:
-        _verify(log, batch.header, broker, request.entity.transactional_id, request.version)
+def _append(request: Request, log: Log, batch: EncodedBatch, now_ms: int, broker: Broker) -> Appended | None:
+    """None where the record by which its transaction owns this partition is to be flushed first."""
+    if batch.header.is_transactional and not _verify(
+        log, batch.header, broker, request.entity.transactional_id, request.version
+    ):
+        return None
     answer = _taken(log.append(batch, now_ms), log.partition)
     return answer, log if log.needs_flush(now_ms) else None
+
+
+async def _flush_transaction(broker: Broker, request: Request) -> None:
+    """Raises BrokerError with a code after which the producer sends the batch again."""
+    try:
+        await broker.transaction_ends.flush(request.entity.transactional_id)
+    except BrokerError as error:
+        raise produce_error(error, Speaks.of(request.version, PRODUCE_ABORTABLE)) from error
 
 
 def _check_message_set(log: Log, records: memoryview | None, acks: int) -> None:
@@ -241,9 +254,13 @@ def _log(request: Request, topic: str | UUID, index: int, broker: Broker) -> Log
     return broker.log(name, index)
 
 
-def _verify(log: Log, batch: BatchHeader, broker: Broker, transactional_id: str | None, version: int) -> None:
+def _verify(log: Log, batch: BatchHeader, broker: Broker, transactional_id: str | None, version: int) -> bool:
     """Raise BrokerError unless the batch goes on with a transaction that this partition knows, or the coordinator says
-    that it may begin one here. Nothing may wait between this and the append."""
+    that it may begin one here. Nothing may wait between this and the append.
+
+    Returns:
+        False if the coordinator's record must be flushed before the append. Verify again then.
+    """
     if transactional_id is None:
         raise BrokerError(
             ErrorCode.transactional_id_authorization_failed, "a transactional batch, and no transactional id with it"
@@ -251,12 +268,13 @@ def _verify(log: Log, batch: BatchHeader, broker: Broker, transactional_id: str 
     producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
     state = log.producer_state
     if not broker.config.transaction_partition_verification_enable or state.has_open_transaction(*producer):
-        return
+        return True
     speaks = Speaks.of(version, PRODUCE_ABORTABLE)
     state.verifications.begin(
         *producer, batch.base_sequence, broker.clock.now_ms(), adds_partitions=speaks is Speaks.ADDS_PARTITIONS
     )
     try:
         broker.transactions.verify(transactional_id, producer, TopicPartition(log.topic, log.partition), speaks)
+        return broker.transactions.unflushed(transactional_id) is None
     except BrokerError as error:
         raise produce_error(error, speaks) from error

@@ -208,7 +208,6 @@ async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> 
     may_renew = request.version >= FIRST_RENEWING_VERSION
     is_renewing = may_renew and asked.is_renew_ack
     result: dict[Partition, AckOutcome] = {}
-    written: set[int] = set()
     for topic in asked.topics:
         known = broker.topics.by_id(topic.topic_id)
         for partition in topic.partitions:
@@ -224,12 +223,9 @@ async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> 
                     raise BrokerError(ErrorCode.unknown_topic_or_partition)
                 if batches:
                     broker.share_partitions.acknowledge(key, asked.member_id, batches)
-                    written.add(broker.share_coordinator.partition_for(key))
                 result[key.topic_id, key.partition] = AckOutcome()
             except BrokerError as error:
                 result[key.topic_id, key.partition] = AckOutcome(error.code, error.message)
-    for index in written:
-        await broker.flush_if_due(broker.share_state_topic.log(index))
     return result
 
 

@@ -63,7 +63,6 @@ async def share_group_heartbeat(request: Request, broker: Broker) -> Any:
             client_id=request.client_id or "", client_host=f"/{request.connection.host}",
         )  # fmt: skip
         answer = broker.groups.share_groups(asked.group_id).heartbeat(heartbeat)
-        await broker.flush_offsets(asked.group_id)
     except BrokerError as error:
         return error_response(request, error.code, error.message)
     return heartbeat_response(request, answer)
@@ -183,7 +182,6 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
             share_groups.end_initializing(asked.group_id, infos)
     except BrokerError as error:
         return error_response(request, error.code, error.what)
-    await broker.flush_offsets(asked.group_id)
     topics = []
     for topic in asked.topics:
         known = broker.topics.get(topic.topic_name)
@@ -222,7 +220,6 @@ async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
             share_groups.set_deleted(asked.group_id, gone)
     except BrokerError as error:
         return error_response(request, error.code, error.what)
-    await broker.flush_offsets(asked.group_id)
     deleted = [_deleted_topic(named[topic_id], topic_id) for topic_id in gone]
     without = [
         _deleted_topic(name, None, ErrorCode.unknown_topic_or_partition, "There is no offset information to delete.")

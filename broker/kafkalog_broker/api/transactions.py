@@ -82,6 +82,7 @@ async def end_txn(request: Request, broker: Broker) -> Any:
         commit=asked.committed,
         client_version=EPOCH_BUMP if request.version >= _EPOCH_BUMP_FROM else CLASSIC,
     )
+    await broker.transaction_ends.flush(asked.transactional_id)  # else the decision could be lost: an error
     await broker.transaction_ends.complete(asked.transactional_id)
     return _producer(request, ErrorCode.none, producer)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from kafkalog_broker.coordinator.log_flushes import LogFlushes
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.partition.log import Log
@@ -148,8 +149,11 @@ LogOf = Callable[[str, int], Log]  # the log of a partition. Raises BrokerError 
 
 class CoordinatorLog:
     """Partitions of the internal topic `name`, which FindCoordinator creates. configured_partitions: how many it will
-    have. read_bytes: how much of it is read at a time. Methods raise BrokerError coordinator_not_available where a
-    partition is not here, and what its log raises."""
+    have. read_bytes: how much of it is read at a time. flushes: where logs with flush.messages=1 are registered; None
+    for a caller that flushes itself. Methods raise BrokerError coordinator_not_available where a partition is not here,
+    and what its log raises."""
+
+    _flushes: LogFlushes | None = None
 
     def __init__(
         self,
@@ -159,6 +163,7 @@ class CoordinatorLog:
         clock: Clock,
         configured_partitions: int,
         read_bytes: int = 1 << 20,
+        flushes: LogFlushes | None = None,
     ) -> None:
         self.name = name
         self._topics = topics
@@ -166,6 +171,7 @@ class CoordinatorLog:
         self._clock = clock
         self._configured_partitions = configured_partitions
         self._read_bytes = read_bytes
+        self._flushes = flushes
 
     @property
     def partitions(self) -> int:
@@ -181,13 +187,30 @@ class CoordinatorLog:
         return decode_batches(self.log(partition).chunks(self._read_bytes))
 
     def append(
-        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerIdAndEpoch | None = None
-    ) -> int:
-        """Append one batch; the offset of its first record. It is in the page cache then, as safe as a record that was
-        acknowledged with the default flush policy; whoever needs more asks Broker.flush_if_due afterwards."""
+        self, partition: int, records: Sequence[Record] | EncodedRecords,
+        transaction: ProducerIdAndEpoch | None = None, *, is_awaited: bool = True,
+    ) -> int:  # fmt: skip
+        """Append one batch to the page cache; the offset of its first record.
+
+        With flush.messages=1 the log is registered, so that no response leaves before the batch is on disk. A caller
+        that writes to another log afterwards (a batch of a transaction, a marker) waits for the flush itself.
+
+        Args:
+            is_awaited: False for a record that no response promises. It is flushed with a later one, or within a
+                second by housekeeping.
+        """
         now_ms = self._clock.now_ms()
         batch = encode_batch(records, now_ms, transaction=transaction)
-        return self.log(partition).append_batch(batch, now_ms).base_offset
+        log = self.log(partition)
+        base_offset = log.append_batch(batch, now_ms).base_offset
+        if is_awaited and self._flushes is not None:
+            self._flushes.register(log)
+        return base_offset
+
+    def register_unflushed(self, partition: int) -> None:
+        """Register a partition whose records were read but may not be on disk, as after the process was killed."""
+        if self._flushes is not None and (log := self.log(partition)).recovery_point < log.log_end_offset:
+            self._flushes.register(log)
 
     def prune(self, partition: int, offset: int) -> None:
         log = self.log(partition)

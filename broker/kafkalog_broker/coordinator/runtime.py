@@ -67,6 +67,7 @@ class CoordinatorRuntime(Generic[L, S]):
         """Serve a partition. `loaded` may have been read in another thread."""
         self._loading.discard(partition)
         if partition not in self._served and not self._stopped:
+            self.log.register_unflushed(partition)
             self._served[partition] = self._serve(partition, loaded)
 
     def open_owned(self) -> None:
@@ -99,11 +100,12 @@ class CoordinatorRuntime(Generic[L, S]):
     # ---- using them
 
     def write(
-        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerIdAndEpoch | None = None
-    ) -> int:
-        """Append one batch; the offset of its first record. Raises BrokerError with the code for clients."""
+        self, partition: int, records: Sequence[Record] | EncodedRecords,
+        transaction: ProducerIdAndEpoch | None = None, *, is_awaited: bool = True,
+    ) -> int:  # fmt: skip
+        """As CoordinatorLog.append. Raises BrokerError with the code for clients."""
         try:
-            return self.log.append(partition, records, transaction)
+            return self.log.append(partition, records, transaction, is_awaited=is_awaited)
         except BrokerError as error:
             raise BrokerError(write_error(error.code), error.what) from error
 

@@ -141,4 +141,4 @@ def serve_metrics(
     broker.telemetry.receiver = clients = ClientMetrics(broker.workers)
     page = MetricsServer(at, Collector(broker, network, counts, broker.traffic, clients).collect, broker.not_ready)
     started.callback(page.server_close)
-    return counted(dispatcher(broker, broker.apis, broker.traffic), counts), (at[0], page.server_port)
+    return counted(dispatcher(broker, broker.apis, broker.traffic, broker.flushes), counts), (at[0], page.server_port)

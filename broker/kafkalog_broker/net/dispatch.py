@@ -6,7 +6,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from inspect import isawaitable
 from time import monotonic
 from traceback import walk_tb
@@ -14,7 +14,9 @@ from types import CoroutineType
 from typing import Any
 
 from kafkalog_broker.config.listener_settings import SaslSettings
-from kafkalog_broker.errors import BrokerError, MalformedRequest
+from kafkalog_broker.coordinator.log_flushes import LogFlushes
+from kafkalog_broker.coordinator.runtime import write_error
+from kafkalog_broker.errors import BrokerError, ErrorCode, MalformedRequest
 from kafkalog_broker.net.request_reader import PRODUCE
 from kafkalog_broker.protocol.api_registry import Api, ConnectionInfo, Request, registry
 from kafkalog_broker.protocol.codec import (
@@ -69,11 +71,20 @@ class ConnectionClosed(Exception):
 
 COUNT_THEMSELVES = (0, 1)  # Produce and Fetch tell Traffic of errors as they make their answers
 
+FLUSH_THEMSELVES = (0, 1)
+"""Produce waits for the flush of what it depends on, and Fetch reads only below the high watermark."""
 
-def dispatcher(broker: Any, served: Mapping[int, Api] | None = None, traffic: Traffic | None = None) -> Dispatch:
+
+def dispatcher(
+    broker: Any, served: Mapping[int, Api] | None = None, traffic: Traffic | None = None,
+    flushes: LogFlushes | None = None,
+) -> Dispatch:  # fmt: skip
     """Serve the registered APIs with `broker` handed to the handlers. served: others than those, looked at with each
-    request. traffic: is told of the errors in answers."""
+    request. traffic: is told of the errors in answers. flushes: of coordinators' logs. While one of them has a record
+    that must be on disk, responses of all APIs but FLUSH_THEMSELVES wait: also a response that only reads depends on
+    records that other requests and timers have written."""
     apis = registry() if served is None else served
+    unflushed: Mapping[Any, Any] = {} if flushes is None else flushes.registered
     in_work = asyncio.Semaphore(IN_WORK)
     idle_trim = IdleTrim(lambda trim: asyncio.get_running_loop().run_in_executor(None, trim))
 
@@ -92,12 +103,14 @@ def dispatcher(broker: Any, served: Mapping[int, Api] | None = None, traffic: Tr
         try:
             response = api.handler(request, broker)
         except Exception as error:  # noqa: BLE001 - handled where one that waits raises it
-            return _answer(request, api, _raising(error), traffic)
+            return _answer(request, api, _raising(error), traffic, flushes)
         if response is None:
             return None
+        if unflushed and api.key not in FLUSH_THEMSELVES:
+            return _answer(request, api, response, traffic, flushes)
         if isinstance(response, tuple) or not (traffic or isawaitable(response) or _has_long_array(response)):
             return _encoded(request, response)
-        return _answer(request, api, response, traffic)
+        return _answer(request, api, response, traffic, flushes)
 
     async def serve_in_line(frame: Frame, connection: ConnectionInfo) -> Answer:
         if not is_loaded(frame):
@@ -111,7 +124,7 @@ def dispatcher(broker: Any, served: Mapping[int, Api] | None = None, traffic: Tr
                 request = _decoded(frame, connection)
                 del frame
                 api = apis[request.api_key]
-                return await _answer(request, api, api.handled(request, broker), traffic, waits=waits)
+                return await _answer(request, api, api.handled(request, broker), traffic, flushes, waits=waits)
             finally:
                 if large:
                     idle_trim.soon()
@@ -119,11 +132,19 @@ def dispatcher(broker: Any, served: Mapping[int, Api] | None = None, traffic: Tr
     return serve
 
 
-async def _answer(request: Request, api: Api, response: Any, traffic: Traffic | None, *, waits: bool = False) -> Answer:
+async def _answer(
+    request: Request, api: Api, response: Any, traffic: Traffic | None, flushes: LogFlushes | None, *,
+    waits: bool = False,
+) -> Answer:  # fmt: skip
     """The pieces of what a handler has returned, which may be something to wait for. waits: in line, to be encoded."""
+    if api.key in FLUSH_THEMSELVES:
+        flushes = None
+    failures = 0 if flushes is None else flushes.failures
     try:
         if type(response) is CoroutineType or isawaitable(response):  # the first is the faster look
             response = await response
+        if flushes is not None and (flushes.registered or flushes.failures != failures):
+            await _flushed(flushes, failures)
         if traffic is not None and response is not None and api.key not in COUNT_THEMSELVES:
             traffic.answered(api.key, response)
     except BrokerError as error:
@@ -134,6 +155,9 @@ async def _answer(request: Request, api: Api, response: Any, traffic: Traffic | 
         if response is None:
             raise ConnectionClosed(what) from None
         _logger.debug("%s (%s)", what, request.connection)
+        if flushes is not None:
+            with suppress(BrokerError):  # the client gets an error in any case
+                await flushes.flush_registered()
     except ConnectionClosed:
         raise
     except Exception as error:
@@ -145,6 +169,22 @@ async def _answer(request: Request, api: Api, response: Any, traffic: Traffic | 
     if waits:
         await fair_queue().go_on()
     return _encoded(request, response)
+
+
+async def _flushed(flushes: LogFlushes, failures: int) -> None:
+    """Return when the records of coordinators are on disk. failures: what LogFlushes counted before the request.
+
+    Raises:
+        BrokerError: not_coordinator, as Kafka's coordinators respond when their log fails. The client asks again.
+    """
+    try:
+        await flushes.flush_registered()
+    except BrokerError as error:
+        raise BrokerError(write_error(error.code), error.what) from error
+    if flushes.failures != failures:
+        raise BrokerError(
+            ErrorCode.not_coordinator, "the log of a coordinator went offline before all its records were on disk"
+        )
 
 
 def _has_long_array(response: Any) -> bool:

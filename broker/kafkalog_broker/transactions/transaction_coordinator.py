@@ -6,7 +6,7 @@ is another's is answered NOT_COORDINATOR.
 
 What changes is in __transaction_state before it is in memory. A transaction ends in three steps: it is prepared (how it
 ends is written down), its markers are written into its partitions, and it is completed. `prepared` are those between
-the first and the last step; `complete` does the rest, as often as it takes. After a crash they are found in
+the first and the last step; TransactionEnds does the rest, as often as it takes. After a crash they are found in
 __transaction_state, and go the same way.
 """
 
@@ -14,17 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import Enum
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinator.coordinator_log import TOMBSTONES_A_WRITE, CoordinatorLog, LogOf, ProducerIdAndEpoch
-from kafkalog_broker.coordinator.runtime import CoordinatorRuntime
+from kafkalog_broker.coordinator.log_flushes import LogFlushes
+from kafkalog_broker.coordinator.runtime import CoordinatorRuntime, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.runtime.clock import Clock
-from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition.log import EVERY_APPEND, Log
 from kafkalog_broker.transactions.transaction_metadata import (
     EPOCH_BUMP,
     LAST_EPOCH,
@@ -57,11 +58,16 @@ class TransactionCoordinator:
         state_log: CoordinatorLog,
         write_marker: WriteMarker,
         new_producer_id: Callable[[], int],
+        flushes: LogFlushes | None = None,
     ) -> None:
+        """flushes: those of the state log, None where it is never flushed."""
         self.config = config
         self._clock = clock
         self.runtime: CoordinatorRuntime[Transactions, Transactions] = CoordinatorRuntime(state_log, load, self._serve)
         self._prepared: dict[str, None] = {}  # the oldest first
+        self._flushes = flushes
+        self._unflushed_ends: dict[str, int] = {}
+        """By transactional id, the offset up to which its partition must be flushed; empty without flush.messages=1."""
         self._write_marker = write_marker
         self._new_producer_id = new_producer_id
         started_ms = clock.monotonic_ms()
@@ -70,7 +76,10 @@ class TransactionCoordinator:
 
     # ---- transactional ids, in memory and in __transaction_state
 
-    def _serve(self, _: int, loaded: Transactions) -> Transactions:
+    def _serve(self, partition: int, loaded: Transactions) -> Transactions:
+        if self._flushes is not None and self._flushes.registered:
+            end = self.runtime.log.log(partition).log_end_offset
+            self._unflushed_ends.update(dict.fromkeys(loaded, end))
         for metadata in loaded.values():
             if metadata.state.is_prepared:
                 log.info("%.200r was %s when the broker stopped", metadata.transactional_id, metadata.state.label)
@@ -107,16 +116,37 @@ class TransactionCoordinator:
             )
         return metadata
 
-    def write(self, metadata: TransactionMetadata) -> None:
-        """Raises BrokerError; then nothing has changed."""
+    def write(self, metadata: TransactionMetadata, *, is_awaited: bool = True) -> None:
+        """Raises BrokerError; then nothing has changed. is_awaited: as for CoordinatorLog.append."""
         transactional_id = metadata.transactional_id
         partition, transactions = self._partition(transactional_id)
-        self.runtime.write(partition, [(transaction_key(transactional_id), transaction_value(metadata))])
+        record = transaction_key(transactional_id), transaction_value(metadata)
+        offset = self.runtime.write(partition, [record], is_awaited=is_awaited)
         transactions[transactional_id] = metadata
+        if is_awaited and self._flushes is not None and self._flushes.registered:
+            self._unflushed_ends[transactional_id] = offset + 1
         if metadata.state.is_prepared:
             self._prepared[transactional_id] = None
         else:
             self._prepared.pop(transactional_id, None)
+
+    def unflushed(self, transactional_id: str) -> tuple[Log, int] | None:
+        """What to flush before the last record of an id is on disk: its log, and up to which offset.
+
+        None if it is on disk, or if flush.messages is not 1. A batch or a marker of a transaction must not be appended
+        before: a flush of its log could put it on disk while the record that owns it is lost in a power cut.
+
+        Raises:
+            BrokerError: coordinator_not_available, if the log is not here.
+        """
+        end = self._unflushed_ends.get(transactional_id)
+        if end is None:
+            return None
+        state = self.runtime.log.log(self.runtime.partition_for(transactional_id))
+        if state.config.flush_messages == EVERY_APPEND and state.recovery_point < end <= state.log_end_offset:
+            return state, end
+        del self._unflushed_ends[transactional_id]
+        return None
 
     def served(self) -> list[TransactionMetadata]:
         """Metadata of all ids in the partitions that are loaded."""
@@ -254,23 +284,44 @@ class TransactionCoordinator:
         """The ids whose transactions wait to be completed, the oldest first."""
         return list(self._prepared)
 
-    def complete(self, transactional_id: str) -> bool:
-        """Write outstanding markers, then the end. False: a partition takes none, call again. Raises BrokerError."""
-        if transactional_id not in self._prepared:
-            return True
+    def is_prepared(self, transactional_id: str) -> bool:
+        return transactional_id in self._prepared
+
+    def write_markers(self, transactional_id: str) -> list[TopicPartition]:
+        """Write the outstanding markers of a prepared transaction, whose decision must be on disk.
+
+        Returns:
+            The partitions that have the marker now, or will never take one.
+
+        Raises:
+            BrokerError: If the id is not here.
+        """
         metadata = self._known(transactional_id)
-        partition, transactions = self._partition(transactional_id)
+        partition, _ = self._partition(transactional_id)
         marker = EndMarker(
             *metadata.producer, commit=metadata.state is TransactionState.PREPARE_COMMIT,
             coordinator_epoch=self.runtime.log.leader_epoch(partition), transaction_version=metadata.client_version,
         )  # fmt: skip
-        for wanted in sorted(metadata.partitions):
-            if self._mark(transactional_id, wanted, marker):  # not asked for again while this process lives
-                # Not a step: the log still says all of them, which harms nobody.
-                metadata = transactions[transactional_id] = replace(metadata, partitions=metadata.partitions - {wanted})
+        return [wanted for wanted in sorted(metadata.partitions) if self._mark(transactional_id, wanted, marker)]
+
+    def complete(self, transactional_id: str, marked: Iterable[TopicPartition]) -> bool:
+        """Complete a prepared transaction, if no marker is outstanding. Raises BrokerError.
+
+        Args:
+            marked: Partitions whose marker is on disk. They get no other one while this process lives.
+
+        Returns:
+            False if a partition has not taken its marker yet.
+        """
+        metadata = self._known(transactional_id)
+        _, transactions = self._partition(transactional_id)
+        # In memory only: after a crash the partitions in the log get the marker a second time, which does no harm.
+        metadata = replace(metadata, partitions=metadata.partitions.difference(marked))
+        transactions[transactional_id] = metadata
         if metadata.partitions:
             return False
-        self.write(metadata.completed(self._clock.now_ms()))
+        # No response waits for this record: after a power cut the transaction is prepared, and is completed again.
+        self.write(metadata.completed(self._clock.now_ms()), is_awaited=False)
         return True
 
     def _mark(self, transactional_id: str, partition: TopicPartition, marker: EndMarker) -> bool:
@@ -382,9 +433,11 @@ def produce_error(error: BrokerError, speaks: Speaks) -> BrokerError:
 
 # ---- how transactions end, in the order in which it must be on disk: the decision, the markers, that it is done.
 #
-# With the default flush policy nothing here waits: all of it is in the page cache before the producer's answer leaves,
-# in this order, so that kill -9 at any point leaves a transaction that the next start completes. Where flush.messages=1
-# asks for it, the decision is on disk before the first marker is written, and the markers before the answer.
+# With the default flush policy nothing here waits: all of it is in the page cache before the producer's response
+# leaves, in this order, so that kill -9 at any point leaves a transaction that the next start completes. With
+# flush.messages=1 each step is on disk before the next one is appended: the decision before the first marker, and all
+# markers before the record that completes the transaction. Otherwise a flush of another transaction in the same
+# partition could put a later step on disk alone. Kafka has the same order, as its appends flush.
 
 _RETRY_S = 0.1
 """Until partitions that took no marker are asked again: as long as clients wait after CONCURRENT_TRANSACTIONS."""
@@ -393,40 +446,62 @@ _RETRY_S = 0.1
 class TransactionEnds:
     """Completes what the transaction coordinator has prepared. All calls come from the event loop's thread."""
 
-    def __init__(
-        self, coordinator: TransactionCoordinator, log_of: LogOf, flush_if_due: Callable[[Log], Awaitable[None]]
-    ) -> None:
+    def __init__(self, coordinator: TransactionCoordinator, log_of: LogOf, flushes: LogFlushes) -> None:
+        """flushes: as those of the coordinator."""
         self._coordinator = coordinator
         self._log_of = log_of
-        self._flush_if_due = flush_if_due
+        self._flushes = flushes
+        self._in_work: set[str] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._completing: asyncio.Task[None] | None = None
         self._stopped = False
 
+    async def flush(self, transactional_id: str) -> None:
+        """Return when the last record of an id is on disk, or its flush.messages is not 1. Raises BrokerError."""
+        while (unflushed := self._coordinator.unflushed(transactional_id)) is not None:
+            try:
+                await self._flushes.flush(*unflushed)
+            except BrokerError as error:
+                raise BrokerError(write_error(error.code), error.what) from error
+
     async def complete(self, transactional_id: str) -> None:
-        """Complete a prepared transaction, as far as its partitions take markers now; the rest is tried again."""
-        transactions, runtime = self._coordinator, self._coordinator.runtime
-        if transactional_id not in transactions.prepared:
+        """Complete a prepared transaction, as far as its partitions take markers now; the rest is tried again.
+
+        Returns at once if another caller is completing it.
+        """
+        if not self._coordinator.is_prepared(transactional_id) or transactional_id in self._in_work:
             return
+        self._in_work.add(transactional_id)
         try:
-            state = runtime.log.log(runtime.partition_for(transactional_id))
-            await self._flush_if_due(state)
-            while state.high_watermark < state.log_end_offset:  # a decision that came while others were flushed
-                await self._flush_if_due(state)
-            is_prepared = transactional_id in transactions.prepared
-            partitions = transactions.describe(transactional_id).partitions if is_prepared else ()
-            done = transactions.complete(transactional_id)
-            for partition in partitions:
-                try:
-                    marked = self._log_of(*partition)
-                except BrokerError:
-                    continue  # deleted, or offline: there is nothing to flush
-                await self._flush_if_due(marked)
+            done = await self._completed(transactional_id)
         except BrokerError as error:
             log.warning("the transaction of %r is not complete yet: %s", transactional_id, error)
             done = False
+        finally:
+            self._in_work.discard(transactional_id)
         if not done:
             self.complete_soon(_RETRY_S)
+
+    async def _completed(self, transactional_id: str) -> bool:
+        transactions = self._coordinator
+        await self.flush(transactional_id)
+        if not transactions.is_prepared(transactional_id):
+            return True  # its topic was deleted meanwhile
+        marked = transactions.write_markers(transactional_id)
+        unflushed = []
+        for partition in marked:
+            try:
+                marked_log = self._log_of(*partition)
+            except BrokerError:
+                continue  # it has been deleted: there is nothing to flush
+            if marked_log.config.flush_messages == EVERY_APPEND:
+                unflushed.append(self._flushes.flush(marked_log, marked_log.log_end_offset))
+        if unflushed:
+            # One that fails leaves its log offline. The marker is written again when the log is back.
+            await asyncio.gather(*unflushed)
+            if not transactions.is_prepared(transactional_id):
+                return True
+        return transactions.complete(transactional_id, marked)
 
     def complete_soon(self, delay_s: float = 0.0) -> None:
         """Complete all that is prepared in a task of its own."""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.offset_records import OffsetKey
 from tests.broker.api.helpers.group_calls import COMMIT, FakeBroker, call, commit_values, error_answer, member, versions
 
@@ -86,17 +86,3 @@ def test_a_request_without_partitions_commits_nothing() -> None:
 def test_a_failure_of_the_request_has_an_answer(version: int) -> None:
     answer = error_answer(COMMIT, version, ErrorCode.not_coordinator, **commit_values())
     assert codes(answer) == [["not_coordinator"] * 3, ["not_coordinator"]]
-
-
-def test_a_commit_waits_for_the_disk_where_that_is_asked_for_and_a_failure_is_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    broker = FakeBroker()
-    call(broker, COMMIT, 9, **commit_values())
-    assert broker.flushed == ["g"]
-
-    async def failing(group_id: str) -> None:
-        raise BrokerError(ErrorCode.kafka_storage_error, "the disk is gone")
-
-    monkeypatch.setattr(broker, "flush_offsets", failing)
-    assert codes(call(broker, COMMIT, 9, **commit_values()))[0][0] == "not_coordinator"

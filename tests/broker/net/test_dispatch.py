@@ -167,3 +167,67 @@ async def test_modules_of_an_api_version_are_loaded_in_a_thread_once(monkeypatch
     for _ in range(3):
         assert await dispatch(HEARTBEAT) == [struct.pack(">iih", 6, 7, 0)]
     assert loads == [False]
+
+
+class Flushes:
+    """As LogFlushes: flushing ends the wait, or raises `error`. flushed: how often."""
+
+    def __init__(self, error: BrokerError | None = None) -> None:
+        self.registered = {"log": None}
+        self.failures, self.flushed, self.error = 0, 0, error
+
+    async def flush_registered(self) -> None:
+        self.flushed += 1
+        if self.error is not None:
+            raise self.error
+        self.registered.clear()
+
+
+async def flushed_dispatch(frame: bytes, broker: Any, flushes: Any) -> list[Any] | None:
+    return await answer_of(dispatcher(broker, flushes=flushes)(frame, ConnectionInfo()))
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@in_a_loop
+async def test_response_waits_while_a_log_of_a_coordinator_is_unflushed(waits: bool) -> None:
+    async def later(answer: Any) -> Any:
+        return answer
+
+    api(12, 0, 4)(lambda request, broker: later(broker) if waits else broker)
+    on_error(12)(heartbeat_answer)
+    framed = [struct.pack(">iih", 6, 7, 25)]
+    assert await dispatch(HEARTBEAT, Answer(25)) == framed
+    flushes = Flushes()
+    assert await flushed_dispatch(HEARTBEAT, Answer(25), flushes) == framed
+    assert await flushed_dispatch(HEARTBEAT, Answer(25), flushes) == framed
+    assert flushes.flushed == 1, "the second response has nothing to wait for"
+
+
+@in_a_loop
+async def test_response_is_an_error_when_the_flush_fails_or_failed_while_it_was_made() -> None:
+    api(12, 0, 4)(lambda request, broker: broker)
+    on_error(12)(heartbeat_answer)
+    refused = [struct.pack(">iih", 6, 7, ErrorCode.not_coordinator)]
+    failing = Flushes(BrokerError(ErrorCode.kafka_storage_error, "gone"))
+    await dispatch(HEARTBEAT, Answer(0))
+    assert await flushed_dispatch(HEARTBEAT, Answer(0), failing) == refused
+    flushes = Flushes()
+    flushes.registered.clear()
+
+    async def fails_meanwhile() -> Any:
+        flushes.failures += 1
+        return Answer(0)
+
+    assert await flushed_dispatch(HEARTBEAT, fails_meanwhile(), flushes) == refused
+    assert await flushed_dispatch(HEARTBEAT, Answer(0), flushes) == [struct.pack(">iih", 6, 7, 0)]
+
+
+@in_a_loop
+async def test_error_response_waits_for_what_the_request_has_written() -> None:
+    api(12, 0, 4)(lambda request, broker: dispatch_module._raising(broker))
+    on_error(12)(heartbeat_answer)
+    flushes = Flushes()
+    error = BrokerError(ErrorCode.concurrent_transactions, "an abort was prepared")
+    answer = await flushed_dispatch(HEARTBEAT, error, flushes)
+    assert answer == [struct.pack(">iih", 6, 7, ErrorCode.concurrent_transactions)]
+    assert not flushes.registered

@@ -49,8 +49,9 @@ class Topic(CoordinatorLog):
             yield OffsetsBatch(offset, -1, False, None, [self.records[offset]])
 
     def append(
-        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerIdAndEpoch | None = None
-    ) -> int:
+        self, partition: int, records: Sequence[Record] | EncodedRecords,
+        transaction: ProducerIdAndEpoch | None = None, *, is_awaited: bool = True,
+    ) -> int:  # fmt: skip
         assert not isinstance(records, EncodedRecords)
         if self.fails is not None:
             raise BrokerError(self.fails, "no room")

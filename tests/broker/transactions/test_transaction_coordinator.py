@@ -45,7 +45,7 @@ def test_every_partition_gets_its_marker_before_the_transaction_is_complete(ledg
     after = ledger.coordinator.end("t", producer, commit=commit, client_version=version)
     assert ledger.coordinator.prepared == ["t"]
     assert ledger.markers == []
-    assert ledger.coordinator.complete("t")
+    assert ledger.complete("t")
     assert [partition for partition, _ in ledger.markers] == ORDERS
     (marker,) = {marker for _, marker in ledger.markers}
     bump = 1 if version == EPOCH_BUMP else 0
@@ -63,7 +63,7 @@ def test_a_crash_between_markers_is_gone_on_from(ledger, version, commit, writte
     ledger.coordinator.end("t", producer, commit=commit, client_version=version)
     ledger.refuses = dict.fromkeys(ORDERS[written:], ErrorCode.kafka_storage_error)
     if written < 3:
-        assert not ledger.coordinator.complete("t")
+        assert not ledger.complete("t")
     ledger.crash()
     ledger.refuses = {}
     assert ledger.coordinator.prepared == ["t"]
@@ -82,14 +82,14 @@ def test_a_crash_before_the_decision_leaves_the_transaction_open(ledger):
     assert state(ledger) is TransactionState.ONGOING
     assert ledger.coordinator.describe("t").partitions == ALL
     ledger.coordinator.end("t", producer, commit=True, client_version=CLASSIC)
-    assert ledger.coordinator.complete("t")
+    assert ledger.complete("t")
 
 
 def test_a_partition_that_takes_no_marker_is_asked_again_and_the_others_are_not(ledger):
     producer = opened(ledger)
     ledger.coordinator.end("t", producer, commit=True, client_version=CLASSIC)
     ledger.refuses = {ORDERS[1]: ErrorCode.coordinator_load_in_progress}
-    assert not ledger.coordinator.complete("t")
+    assert not ledger.complete("t")
     assert ledger.coordinator.describe("t").partitions == {ORDERS[1]}
     for call in (
         lambda: ledger.coordinator.init_producer_id("t", TIMEOUT, None),
@@ -98,7 +98,7 @@ def test_a_partition_that_takes_no_marker_is_asked_again_and_the_others_are_not(
     ):
         assert code(call) is ErrorCode.concurrent_transactions
     ledger.refuses = {}
-    assert ledger.coordinator.complete("t")
+    assert ledger.complete("t")
     assert [partition for partition, _ in ledger.markers] == [ORDERS[0], ORDERS[2], ORDERS[1]]
 
 
@@ -114,7 +114,7 @@ def test_a_partition_that_can_never_take_the_marker_holds_nothing_up(ledger, why
     producer = opened(ledger)
     ledger.refuses = {ORDERS[0]: why}
     ledger.coordinator.end("t", producer, commit=True, client_version=CLASSIC)
-    assert ledger.coordinator.complete("t")
+    assert ledger.complete("t")
     assert state(ledger) is TransactionState.COMPLETE_COMMIT
 
 
@@ -136,10 +136,10 @@ def test_a_step_that_cannot_be_written_is_not_taken(ledger, failure):
     ledger.state.failure = None
     ledger.coordinator.end("t", producer, commit=True, client_version=CLASSIC)
     ledger.state.failure = failure
-    assert code(lambda: ledger.coordinator.complete("t")) is told
+    assert code(lambda: ledger.complete("t")) is told
     assert ledger.coordinator.prepared == ["t"]
     ledger.state.failure = None
-    assert ledger.coordinator.complete("t")
+    assert ledger.complete("t")
     assert len(ledger.markers) == 3, "a marker that was written is not written again"
 
 

@@ -43,7 +43,6 @@ class FakeBroker:
     topics: Topics = field(default_factory=lambda: Topics(orders=Topic("orders", UUID(int=5), 2)))
     created: list[tuple[str, int, str]] = field(default_factory=list)
     refuses: ErrorCode | None = None
-    flushed: list[str] = field(default_factory=list)
 
     @property
     def groups(self) -> Any:
@@ -77,9 +76,6 @@ class FakeBroker:
 
     async def run_computing(self, function: Any, *arguments: Any) -> Any:
         return function(*arguments)
-
-    async def flush_offsets(self, group_id: str) -> None:
-        self.flushed.append(group_id)
 
 
 def versions(key: int) -> range:

@@ -82,8 +82,9 @@ class MemoryLog(CoordinatorLog):
         self.failure: ErrorCode | None = None
 
     def append(
-        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerIdAndEpoch | None = None
-    ) -> int:
+        self, partition: int, records: Sequence[Record] | EncodedRecords,
+        transaction: ProducerIdAndEpoch | None = None, *, is_awaited: bool = True,
+    ) -> int:  # fmt: skip
         if self.failure is not None:
             raise BrokerError(self.failure, "the log says no")
         batch = encode_batch(records, self._clock.now_ms(), transaction=transaction)

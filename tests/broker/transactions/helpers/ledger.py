@@ -43,8 +43,9 @@ class MemoryStateLog(CoordinatorLog):
         return range(self._partitions)
 
     def append(
-        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerIdAndEpoch | None = None
-    ) -> int:
+        self, partition: int, records: Sequence[Record] | EncodedRecords,
+        transaction: ProducerIdAndEpoch | None = None, *, is_awaited: bool = True,
+    ) -> int:  # fmt: skip
         if self.failure is not None:
             raise BrokerError(self.failure, "the log says no")
         self.batches.setdefault(partition, []).append(encode_batch(records, self._clock.now_ms()))
@@ -91,6 +92,12 @@ class Ledger:
             raise BrokerError(self.refuses[partition], "no marker here")
         self.markers.append((partition, marker))
 
+    def complete(self, transactional_id: str) -> bool:
+        """As TransactionEnds.complete, where nothing has to be flushed."""
+        if not self.coordinator.is_prepared(transactional_id):
+            return True
+        return self.coordinator.complete(transactional_id, self.coordinator.write_markers(transactional_id))
+
     def complete_all(self) -> None:
         for transactional_id in self.coordinator.prepared:
-            self.coordinator.complete(transactional_id)
+            self.complete(transactional_id)
