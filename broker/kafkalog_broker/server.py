@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +24,7 @@ from kafkalog_broker.config.listeners import with_bound_ports
 from kafkalog_broker.config.properties import REMOTE_STORAGE
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
+from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.modern.group_context import GroupContext, share_group_settings
 from kafkalog_broker.groups.modern.group_records import SharedTopic
@@ -45,9 +46,11 @@ from kafkalog_broker.share.share_partition_manager import SharePartitionManager
 from kafkalog_broker.storage.housekeeping import RETENTION_CHECKS_PER_TICK
 from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator, TransactionEnds, marker_writer
+from kafkalog_broker.transactions.unclean_start import UncleanStart
 from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
@@ -123,6 +126,8 @@ class Server(Broker):
         await self._load_keys(started)
         self.tls.use(await self.run_blocking(self.tls.prepared, self.config.listener_security))
         self._make_coordinators(started)
+        await self._settle_transactions()
+        self._begin_loading()
         self.network.admission.use(self.config)
         started.callback(_logger.info, "the longest that requests held the event loop: %s", self.network.shared.watch)
         started.push_async_callback(self.network.stop)
@@ -212,6 +217,9 @@ class Server(Broker):
         if self.mirror is not None:
             self.mirror.check_directory(self.topics)
         self.producer_ids = ProducerIds(online, self.workers.run_in_background)
+        # One broker's directory of a larger cluster has some of them, and loading makes the others, which are empty.
+        found = {path.name for directory in online for path in directory.glob(f"{TRANSACTION_TOPIC}-*")}
+        self._state_partitions_found = sum(name.rpartition("-")[2].isdecimal() for name in found)
         self.logs = LogManager(
             self.dirs,
             self.config,
@@ -280,10 +288,7 @@ class Server(Broker):
             new_producer_id=self.producer_ids.next, flushes=self.flushes,
         )  # fmt: skip
         self.transaction_ends = TransactionEnds(self.transactions, self.log, self.flushes)
-        self.groups.runtime.begin_loading(offsets.owned())
-        if self.mirror is None:
-            self.transactions.runtime.begin_loading(state.owned())
-        else:  # it would end transactions of the source's, and write markers into its logs
+        if self.mirror is not None:  # it would end transactions of the source's, and write markers into its logs
             self.transactions.runtime.stop()
         started.callback(self.transactions.shutdown)
         started.push_async_callback(self.transaction_ends.stop)
@@ -303,7 +308,6 @@ class Server(Broker):
             lambda group_id: share_group_settings(self.config, self.dynamic_configs.of_group(group_id)), self.clock,
             self.scheduler, self.run_blocking,
         )  # fmt: skip
-        self.share_coordinator.runtime.begin_loading(state.owned())
 
         def begin(group_id: str, epoch: int, topics: Mapping[UUID, SharedTopic]) -> None:
             task = asyncio.create_task(initialize(self, group_id, epoch, topics))
@@ -317,6 +321,32 @@ class Server(Broker):
 
         started.callback(stop)
         return begin
+
+    async def _settle_transactions(self) -> None:
+        """After an unclean start: see transactions/unclean_start.py. Before the broker serves and reads groups, so that
+        no client sees a transaction undecided. A clean start reads nothing here."""
+        if self.mirror is not None or all(log_dir.was_clean for log_dir in self.dirs.online):
+            return
+        await self.transactions.runtime.load_owned(self.run_blocking, "transactions")
+        logs = await self.run_blocking(self._all_logs)
+        is_whole = self._state_partitions_found >= len(self.transactions.runtime.log.owned())
+        await UncleanStart(self.transactions, self.clock).settle(logs, self.run_blocking, is_whole=is_whole)
+
+    def _all_logs(self) -> list[Log]:
+        """Logs of all partitions, also those of directories that were shut down cleanly, but for those offline."""
+        found = []
+        for key in self.logs.partitions():
+            with suppress(BrokerError):
+                log = self.logs.get(*key)
+                if log is not None:
+                    found.append(log)
+        return found
+
+    def _begin_loading(self) -> None:
+        """From now on, partitions that `_load_coordinators` has not read yet answer COORDINATOR_LOAD_IN_PROGRESS."""
+        for runtime in (self.groups.runtime, self.share_coordinator.runtime, self.transactions.runtime):
+            if runtime is not self.transactions.runtime or self.mirror is None:
+                runtime.begin_loading(runtime.log.owned())
 
     async def _load_coordinators(self) -> None:
         """While the broker serves: transactions first, so that what was prepared is completed soon."""

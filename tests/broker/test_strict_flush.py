@@ -6,20 +6,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kio.serial import entity_reader
 
 from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch, decode_batches
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.net.dispatch import answer_of
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
-from kafkalog_broker.protocol.codec import response_class
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.testing_support.remote import frame_of
 from kafkalog_broker.transactions.transaction_metadata import TransactionState, read_transaction_value
 from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC, is_internal
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.group_calls import join_values
-from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.api.helpers.transaction_requests import (
     ADD_OFFSETS,
     ADD_PARTITIONS,
@@ -35,6 +29,7 @@ from tests.broker.api.helpers.transaction_requests import (
     offset_of,
     produce_fields,
 )
+from tests.broker.transactions.helpers import dispatched
 from tests.broker.transactions.helpers.power_cut import disk_after_power_cut, everything, steps
 
 JOIN, LEAVE, SYNC, DELETE_GROUPS, OFFSET_DELETE = 11, 13, 14, 42, 47
@@ -48,37 +43,17 @@ PROPERTIES = {
 }  # fmt: skip
 
 
-class Client:
-    """Sends requests through the dispatcher. unflushed: after each response, the internal logs with records that are
-    not on disk, other than the record that completes a transaction, which no response promises."""
+class Client(dispatched.Client):
+    """unflushed: after each response, the internal logs with records that are not on disk, other than the record that
+    completes a transaction, which no response promises."""
 
     def __init__(self, running: BrokerInProcess) -> None:
-        self.running = running
+        super().__init__(running)
         self.unflushed: list[tuple[int, list[str]]] = []
 
-    def send(self, key: int, version: int, /, **fields: Any) -> dict[str, Any]:
-        return self.running.run(self.asked(key, version, fields))  # type: ignore[no-any-return]
-
-    async def asked(self, key: int, version: int, fields: dict[str, Any]) -> dict[str, Any]:
-        broker = self.running.broker
-        topic = broker.topics.get(TOPIC)
-        ids = {} if topic is None else {TOPIC: topic.id}
-        frame = frame_of(request_entity(key, version, fields, ids))
-        pieces = await answer_of(broker.network.shared.dispatch(frame, ConnectionInfo()))
-        self.unflushed.append((key, [log.name for log in broker.logs.logs() if _owes_records(log)]))
-        response: Any = response_class(key, version)
-        assert pieces is not None
-        body = b"".join(map(bytes, pieces))[4:]
-        _, start = entity_reader(response.__header_schema__)(body, 0)
-        return plain(entity_reader(response)(body, start)[0])  # type: ignore[no-any-return]
-
-    def init(self, transactional_id: str = "t") -> dict[str, Any]:
-        answer = self.send(
-            INIT, 5, transactional_id=transactional_id, transaction_timeout=TIMEOUT_MS, producer_id=-1,
-            producer_epoch=-1,
-        )  # fmt: skip
-        assert answer["error_code"] == "none"
-        return {"producer_id": answer["producer_id"], "producer_epoch": answer["producer_epoch"]}
+    def responded(self, key: int) -> None:
+        logs = self.running.broker.logs.logs()
+        self.unflushed.append((key, [log.name for log in logs if _owes_records(log)]))
 
 
 def _owes_records(log: Log) -> bool:

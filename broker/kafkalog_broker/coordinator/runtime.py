@@ -60,8 +60,8 @@ class CoordinatorRuntime(Generic[L, S]):
             raise BrokerError(write_error(error.code), error.what) from error
 
     def begin_loading(self, partitions: Iterable[int]) -> None:
-        """Answer COORDINATOR_LOAD_IN_PROGRESS until `open` or `remove`."""
-        self._loading.update(partitions)
+        """Answer COORDINATOR_LOAD_IN_PROGRESS until `open` or `remove`, where a partition is not open already."""
+        self._loading.update(partition for partition in partitions if partition not in self._served)
 
     def open(self, partition: int, loaded: L) -> None:
         """Serve a partition. `loaded` may have been read in another thread."""
@@ -89,6 +89,8 @@ class CoordinatorRuntime(Generic[L, S]):
         """Load all partitions that are here while the broker serves; until then they answer
         COORDINATOR_LOAD_IN_PROGRESS. what: "groups", for messages."""
         for partition in self.log.owned():
+            if partition in self._served:
+                continue
             try:
                 loaded = await run_blocking(self.read, partition)
             except KafkalogError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,13 +33,20 @@ def cut(**ends: int) -> Ends:
 
 def disk_after_power_cut(running: BrokerInProcess, directory: Path, target: Path, keeps: Ends) -> Path:
     """Copy the log directory of a running broker to `target`, with each log cut back to the offset `keeps` says."""
-    shutil.copytree(directory, target, ignore=shutil.ignore_patterns(".lock"))
+    with ExitStack() as held:
+        for log in running.broker.logs.logs():  # a flush in the background writes, and renames, files
+            held.enter_context(log.local.flush_lock)
+        shutil.copytree(directory, target, ignore=shutil.ignore_patterns(".lock"))
     for log in running.broker.logs.logs():
-        (segment,) = log.segments
         end = keeps(log)
-        bounds = None if end >= log.log_end_offset else segment.locate(end)
-        with open(target / log.name / Path(segment.log_path).name, "r+b") as file:
-            file.truncate(segment.size if bounds is None else bounds.position)
+        for segment in log.segments:
+            path = target / log.name / Path(segment.log_path).name
+            if segment.base_offset >= end > log.log_start_offset:
+                path.unlink()
+            elif segment.next_offset > end:
+                bounds = segment.locate(end)
+                with open(path, "r+b") as file:
+                    file.truncate(segment.size if bounds is None else bounds.position)
     return target
 
 

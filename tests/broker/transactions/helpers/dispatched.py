@@ -1,0 +1,55 @@
+"""Requests to a broker in this process, through its dispatcher: as a connection handles them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.serial import entity_reader
+
+from kafkalog_broker.net.dispatch import answer_of
+from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.protocol.codec import response_class
+from kafkalog_broker.testing_support.remote import frame_of
+from tests.broker.api.helpers.broker_in_process import BrokerInProcess
+from tests.broker.api.helpers.plain_entities import plain, request_entity
+from tests.broker.api.helpers.transaction_requests import INIT, TIMEOUT_MS, TOPIC
+
+
+class Client:
+    """Also the `Asked` of `transaction_requests`. Responses are as `plain` makes them."""
+
+    def __init__(self, running: BrokerInProcess) -> None:
+        self.running = running
+
+    def __call__(self, label: str, key: int, version: int, /, **values: Any) -> dict[str, Any]:
+        return self.send(key, version, **values)
+
+    def send(self, key: int, version: int, /, **fields: Any) -> dict[str, Any]:
+        return self.running.run(self._sent(key, version, fields))  # type: ignore[no-any-return]
+
+    async def _sent(self, key: int, version: int, fields: dict[str, Any]) -> dict[str, Any]:
+        broker = self.running.broker
+        topic = broker.topics.get(TOPIC)
+        ids = {} if topic is None else {TOPIC: topic.id}
+        frame = frame_of(request_entity(key, version, fields, ids))
+        pieces = await answer_of(broker.network.shared.dispatch(frame, ConnectionInfo()))
+        self.responded(key)
+        response: Any = response_class(key, version)
+        assert pieces is not None
+        body = b"".join(map(bytes, pieces))[4:]
+        _, start = entity_reader(response.__header_schema__)(body, 0)
+        return plain(entity_reader(response)(body, start)[0])  # type: ignore[no-any-return]
+
+    def responded(self, key: int) -> None:
+        """Called when a response is encoded, before anything else runs."""
+
+    def settle(self, transactional_id: str) -> None:
+        assert not self.running.broker.transactions.is_prepared(transactional_id)
+
+    def init(self, transactional_id: str = "t") -> dict[str, Any]:
+        answer = self.send(
+            INIT, 5, transactional_id=transactional_id, transaction_timeout=TIMEOUT_MS, producer_id=-1,
+            producer_epoch=-1,
+        )  # fmt: skip
+        assert answer["error_code"] == "none"
+        return {"producer_id": answer["producer_id"], "producer_epoch": answer["producer_epoch"]}
