@@ -18,16 +18,22 @@ class FakeLog:
 
     def __init__(self, flush_messages: int = 1) -> None:
         self.config = SimpleNamespace(flush_messages=flush_messages)
-        self.log_end_offset = self.recovery_point = self.high_watermark = 0
+        self.log_end_offset = self._recovery_point = self.high_watermark = self.looks = 0
         self.failure: OSError | None = None
         self.is_closed = self.follows = False
+
+    @property
+    def recovery_point(self) -> int:
+        self.looks += 1
+        assert self.looks < 100, "the event loop is held"
+        return self._recovery_point
 
     def append(self) -> None:
         self.log_end_offset += 1
 
     def flush(self, up_to: int) -> None:
         self.check()
-        self.recovery_point = self.high_watermark = up_to
+        self._recovery_point = self.high_watermark = up_to
 
     def check(self) -> None:
         if self.failure is not None:
@@ -83,6 +89,25 @@ async def test_flush_that_is_running_is_shared_and_followed_by_one_for_later_rec
     assert all(one.done() for one in later)
     assert threads.count == 2
     assert not flushes.registered
+
+
+@in_a_loop
+async def test_flush_that_has_ended_is_not_shared_although_its_callbacks_have_not_run() -> None:
+    log, threads, flushes = made()
+    log.append()
+    first = asyncio.ensure_future(flushes.flush(log, 1))
+    await settle()
+    call, future = threads.begun.pop()
+    future.set_result(call())
+    log.append()  # by a task that runs before the callbacks
+    later = asyncio.ensure_future(flushes.flush(log, 2))
+    later_step = flushes.flush(log, 2)
+    assert later_step.send(None) is not None, "it waits for another flush"
+    later_step.close()
+    await settle()
+    await threads.end_one()
+    await asyncio.gather(first, later)
+    assert threads.count == 2
 
 
 @in_a_loop

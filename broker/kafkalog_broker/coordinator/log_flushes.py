@@ -75,13 +75,14 @@ class LogFlushes:
     def _begin(self, log: Log) -> asyncio.Future[None]:
         """The running flush of `log`, or a new one."""
         running = self._running.get(log)
-        if running is None:
+        if running is None or running.done():  # one that has ended may stay here until its callbacks run
             running = self._running[log] = self._begin_blocking(partial(log.flush, log.log_end_offset))
             running.add_done_callback(partial(self._ended, log))
         return running
 
     def _ended(self, log: Log, flush: asyncio.Future[None]) -> None:
-        del self._running[log]
+        if self._running.get(log) is flush:
+            del self._running[log]
         if not flush.cancelled():
             flush.exception()  # mark it as retrieved: those who wait have it, and there may be none
         self._forget_if_done(log)

@@ -451,7 +451,7 @@ class TransactionEnds:
         self._coordinator = coordinator
         self._log_of = log_of
         self._flushes = flushes
-        self._in_work: set[str] = set()
+        self._in_work: dict[str, asyncio.Event] = {}
         self._retry: asyncio.TimerHandle | None = None
         self._completing: asyncio.Task[None] | None = None
         self._stopped = False
@@ -467,18 +467,23 @@ class TransactionEnds:
     async def complete(self, transactional_id: str) -> None:
         """Complete a prepared transaction, as far as its partitions take markers now; the rest is tried again.
 
-        Returns at once if another caller is completing it.
+        Another caller that is completing it does so for this one too.
         """
-        if not self._coordinator.is_prepared(transactional_id) or transactional_id in self._in_work:
+        if not self._coordinator.is_prepared(transactional_id):
             return
-        self._in_work.add(transactional_id)
+        ended = self._in_work.get(transactional_id)
+        if ended is not None:
+            await ended.wait()
+            return
+        ended = self._in_work[transactional_id] = asyncio.Event()
         try:
             done = await self._completed(transactional_id)
         except BrokerError as error:
             log.warning("the transaction of %r is not complete yet: %s", transactional_id, error)
             done = False
         finally:
-            self._in_work.discard(transactional_id)
+            del self._in_work[transactional_id]
+            ended.set()
         if not done:
             self.complete_soon(_RETRY_S)
 
