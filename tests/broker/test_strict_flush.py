@@ -30,7 +30,7 @@ from tests.broker.api.helpers.transaction_requests import (
     produce_fields,
 )
 from tests.broker.transactions.helpers import dispatched
-from tests.broker.transactions.helpers.power_cut import disk_after_power_cut, everything, steps
+from tests.broker.transactions.helpers.power_cut import disk_after_power_cut, everything, flushed_only, steps
 
 JOIN, LEAVE, SYNC, DELETE_GROUPS, OFFSET_DELETE = 11, 13, 14, 42, 47
 CONSUMER_HEARTBEAT, SHARE_HEARTBEAT, STREAMS_HEARTBEAT = 68, 76, 88
@@ -181,6 +181,35 @@ def test_markers_wait_until_a_decision_read_after_a_kill_is_on_disk(client, tmp_
         while again.broker.transactions.prepared:
             again.tick()
     assert found.index(("flush", STATE)) < found.index(("append", DATA)) < found.index(("append", STATE))
+
+
+@pytest.mark.parametrize("step", ["addition", "batch", "offsets", "end"])
+def test_acknowledged_step_of_a_transaction_survives_the_loss_of_all_that_was_not_fsynced(client, tmp_path, step):
+    one = {"transactional_id": "t", **client.init()}
+    if step == "addition":
+        v3 = {f"v3_and_below_{name}": value for name, value in one.items()}
+        topics = [{"name": TOPIC, "partitions": [0]}]
+        client.send(ADD_PARTITIONS, 3, **v3, v3_and_below_topics=topics, **one, topics=topics)
+    else:
+        data = batch(2, 0, transactional=True, producer_id=one["producer_id"], producer_epoch=one["producer_epoch"])
+        client.send(PRODUCE, 12, **produce_fields("t", 0, data))
+    if step in ("offsets", "end"):
+        client.send(TXN_OFFSET_COMMIT, 5, **one, **commit_fields())
+    if step == "end":
+        client.send(END, 5, **one, committed=True)
+    disk = disk_after_power_cut(client.running, tmp_path / "data", tmp_path / "cut", flushed_only)
+    with BrokerInProcess(disk, PROPERTIES) as again:
+        while again.broker.transactions.prepared:
+            again.tick()
+        log, found = again.broker.log(TOPIC, 0), again.broker.transactions.describe("t")
+        if step == "end":
+            assert found.state is TransactionState.COMPLETE_COMMIT
+            assert log.last_stable_offset == log.log_end_offset >= 3
+        else:
+            wanted = {(TOPIC, 0), (OFFSETS_TOPIC, 0)} if step == "offsets" else {(TOPIC, 0)}
+            assert found.state is TransactionState.ONGOING
+            assert {tuple(partition) for partition in found.partitions} == wanted
+            assert (log.last_stable_offset, log.log_end_offset) == (0, 0 if step == "addition" else 2)
 
 
 class TestFailingDisk:
