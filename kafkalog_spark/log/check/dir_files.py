@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.errors import KafkalogError, NotALogDirectory
 from kafkalog_spark.format import checkpoint, names
 from kafkalog_spark.format.atomic_file import TEMPORARY_SUFFIX
 from kafkalog_spark.format.checkpoint import TopicPartition
@@ -106,7 +106,10 @@ def check_directories(
             _check_listing(path, store, findings)
     ids: dict[str, tuple[uuid.UUID, int]] = {}
     for (topic, partition), place in local.items():
-        topic_id = place.topic_id()
+        try:
+            topic_id = place.topic_id()
+        except NotALogDirectory:
+            continue  # the check of the partition reads the same file, and reports the error
         if topic_id is not None:
             first_id, first = ids.setdefault(topic, (topic_id, partition))
             if first_id != topic_id:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeGuard, TypeVar
 
 from kafkalog_spark.errors import CorruptFile, CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
 from kafkalog_spark.format import checkpoint, meta_properties, partition_metadata, producer_snapshot
@@ -72,12 +72,17 @@ def _unless_damaged(what: str, store: Store, path: str, read: Callable[[], T], d
     except FileNotFoundError:
         return default
     except (CorruptFile, UnsupportedFormat, OSError) as error:
-        if store.remote and isinstance(error, OSError) and not isinstance(error, PermissionError):
+        if _is_store_failure(error, store):
             raise NotALogDirectory(
                 f"the {what} cannot be read: {error.strerror}", path=error.filename or path
             ) from error
         _log.warning("%s not used: %s", what, error)
         return default
+
+
+def _is_store_failure(error: Exception, store: Store) -> TypeGuard[OSError]:
+    """True for a request to an object store that failed, as by a time-out, and says nothing about the object."""
+    return store.remote and isinstance(error, OSError) and not isinstance(error, FileNotFoundError | PermissionError)
 
 
 def offset_checkpoint(store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
@@ -206,10 +211,18 @@ class PartitionLocation:
         return self.store.exists(self.directory)
 
     def topic_id(self) -> uuid.UUID | None:
-        """From partition.metadata; None without: then only offsets can show that the topic is another one."""
+        """Return the ID in partition.metadata, None if the file is missing or cannot be read.
+
+        Without an ID only offsets can show that the topic is another one. Raises NotALogDirectory if an object store
+        fails.
+        """
         try:
             return read_partition_metadata(self.store, self.directory)
-        except (KafkalogError, OSError):
+        except (KafkalogError, OSError) as error:
+            if _is_store_failure(error, self.store):
+                raise NotALogDirectory(
+                    f"the topic ID cannot be read: {error}", topic_partition=f"{self.topic}-{self.partition}"
+                ) from error
             return None
 
 

@@ -46,6 +46,12 @@ def test_checkpoint_that_is_missing_or_forbidden_is_empty(number: int) -> None:
     assert offset_checkpoint(failing(number), "s3://bucket/data", LOG_START_OFFSET_CHECKPOINT) == {}
 
 
+def test_topic_id_in_a_store_that_fails_is_not_taken_for_a_missing_one() -> None:
+    with pytest.raises(NotALogDirectory, match=r"orders-0: the topic ID cannot be read: .*partition\.metadata"):
+        PartitionLocation("orders", 0, "s3://bucket/data/orders-0", failing(errno.ETIMEDOUT)).topic_id()
+    assert PartitionLocation("orders", 0, "s3://bucket/data/orders-0", failing(errno.ENOENT)).topic_id() is None
+
+
 def test_replica_whose_leader_epochs_cannot_be_read_is_not_passed_over() -> None:
     places = [
         PartitionLocation("orders", 0, f"s3://bucket/{broker}/orders-0", failing(errno.ETIMEDOUT)) for broker in "ab"
