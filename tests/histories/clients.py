@@ -105,7 +105,8 @@ class Sender(Client):
     def work(self) -> None:
         while not self.stop.is_set():
             for _ in range(self._chance.randint(1, 20)):
-                self._send()
+                if not self.stop.is_set():
+                    self._send()
             self._producer.poll(self._chance.uniform(0.02, 0.15))
         self._producer.flush(DEADLINE_S)
 
@@ -118,6 +119,10 @@ class Sender(Client):
             self._producer.produce(TOPIC, value, partition=partition, on_delivery=partial(self._delivered, number))
         except BufferError:
             ledger.results[number] = Result(Outcome.FAILED, None, len(ledger.sends))
+        except KafkaException as error:  # the producer is over, as after a sequence number out of order
+            ledger.results[number] = Result(Outcome.FAILED, None, len(ledger.sends))
+            self.count(error.args[0])
+            self.stop.set()
 
     def _delivered(self, number: int, error: KafkaError | None, message: Message) -> None:
         outcome, offset = Outcome.ACKNOWLEDGED, message.offset()

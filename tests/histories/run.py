@@ -108,8 +108,17 @@ class _Clients:
         return [text for client in clients for text in client.failed]
 
 
-def run(plan: Plan, directory: Path, told: Callable[[str], object] = lambda _: None) -> History:
+def run(
+    plan: Plan,
+    directory: Path,
+    told: Callable[[str], object] = lambda _: None,
+    while_down: Callable[[int, Path], object] = lambda number, log_dir: None,
+) -> History:
     """Run the plan in `directory` and return its history.
+
+    Args:
+        told: Gets lines about the progress.
+        while_down: Called after each kill, with its number from 1 on and the broker's log directory.
 
     Raises:
         RuntimeError: If a client failed in a way that is neither an error of Kafka nor a time-out.
@@ -123,7 +132,7 @@ def run(plan: Plan, directory: Path, told: Callable[[str], object] = lambda _: N
         stack.callback(broker.kill)
         stack.enter_context(_working(clients.threads))
         with Supervisor(clients.workers) as supervisor:
-            _kill_again_and_again(broker, supervisor, plan, clients, history, told)
+            _kill_again_and_again(broker, supervisor, plan, clients, history, told, while_down)
             for sender in clients.senders:
                 sender.stop.set()
             for sender in clients.senders:
@@ -160,7 +169,7 @@ def _working(threads: list[Client]) -> Iterator[None]:
 
 def _kill_again_and_again(
     broker: RunningBroker, supervisor: Supervisor, plan: Plan, clients: _Clients, history: History,
-    told: Callable[[str], object],
+    told: Callable[[str], object], while_down: Callable[[int, Path], object],
 ) -> None:  # fmt: skip
     chance = random.Random(plan.seed)
     began = time.monotonic()
@@ -171,6 +180,7 @@ def _kill_again_and_again(
         broker.kill()
         if chance.random() < WORKER_KILLS:
             supervisor.kill_one(chance)
+        while_down(number, broker.log_dir)
         broker.start()
         supervisor.broker_serves(True)
         history.offset_reads += _committed_offsets(broker.bootstrap, clients.offsets)
