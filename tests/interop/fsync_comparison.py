@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
-from tests.interop.fsync_scenario import SETTINGS, SEVERAL_REQUESTS, STEPS, Row
+from tests.interop.fsync_scenario import SETTINGS, STEPS, WITHOUT_RESPONSE, Row
 
 METADATA = "metadata"
 TRANSACTION_LOG = "__transaction_state .log"
@@ -79,7 +79,7 @@ def deviations(setting: str, step: str, kafka: Row, ours: Row) -> Iterator[Devia
             yield Deviation(setting, step, kind, way, expected, found)
         # Kafka's metadata log may be synced after the response. Ours never is.
         before = found if kind == METADATA else min(theirs_before[kind], found)
-        if own_before[kind] < before and step not in SEVERAL_REQUESTS:
+        if own_before[kind] < before and step not in WITHOUT_RESPONSE:
             yield Deviation(setting, step, kind, "late", before, own_before[kind])
     if step.startswith("EndTxn") and TRANSACTION_LOG in ours["order"]:
         # PrepareCommit is on disk before the first marker, and all markers are before CompleteCommit.
@@ -149,7 +149,7 @@ def _cell(step: str, row: Row) -> str:
     parts = []
     for owner, kinds in groupby(sorted(counts, key=_place), _owner):
         files = ", ".join(
-            _file(kind, counts[kind], is_late=kind not in before and step not in SEVERAL_REQUESTS) for kind in kinds
+            _file(kind, counts[kind], is_late=kind not in before and step not in WITHOUT_RESPONSE) for kind in kinds
         )
         parts.append(f"`{owner}`: {files}" if owner.startswith("__") else files)
     return "; ".join(parts)

@@ -29,6 +29,7 @@ PROPERTIES: dict[str, object] = {
     "offsets.topic.num.partitions": 1,
     "transaction.state.log.num.partitions": 1,
     "log.retention.ms": -1,
+    "group.initial.rebalance.delay.ms": 0,
     "log.cleaner.enable": "false",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
@@ -48,7 +49,9 @@ SETTINGS: dict[str, dict[str, object]] = {"default": {}, "log.flush.interval.mes
 
 _PRODUCE, _OFFSET_COMMIT, _FIND_COORDINATOR, _CREATE_TOPICS, _DELETE_TOPICS, _DELETE_RECORDS = 0, 8, 10, 19, 20, 21
 _INIT, _ADD_PARTITIONS, _ADD_OFFSETS, _END, _TXN_OFFSET_COMMIT, _CREATE_ACLS = 22, 24, 25, 26, 28, 30
-_CREATE_PARTITIONS, _ALTER_CONFIGS, _ALTER_SCRAM, _DESCRIBE_TRANSACTIONS = 37, 44, 51, 65
+_JOIN_GROUP, _LEAVE_GROUP, _SYNC_GROUP, _DELETE_GROUPS, _OFFSET_DELETE = 11, 13, 14, 42, 47
+_CREATE_PARTITIONS, _ALTER_CONFIGS, _ALTER_QUOTAS, _ALTER_SCRAM = 37, 44, 49, 51
+_GROUP = "readers"
 _TOPIC, _BROKER, _SCRAM_SHA_256 = 2, 4, 1
 _TRANSIENT = frozenset({
     "coordinator_not_available", "not_coordinator", "coordinator_load_in_progress", "concurrent_transactions",
@@ -70,7 +73,8 @@ class Node(Protocol):
 
 class Row(TypedDict):
     """System calls of one step: how often each call was made on each kind of file. `before`: the `syncs` that had
-    returned before the response was received, none of SEVERAL_REQUESTS. `order`: the synced `.log` files in order."""
+    returned before the response was received, none of WITHOUT_RESPONSE. `order`: of an end of a transaction, the synced
+    `.log` files in order."""
 
     syncs: dict[str, int]
     before: dict[str, int]
@@ -98,6 +102,7 @@ class Session:
         self._quiet_seconds, self._wait_seconds = quiet_seconds, wait_seconds
         self._expected = expected or {}
         self.producer: dict[str, Any] = {}
+        self.member: dict[str, Any] = {}
         self.sequences: Counter[tuple[str, int]] = Counter()
 
     def run(self, steps: Iterable[tuple[str, Callable[[Session], object]]]) -> dict[str, Row]:
@@ -106,7 +111,8 @@ class Session:
             self._check_is_quiet(name)
             step(self)
             answered = time.time()
-            self.rows[name] = self._row(self._settled(name), 0 if name in SEVERAL_REQUESTS else answered)
+            row = self._row(self._settled(name), 0 if name in WITHOUT_RESPONSE else answered)
+            self.rows[name] = row if name.startswith("EndTxn") else row | {"order": []}
         return self.rows
 
     def _check_is_quiet(self, name: str) -> None:
@@ -194,15 +200,26 @@ class Session:
         self.ask(_ADD_PARTITIONS, 3, **fields, v3_and_below_topics=topics)
 
     def add_offsets(self) -> None:
-        self.ask(_ADD_OFFSETS, 3, **self.producer, group_id="readers")
+        self.ask(_ADD_OFFSETS, 3, **self.producer, group_id=_GROUP)
 
     def commit_in_transaction(self, version: int) -> None:
-        self.ask(_TXN_OFFSET_COMMIT, version, **self.producer, group_id="readers", generation_id=-1, member_id="",
+        self.ask(_TXN_OFFSET_COMMIT, version, **self.producer, group_id=_GROUP, generation_id=-1, member_id="",
                  group_instance_id=None, topics=[_offset(1)])  # fmt: skip
 
     def commit(self) -> None:
-        self.ask(_OFFSET_COMMIT, 7, group_id="readers", generation_id_or_member_epoch=-1, member_id="",
+        self.ask(_OFFSET_COMMIT, 7, group_id=_GROUP, generation_id_or_member_epoch=-1, member_id="",
                  group_instance_id=None, topics=[_offset(1)])  # fmt: skip
+
+    def join(self) -> None:
+        """Join the group as its only member."""
+        protocol = {"name": "range", "metadata": b""}
+        answer = self.ask(_JOIN_GROUP, 3, group_id=_GROUP, session_timeout=300_000, rebalance_timeout=300_000,
+                          member_id="", protocol_type="consumer", protocols=[protocol])  # fmt: skip
+        self.member = {"group_id": _GROUP, "member_id": answer["member_id"]}
+
+    def sync_group(self) -> None:
+        assignment = {"member_id": self.member["member_id"], "assignment": b"all"}
+        self.ask(_SYNC_GROUP, 2, **self.member, generation_id=1, assignments=[assignment])
 
     def end(self, version: int, *, committed: bool) -> None:
         """End the transaction; return when its markers are written."""
@@ -264,6 +281,17 @@ def _delete_records(session: Session) -> None:
     session.ask(_DELETE_RECORDS, 2, topics=[{"name": "plain", "partitions": [partition]}], timeout=30_000)
 
 
+def _delete_offsets(session: Session) -> None:
+    topics = [{"name": "plain", "partitions": [{"partition_index": 0}]}]
+    session.ask(_OFFSET_DELETE, 0, group_id=_GROUP, topics=topics)
+
+
+def _change_quotas(session: Session) -> None:
+    entity, rate = {"entity_type": "client-id", "entity_name": "someone"}, 1e9
+    change = {"key": "producer_byte_rate", "value": rate, "remove": False}
+    session.ask(_ALTER_QUOTAS, 0, entries=[{"entity": [entity], "ops": [change]}], validate_only=False)
+
+
 def _create_partitions(session: Session) -> None:
     session.ask(_CREATE_PARTITIONS, 3, topics=[{"name": "plain", "count": 2, "assignments": None}], timeout=30_000,
                 validate_only=False)  # fmt: skip
@@ -285,7 +313,7 @@ STEPS: dict[str, Callable[[Session], object]] = {
     "Produce, next batch": lambda s: s.produce("plain"),
     "Produce with flush.messages=1, first batch": lambda s: s.produce("flushed"),
     "Produce with flush.messages=1, next batch": lambda s: s.produce("flushed"),
-    "FindCoordinator, first group": lambda s: s.find_coordinator(0, "readers"),
+    "FindCoordinator, first group": lambda s: s.find_coordinator(0, _GROUP),
     "OffsetCommit, first one": Session.commit,
     "OffsetCommit, next one": Session.commit,
     "FindCoordinator, first transactional ID": lambda s: s.find_coordinator(1, "mover"),
@@ -304,25 +332,33 @@ STEPS: dict[str, Callable[[Session], object]] = {
     "Produce v12, adds the partition": lambda s: s.produce("plain", 12, transactional=True),
     "TxnOffsetCommit v5, adds the group": lambda s: s.commit_in_transaction(5),
     "EndTxn v5, commit": lambda s: s.end(5, committed=True),
+    "JoinGroup": Session.join,
+    "SyncGroup": Session.sync_group,
+    "LeaveGroup": lambda s: s.ask(_LEAVE_GROUP, 2, **s.member),
+    "OffsetDelete": _delete_offsets,
+    "DeleteGroups": lambda s: s.ask(_DELETE_GROUPS, 1, groups_names=[_GROUP]),
     "DeleteRecords": _delete_records,
     "create a partition": _create_partitions,
     "change a topic's configuration": lambda s: s.alter(_TOPIC, "plain", "retention.ms", "86400000"),
     "change the broker's configuration": lambda s: s.alter(_BROKER, "1", "num.io.threads", "9"),
     "create an ACL": _create_acl,
     "create a SCRAM user": _create_scram_user,
+    "change client quotas": _change_quotas,
     "delete a topic with 4 partitions": _delete_topic,
     "clean shutdown": lambda s: s.node.stop(),
     "start after a clean shutdown": lambda s: s.node.start(),
     "Produce after the restart": lambda s: s.produce("plain"),
     "kill -9": lambda s: s.node.kill(),
     "start after kill -9": lambda s: s.node.start(),
+    "clean shutdown without appends": lambda s: s.node.stop(),
+    "start after the second clean shutdown": lambda s: s.node.start(),
     "another transaction, aborted, rolls the segment": Session.abort_one,
     "no request for two checkpoint intervals": lambda s: s.node.be_idle(),
     "Produce, rolls the idle segment with an aborted transaction": lambda s: s.produce("rolled"),
 }
 """Steps by name, in their order."""
-SEVERAL_REQUESTS = frozenset({
+WITHOUT_RESPONSE = frozenset({
     "FindCoordinator, first group", "FindCoordinator, first transactional ID",
-    "another transaction, aborted, rolls the segment",
+    "another transaction, aborted, rolls the segment", "no request for two checkpoint intervals",
 })  # fmt: skip
-"""Steps of more than one request, or of one that is repeated."""
+"""Steps without the response of one request: they have several requests, one that is repeated, or none."""
