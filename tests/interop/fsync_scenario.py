@@ -132,7 +132,7 @@ class Session:
             now = time.monotonic()
             if new:
                 changed = now
-            complete = wanted is None or self._row(events, 0)["syncs"] == wanted["syncs"]
+            complete = wanted is None or Counter(wanted["syncs"]) <= Counter(self._row(events, 0)["syncs"])
             if now - changed >= self._quiet_seconds and (complete or now - began >= self._wait_seconds):
                 return events
             time.sleep(0.02)
