@@ -51,11 +51,12 @@ def recover_log(log: PartitionLog, *, clean: bool) -> list[EpochEntry]:
         OSError: If a file cannot be read, written or flushed.
     """
     epochs, are_complete = _leader_epochs(log)
+    first: int | None = None
     if log.segments:
         first = _first_to_recover(log, clean=clean, epochs_are_complete=are_complete)
         if first is not None:
             epochs = _recover_segments(log, first, epochs)
-    _put_on_disk(log)
+    _put_on_disk(log, first)
     return epochs
 
 
@@ -143,17 +144,29 @@ def _recover_segments(log: PartitionLog, first: int, epochs: Iterable[EpochEntry
     return replay.epochs
 
 
-def _put_on_disk(log: PartitionLog) -> None:
-    """Flush the files of the last segment, the partition's small files and the names of all.
+def log_files(log: PartitionLog, first: int = -1) -> list[str]:
+    """Return the names of the files, present or not, that may be unsynced after the segments before the last one are.
 
-    Earlier segments need no flush: they were recovered, or lie below the recovery point, or were flushed by a broker
-    that stopped cleanly. The last one may lie below the recovery point with indexes that were never flushed.
+    They are the files of the last segment, the producer snapshots from the base offset of segment `first` on, and the
+    partition's small files.
     """
     files = [LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE]
+    base_offset = 0
     if log.segments:
         stem = names.segment_name(log.segments[-1].base_offset)
         files += [stem + suffix for suffix in names.SEGMENT_SUFFIXES]
-    for name in files:
+        base_offset = log.segments[first].base_offset
+    return files + [name for offset, name in names.producer_snapshots(log.names) if offset >= base_offset]
+
+
+def _put_on_disk(log: PartitionLog, first_recovered: int | None) -> None:
+    """Flush the log's files and the names of all.
+
+    Segments before the last one need no flush: they were recovered, or lie below the recovery point, or were flushed by
+    a broker that stopped cleanly. The last one may lie below the recovery point with indexes that were never flushed. A
+    lost snapshot would be taken again from the log, but a name without its bytes is damage to kafkalog-check.
+    """
+    for name in log_files(log, -1 if first_recovered is None else first_recovered):
         with suppress(FileNotFoundError):
             fsync_file(Path(log.directory, name))
     fsync_directory(log.directory)

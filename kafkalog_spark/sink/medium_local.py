@@ -39,7 +39,7 @@ from kafkalog_spark.log.write.segment_recovery import OffsetOverflow
 from kafkalog_spark.log.write.segment_writer import restamp_segment
 from kafkalog_spark.sink import commit_plan, staging
 from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment
-from kafkalog_spark.sink.log_recovery import is_closed, recover_log
+from kafkalog_spark.sink.log_recovery import is_closed, log_files, recover_log
 from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium, check_cleaned
 from kafkalog_spark.store.interface import LOCAL
 
@@ -262,7 +262,7 @@ class LocalMedium(Medium):
             log = location.open()
             check_cleaned(log, _LOAD)
             end = log.log_end
-            if _is_as_committed(log, last):
+            if self._is_untouched(log, last):
                 directory = Path(location.directory)
                 epochs = checkpoint.read_leader_epochs(directory / checkpoint.LEADER_EPOCH_CHECKPOINT)
             else:
@@ -276,6 +276,23 @@ class LocalMedium(Medium):
         except errors.KafkalogError as error:
             raise error.at(topic_partition=f"{location.topic}-{location.partition}") from None
         return PartitionEnd(end.offset, *commit_plan.leader_epochs_at(epochs, end.offset))
+
+    def _is_untouched(self, log: PartitionLog, last: PlannedSegment | None) -> bool:
+        """Return True if the newest commit wrote the end of the log and nothing has changed since: all is on disk then.
+
+        A broker that started in between may have appended nothing, and still have written indexes and snapshots again
+        without an fsync. The change times of the files tell; a tick of the clock that both share counts as a change.
+        """
+        if last is None or not log.segments or log.segments[-1].base_offset != last.base_offset:
+            return False
+        if (log.log_end.offset, log.log_end.position) != (last.next_offset, last.size) or not is_closed(log):
+            return False
+        try:
+            done = (self.log_dir / (self.commits + "done")).stat().st_mtime_ns
+        except FileNotFoundError:
+            return False
+        files = [Path(log.directory), *(Path(log.directory, name) for name in log_files(log))]
+        return all(path.stat().st_ctime_ns < done for path in files if path.exists())
 
     def prepare(self, record: CommitRecord) -> None:
         self._stamp(record.segments, join=True)
@@ -379,21 +396,28 @@ class LocalMedium(Medium):
         self._fsync_directory(self.log_dir / segment.directory)
 
     def end_publish(self, record: CommitRecord) -> None:
-        """Producer snapshots and recovery points, as a broker writes them, and the flush of all that moved."""
-        written = [self.log_dir]
+        """Write producer snapshots and recovery points as a broker does, and flush all that moved."""
         by_partition = record.by_partition()
-        for segments in by_partition.values():
-            directory = segments[0].directory
-            snapshot = self._snapshot_at(segments[0])
-            if snapshot is not None:
-                # The records here have no producers, so the state at the new end is that at the old one.
-                # A snapshot that a crash of the machine empties is dropped by brokers, and made again from the log.
-                stem = names.segment_name(segments[-1].next_offset)
-                name = f"{directory}/{stem}{names.PRODUCER_SNAPSHOT_SUFFIX}"
-                self.replace(name, snapshot, sync=False)
-                written.append(self.log_dir / name)
-            written.append(self.log_dir / directory)
-        self._flush(written)
+        snapshots: list[Path] = []
+
+        def written() -> Iterator[Path]:
+            for segments in by_partition.values():
+                data = self._snapshot_at(segments[0])
+                if data is not None:
+                    # The records here have no producers, so the state at the new end is that at the old one.
+                    stem = names.segment_name(segments[-1].next_offset)
+                    path = self.log_dir / segments[0].directory / (stem + names.PRODUCER_SNAPSHOT_SUFFIX)
+                    aside = path.with_name(path.name + atomic_file.TEMPORARY_SUFFIX)
+                    self.step("write", path)
+                    with descriptor(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+                        write_all(fd, data)
+                    snapshots.append(path)
+                    yield aside
+
+        self._flush(written())
+        for path in snapshots:
+            self._rename(path.with_name(path.name + atomic_file.TEMPORARY_SUFFIX), path)
+        self._flush([self.log_dir, *(self.log_dir / segments[0].directory for segments in by_partition.values())])
         flushed = {key: segments[-1].next_offset for key, segments in by_partition.items()}
         created = {(topic.name, n): 0 for topic in record.topics for n in range(topic.partitions)}
         try:
@@ -415,13 +439,6 @@ class LocalMedium(Medium):
             return format_producer_snapshot(read_producer_snapshot(path))
         except (OSError, errors.KafkalogError):
             return None  # brokers drop it, too, and read the log instead
-
-
-def _is_as_committed(log: PartitionLog, last: PlannedSegment | None) -> bool:
-    """Return True if the log still ends with the segment that the newest commit put there, so that all is on disk."""
-    if last is None or not log.segments or log.segments[-1].base_offset != last.base_offset:
-        return False
-    return (log.log_end.offset, log.log_end.position) == (last.next_offset, last.size) and is_closed(log)
 
 
 def _tries(seconds: float) -> Iterator[None]:

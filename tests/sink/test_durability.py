@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from kafkalog_spark.format.checkpoint import (
 )
 from kafkalog_spark.format.layout import ATTRIBUTE_TRANSACTIONAL, ControlType
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, new_uuid, write_partition_metadata
+from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.format.transaction_index import AbortedTransaction, load_transaction_index
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, build_batch, control_batch
 from tests.log.helpers.log_writer import LogWriter
@@ -113,6 +115,16 @@ def test_commit_behind_a_segment_of_the_newest_commit_does_not_recover_it(tmp_pa
     write(tmp_path, values("b", topic="t"))
     after = (tmp_path / "t-0/00000000000000000000.timeindex").stat()
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+def test_commit_behind_a_broker_that_appended_nothing_has_its_changes_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that recovers the log writes the snapshot at its end again, without an fsync."""
+    write(tmp_path, values("a", topic="t"))
+    write_producer_snapshot(tmp_path / "t-0/00000000000000000001.snapshot", [], sync=False)
+    os.utime(tmp_path / "kafkalog.commits-done", (0, 0))  # the commit was long ago
+    assert unsynced_at_recovery_point(tmp_path, monkeypatch) == []
 
 
 def test_recovery_of_a_killed_brokers_log_makes_its_transaction_indexes_again(tmp_path: Path) -> None:
