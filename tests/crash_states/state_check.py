@@ -370,7 +370,9 @@ def check_state(run: Run, point: int, kind: StateKind, seed: int) -> list[Anomal
     """Build a state, check it, and return what is wrong."""
     with scratch_directory() as directory:
         write_tree(state_tree(run, point, kind, seed), directory)
-        check = StateCheck(run, point, directory, random.Random(seed))
+        known = WORKLOADS.get(run.workload)
+        checker = StateCheck if known is None or known.checker is None else known.checker
+        check = checker(run, point, directory, random.Random(seed))
         check.check()
     return check.anomalies
 

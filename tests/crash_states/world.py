@@ -83,24 +83,25 @@ StateCheck = Callable[[Any], None]
 @dataclass(frozen=True)
 class Workload:
     """properties: of the broker, in each mode. check: called with a `state_check.StateCheck`, before transactions are
-    ended."""
+    ended. checker: class in place of StateCheck."""
 
     name: str
     run: Callable[[World], None]
     properties: Mapping[str, object]
     check: StateCheck | None = None
+    checker: Any = None
 
 
 WORKLOADS: dict[str, Workload] = {}
 
 
 def workload(
-    name: str, properties: Mapping[str, object] | None = None, check: StateCheck | None = None
+    name: str, properties: Mapping[str, object] | None = None, check: StateCheck | None = None, checker: Any = None
 ) -> Callable[[Callable[[World], None]], Callable[[World], None]]:
     """Register a function as the workload `name`."""
 
     def register(function: Callable[[World], None]) -> Callable[[World], None]:
-        WORKLOADS[name] = Workload(name, function, properties or {}, check)
+        WORKLOADS[name] = Workload(name, function, properties or {}, check, checker)
         return function
 
     return register
