@@ -125,7 +125,8 @@ class Ledger:
 
     def is_deleted(self, topic: str, point: int) -> bool:
         """Whether the deletion of a topic was requested before `point`, also if a new one has its name."""
-        return any(one.value is None and one.sent_at < point for one in self.registers["topic", topic].changes)
+        register = self.registers.get(("topic", topic))
+        return register is not None and any(one.value is None and one.sent_at < point for one in register.changes)
 
     def of_partition(self, partition: Partition) -> Iterator[SentBatch]:
         """Acknowledged batches of the whole run, in the order of their offsets."""
