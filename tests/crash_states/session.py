@@ -10,7 +10,7 @@ from kafkalog_spark.format.batch_header import transaction_end
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.records import read_records
 from kafkalog_spark.log.write.encoded_batch import batches_of
-from tests.crash_states.broker_thread import Answer, Client
+from tests.crash_states.broker_thread import Answer, BrokerThread, Client
 from tests.crash_states.ledger import NEVER, Ledger, Partition, SentBatch, SentTransaction, Trim
 from tests.log.helpers.batch_builder import TRANSACTIONAL, V2Record, batch
 
@@ -45,13 +45,18 @@ class FetchedRecord(NamedTuple):
 
 
 class Session:
-    """Requests over one connection. pause: called between the attempts of a request that is to be tried again."""
+    """Requests over one connection. broker: its clock moves by a millisecond with each request."""
 
-    def __init__(self, client: Client, ledger: Ledger, pause: Callable[[], None] = lambda: None) -> None:
-        self.client, self.ledger, self.pause = client, ledger, pause
+    def __init__(self, client: Client, ledger: Ledger, broker: BrokerThread) -> None:
+        self.client, self.ledger, self._broker = client, ledger, broker
 
     def ask(self, key: int, version: int, /, **fields: Any) -> Answer:
+        self._broker.clock.advance(1)
         return self.client.ask(key, version, **fields)
+
+    def pause(self) -> None:
+        """Let the broker do what is due, before a request is tried again."""
+        self._broker.tick()
 
     def checked(self, what: str, codes: Callable[[dict[str, Any]], Sequence[str]], key: int, version: int, /,
                  **fields: Any) -> Answer:  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ from tests.crash_states.session import (
     TransactionalProducer,
 )
 from tests.crash_states.world import LOGS, TIER, WORKLOADS, Run, scratch_directory
+
+TICK_MS = 1000
+FLUSH_ROUNDS = 40
+"""Rounds of housekeeping after which a log's last records are flushed, and with flush.messages=1 visible."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class StateCheck:
             yield False
             return
         client = Client(self.broker.port)
-        self.session = Session(client, Ledger(), self.broker.tick)
+        self.session = Session(client, Ledger(), self.broker)
         try:
             yield True
         except (Refused, ConnectionError) as error:
@@ -267,7 +272,14 @@ class StateCheck:
                     found.append(f"{log.name}: LSO {log.last_stable_offset}, high watermark {log.high_watermark}")
             return found
 
-        for text in self.broker.run(stuck):
+        found: list[str] = []
+        for _ in range(FLUSH_ROUNDS):
+            self.broker.tick(TICK_MS)
+            found = self.broker.run(stuck)
+            if not found:
+                return
+            time.sleep(0.005)
+        for text in found:
             self.report("lso-stuck", text)
 
     def _continue_producers(self) -> None:

@@ -159,7 +159,7 @@ class World:
         """Return a client with a connection of its own."""
         client = Client(self.broker.port, self.recorder)
         self._clients.append(client)
-        return Session(client, self.ledger, self.broker.tick)
+        return Session(client, self.ledger, self.broker)
 
     def values(self, count: int, size: int = 20) -> list[bytes]:
         """Return values that no other record of the run has."""
