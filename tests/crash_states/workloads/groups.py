@@ -7,7 +7,10 @@ from tests.crash_states.group_member import ClassicMember, ConsumerMember, Share
 from tests.crash_states.session import Session
 from tests.crash_states.world import World, workload
 
-PROPERTIES = {"group.consumer.assignment.interval.ms": 0, "group.share.assignment.interval.ms": 0}
+PROPERTIES = {
+    "group.consumer.assignment.interval.ms": 0, "group.share.assignment.interval.ms": 0,
+    "log.cleaner.min.cleanable.ratio": 0.01,
+}  # fmt: skip
 
 
 @workload("groups", PROPERTIES)
@@ -17,6 +20,7 @@ def groups(world: World) -> None:
     admin = world.session()
     topic_id = admin.create_topic("orders", 2, **world.topic_configs)
     admin.find_coordinator("simple", of_group=True)
+    set_config(admin, "topic", "__consumer_offsets", "internal.segment.bytes", "700")
     set_config(admin, "group", "sharing", "share.auto.offset.reset", "earliest")
 
     def produce() -> None:
@@ -48,10 +52,11 @@ def groups(world: World) -> None:
 
     produce()
     world.in_parallel(produce, simple, classic, consumer)
-    _share(world.session(), topic_id, produce)
+    world.in_parallel(lambda: _share(world.session(), topic_id), world.broker.clean)
+    commit_offset(admin, "simple", ("orders", 0), 11)
 
 
-def _share(session: Session, topic_id: str, produce: object) -> None:
+def _share(session: Session, topic_id: str) -> None:
     member = ShareMember(session, "sharing", "orders", topic_id)
     for _ in range(30):
         acquired = member.fetch(0)
