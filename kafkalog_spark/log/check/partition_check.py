@@ -55,6 +55,7 @@ class PartitionCheck:
     _transactions: TransactionCheck = field(init=False)
     _epochs: EpochCheck = field(init=False)
     _snapshots: list[tuple[int, str, list[ProducerEntry]]] = field(default_factory=list)
+    _has_gaps: bool = False  # compaction has removed batches
 
     def run(self) -> PartitionResult:
         """Check the partition. Files that a broker takes away meanwhile are no finding."""
@@ -111,7 +112,7 @@ class PartitionCheck:
 
     def _on_window(self, window: Window, batches: BatchCheck) -> Iterator[Fault]:
         """Faults that need more than one segment."""
-        table, done = window.table, 0
+        table, done, self._has_gaps = window.table, 0, batches.has_gaps
         while self._snapshots:  # producers are compared where a snapshot was taken
             row = int((table[:, H.LAST_OFFSET] < self._snapshots[0][0]).sum())
             if row == len(table):
@@ -159,7 +160,7 @@ class PartitionCheck:
         while self._snapshots:
             offset, path, _ = self._snapshots[0]
             if offset <= end:
-                self._compare_snapshot(has_gaps=False)
+                self._compare_snapshot(has_gaps=self._has_gaps)
                 continue
             self._snapshots.pop(0)
             self._tell_behind(path, "the offset of a producer snapshot", offset, end)

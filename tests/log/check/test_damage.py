@@ -15,7 +15,7 @@ from kafkalog_spark.format.checkpoint import (
     write_leader_epochs,
     write_offset_checkpoint,
 )
-from kafkalog_spark.format.producer_snapshot import read_producer_snapshot, write_producer_snapshot
+from kafkalog_spark.format.producer_snapshot import ProducerEntry, read_producer_snapshot, write_producer_snapshot
 from kafkalog_spark.format.transaction_index import format_transaction, load_transaction_index
 from kafkalog_spark.log.check.finding import MOST_OF_A_FILE
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
@@ -348,6 +348,16 @@ def test_check_of_committed_offsets_that_all_have_sequence_0_finds_no_error(tmp_
     directory = write_segments(tmp_path, {0: b"".join(batches)})
     directory.rename(tmp_path / "__consumer_offsets-0")
     assert check_log_dirs([tmp_path / "__consumer_offsets-0"]).findings.errors == 0
+
+
+def test_check_of_a_snapshot_at_the_end_of_a_compacted_log_has_no_errors(tmp_path: Path) -> None:
+    """A power cut may lose the batches for which the cleaner did not keep the last one below the snapshot."""
+    kept = batch(0, records(0), producer_id=5, producer_epoch=0, base_sequence=0)
+    after_gap = batch(10, records(10), producer_id=6, producer_epoch=0, base_sequence=0)
+    directory = write_segments(tmp_path, {0: kept + after_gap})
+    entry = ProducerEntry(5, 1, 4, 9, 4, 0, 0, -1)
+    write_producer_snapshot(directory / f"{15:020d}.snapshot", [entry])
+    assert check_log_dirs([directory]).findings.errors == 0
 
 
 def test_sequences_may_wrap_begin_anywhere_and_follow_gaps_of_compaction(tmp_path: Path) -> None:
