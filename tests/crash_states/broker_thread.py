@@ -10,7 +10,6 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from kafkalog_broker import server as server_module
@@ -60,17 +59,16 @@ class ThreadedServer(Server):
 
 
 class BrokerThread:
-    """A broker over `log_dir` between `start` and `stop` or `abandon`. `call` runs something in its event loop."""
+    """A broker between `start` and `stop`. `run` runs something in its event loop. properties: with `log.dirs`."""
 
     def __init__(
         self,
-        log_dir: Path,
         properties: Mapping[str, object],
         clock: ManualClock,
         new_users: tuple[NewUser, ...] = (),
     ) -> None:
-        self.log_dir, self.clock = log_dir, clock
-        self.properties = {**BASE_PROPERTIES, **properties, "log.dirs": str(log_dir)}
+        self.clock = clock
+        self.properties = {**BASE_PROPERTIES, **properties}
         self.new_users = new_users
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread | None = None

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from tests.broker.manual_clock import ManualClock
 from tests.crash_states.broker_thread import BrokerThread, Client, ThreadedServer
@@ -26,9 +25,8 @@ from tests.crash_states.session import (
     IdempotentProducer,
     Refused,
     Session,
-    TransactionalProducer,
 )
-from tests.crash_states.world import LOGS, TIER, WORKLOADS, Run, scratch_directory
+from tests.crash_states.world import LOGS, TIER, WORKLOADS, Run, in_directory, scratch_directory
 
 TICK_MS = 1000
 FLUSH_ROUNDS = 40
@@ -71,8 +69,7 @@ class StateCheck:
     @contextmanager
     def started(self) -> Iterator[bool]:
         """Start the broker, stop it cleanly; False if it does not start."""
-        properties = {name: str(value).replace("{tier}", str(self.tier)) for name, value in self.run.properties.items()}
-        self.broker = BrokerThread(self.log_dir, properties, self.clock)
+        self.broker = BrokerThread(in_directory(self.run.properties, self.directory), self.clock)
         try:
             self.broker.start()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
@@ -354,13 +351,10 @@ class StateCheck:
     # ---- files
 
     def _check_files(self) -> None:
-        tier = None if not any(self.tier.iterdir()) else self.tier
-        for finding in self._findings(tier):
-            self.report("check-error", finding)
-
-    def _findings(self, tier: Path | None) -> list[str]:
-        result = check_log_dirs([self.log_dir], records=True)
-        return [str(finding).replace(str(self.directory), "") for finding in result.findings.kept if finding.is_error]
+        log_dirs = in_directory(self.run.properties, self.directory)["log.dirs"].split(",")
+        for finding in check_log_dirs(log_dirs, records=True).findings.kept:
+            if finding.is_error:
+                self.report("check-error", str(finding).replace(str(self.directory), ""))
 
 
 def _named(transaction: SentTransaction) -> str:
@@ -387,6 +381,3 @@ def check_state(run: Run, point: int, kind: StateKind, seed: int) -> list[Anomal
         check = checker(run, point, directory, random.Random(seed))
         check.check()
     return check.anomalies
-
-
-__all__ = ["OFFSETS_TOPIC", "TRANSACTION_TOPIC", "Anomaly", "StateCheck", "TransactionalProducer", "check_state"]

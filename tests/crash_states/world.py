@@ -30,8 +30,8 @@ from tests.crash_states.ledger import Ledger
 from tests.crash_states.recorder import Recorder
 from tests.crash_states.session import Session
 
-LOGS, TIER = "logs", "tier"
-"""Names of the roots in a trace: the log directory, and a directory that is a tier's store."""
+LOGS, MORE, TIER = "logs", "more", "tier"
+"""Names of the roots in a trace: the log directory, another one, and a directory that is a tier's store."""
 
 BEGINS_MS = 1_700_000_000_000
 
@@ -107,19 +107,26 @@ def workload(
     return register
 
 
+def in_directory(properties: Mapping[str, object], directory: Path) -> dict[str, str]:
+    """Return properties with the paths of the roots below `directory` for {logs}, {more} and {tier}."""
+    paths = {root: directory / root for root in (LOGS, MORE, TIER)}
+    return {name: str(value).format(**paths) for name, value in {"log.dirs": "{logs}", **properties}.items()}
+
+
 class World:
     """A workload's surroundings: a recorder, a manual clock, a broker and clients. facts: what its own check needs."""
 
     def __init__(self, directory: Path, properties: Mapping[str, object], mode: Mode, seed: int) -> None:
         self.directory, self.mode, self.seed = directory, mode, seed
-        self.log_dir, self.tier = directory / LOGS, directory / TIER
+        self.log_dir, more, self.tier = directory / LOGS, directory / MORE, directory / TIER
         self.log_dir.mkdir(parents=True, exist_ok=True)
+        more.mkdir()
         self.tier.mkdir()
         self.properties = dict(properties)
         if mode is Mode.STRICT:
             self.properties["log.flush.interval.messages"] = 1
         self.clock, self.ledger = ManualClock(BEGINS_MS), Ledger()
-        self.recorder = Recorder({LOGS: self.log_dir, TIER: self.tier})
+        self.recorder = Recorder({LOGS: self.log_dir, MORE: more, TIER: self.tier})
         self.facts: dict[str, Any] = {}
         self.broker: BrokerThread
         self._clients: list[Client] = []
@@ -138,8 +145,7 @@ class World:
     def start(self, **properties: object) -> None:
         """Start the broker, also again; further properties with underscores for dots."""
         self.properties |= {name.replace("_", "."): value for name, value in properties.items()}
-        made = {name: str(value).replace("{tier}", str(self.tier)) for name, value in self.properties.items()}
-        self.broker = BrokerThread(self.log_dir, made, self.clock)
+        self.broker = BrokerThread(in_directory(self.properties, self.directory), self.clock)
         self.broker.start()
         self._is_running = True
 

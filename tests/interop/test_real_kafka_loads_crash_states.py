@@ -14,7 +14,7 @@ from tests.crash_states.disk import StateKind, write_tree
 from tests.crash_states.ledger import expected_values
 from tests.crash_states.search import states_of
 from tests.crash_states.state_check import state_tree
-from tests.crash_states.world import LOGS, Mode, Run, Workload, World, record
+from tests.crash_states.world import LOGS, Mode, Run, Workload, World, in_directory, record
 from tests.interop import consume
 from tests.interop.real_kafka import RealKafka, available
 
@@ -61,9 +61,9 @@ def made_by_kafka(directory: Path) -> RealKafka:
     return kafka
 
 
-def recover(log_dir: Path, run: Run) -> None:
+def recover(state: Path, run: Run) -> None:
     """Start our broker on the state and stop it."""
-    broker = BrokerThread(log_dir, run.properties, ManualClock(run.now_ms + 1000))
+    broker = BrokerThread(in_directory(run.properties, state), ManualClock(run.now_ms + 1000))
     broker.start()
     broker.stop()
 
@@ -77,7 +77,7 @@ def test_apache_kafka_loads_states_after_a_power_cut(tmp_path: Path, is_recovere
         target = tmp_path / f"state-{state.point}"
         write_tree(state_tree(run, *state), target)
         if is_recovered:
-            recover(target / LOGS, run)
+            recover(target, run)
         shutil.rmtree(kafka.data_dir)
         (target / LOGS).rename(kafka.data_dir)
         kafka.start()

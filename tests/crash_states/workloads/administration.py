@@ -66,3 +66,33 @@ def _broker_configs(session: Session) -> None:
         set_config(session, "broker", "", "log.retention.bytes", str(10_000_000 + number))
         session.produce(("orders", number % 2), [b"configured %d" % number])
     set_config(session, "broker", "1", "message.max.bytes", None)
+
+
+@workload("directories", PROPERTIES | {"log.dirs": "{logs},{more}"})
+def directories(world: World) -> None:
+    """Partitions and state files lie in two log directories, each on a disk of its own."""
+    world.start()
+    session = world.session()
+    for number in range(3):
+        name = f"topic-{number}"
+        session.create_topic(name, 3, **world.topic_configs)
+        for partition in range(3):
+            session.produce((name, partition), world.values(1))
+        set_config(session, "topic", name, "retention.bytes", str(5000 + number))
+        create_acl(session, f"User:u{number}", name)
+        set_scram(session, f"u{number}", 4096 + number)
+        set_quota(session, f"u{number}", 1000.0 + number)
+    world.broker.tick(61_000)
+    session.delete_topic("topic-1")
+    delete_acl(session, "User:u1", "topic-1")
+    producer = session.transactional_producer("t")
+    for commit in (True, False):
+        for partition in range(3):
+            producer.produce(("topic-0", partition), world.values(1))
+        producer.end(commit=commit)
+    world.stop()
+    world.start()
+    again = world.session()
+    set_config(again, "topic", "topic-0", "retention.bytes", None)
+    set_scram(again, "u0", None)
+    again.produce(("topic-2", 0), world.values(1))
