@@ -72,7 +72,6 @@ _CREATION_REASON = (
 _BACKGROUND_REASON = (
     "A background thread forces the files of a rolled segment. In Kafka it may be faster than the response."
 )
-_WAITING_REASON = "Defect: the response does not wait for the log of the coordinator."
 
 DIFFERENCES: tuple[Difference, ...] = (
     Difference("none", _INDEXES, _FLUSHED_TOPIC, _INDEX_REASON, ("default",)),
@@ -196,8 +195,5 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference("more", (" .snapshot",), (_SECOND_STOP,), _SNAPSHOT_REASON),
     Difference("more", ("topic .log", "topic directory"), (_RECOVERY,), _RECOVERED_REASON, _STRICT),
     Difference("late", ("topic directory",), (_RECOVERY,), _RECOVERED_REASON, _STRICT),
-    # Known defects.
-    Difference("late", (" .log", " directory"), _FLUSHED_APPENDS, _WAITING_REASON, _STRICT),
-    Difference("fewer", ("__transaction_state .log",), (_ANOTHER,), _WAITING_REASON, _STRICT),
 )
 """All differences, by which the notes of docs/fsyncs.md are numbered."""
