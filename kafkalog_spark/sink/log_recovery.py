@@ -127,6 +127,7 @@ def _recover_segments(log: PartitionLog, first: int, epochs: Iterable[EpochEntry
         except errors.KafkalogError as error:
             error.hint = error.hint or _LET_A_BROKER
             raise error.at(path=log.segment_path(index)) from None
+        _check_no_gap(log, index, recovered.next_offset)
         aborted = replay.transactions.aborted[count:]
         transaction_index = directory / (names.segment_name(base_offset) + names.TRANSACTION_INDEX_SUFFIX)
         if aborted:
@@ -142,6 +143,24 @@ def _recover_segments(log: PartitionLog, first: int, epochs: Iterable[EpochEntry
     if replay.has_new_epochs:
         checkpoint.write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, replay.epochs)
     return replay.epochs
+
+
+def _check_no_gap(log: PartitionLog, index: int, next_offset: int) -> None:
+    """Raise CorruptLog if offsets are missing after a segment because a crash of the machine has lost the next one.
+
+    Compaction leaves gaps, too, but none above both the recovery point and the cleaner's offset. A broker cuts the log
+    at the gap; a sink cannot tell whether the segments after it have records that somebody relies on.
+    """
+    following = log.next_base_offset(index)
+    if following is None or following <= next_offset or log.recovery_point is None:
+        return
+    cleaned = checkpoint.read_offset_checkpoint(Path(log.place.log_dir, checkpoint.CLEANER_OFFSET_CHECKPOINT))
+    if following > max(log.recovery_point, cleaned.get((log.topic, log.partition), 0)):
+        raise errors.CorruptLog(
+            f"offsets {next_offset} to {following - 1} are missing: they were not flushed before a crash",
+            path=log.segment_path(index + 1),
+            hint="let a broker recover the directory: it cuts the log there",
+        )
 
 
 def log_files(log: PartitionLog, first: int = -1) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 from kafkalog_spark.errors import CorruptLog
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     EpochEntry,
@@ -139,6 +140,18 @@ def test_recovery_of_a_killed_brokers_log_makes_its_transaction_indexes_again(tm
     index = load_transaction_index(tmp_path / "t-0/00000000000000000002.txnindex", 2)
     assert index == [AbortedTransaction(PRODUCER, 1, 3, 4)]
     assert not stale.exists()
+
+
+def test_recovery_refuses_a_gap_that_a_power_cut_left_above_the_recovery_point(tmp_path: Path) -> None:
+    """The names of later segments may be on disk without an earlier one; a broker cuts the log at the gap."""
+    written(tmp_path, [plain(0)], [plain(1)], [plain(2)], close=False, recovery_point=1, clean=False)
+    for path in (tmp_path / "t-0").glob("00000000000000000001.*"):
+        path.unlink()
+    with pytest.raises(CorruptLog, match=r"t-0.*offsets 1 to 1 are missing.*let a broker recover"):
+        write(tmp_path, values("ours", topic="t"))
+    write_offset_checkpoint(tmp_path / CLEANER_OFFSET_CHECKPOINT, {("t", 0): 2})
+    write(tmp_path, values("ours", topic="t"))
+    assert [row["offset"] for row in read(tmp_path)] == [0, 2, 3]
 
 
 def test_recovery_refuses_a_marker_that_cannot_be_read(tmp_path: Path) -> None:
