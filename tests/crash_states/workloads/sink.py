@@ -132,7 +132,9 @@ def broker_phase(world: World, rng: random.Random, how: str) -> None:
     world.start()
     session = world.session()
     if not world.facts.get("has_topic"):
-        session.create_topic(BROKERS_TOPIC, PARTITIONS, internal_segment_bytes=1500, index_interval_bytes=300)
+        # A roll flushes the log: without one an idle log is in the page cache only.
+        size = rng.choice((1500, 1 << 20))
+        session.create_topic(BROKERS_TOPIC, PARTITIONS, internal_segment_bytes=size, index_interval_bytes=300)
         world.facts["has_topic"] = True
     producer = session.producer()
     for _ in range(rng.randint(4, 10)):
