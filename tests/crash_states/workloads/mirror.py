@@ -36,11 +36,11 @@ SOURCE = "source"
 @contextmanager
 def source_broker(directory: Path, clock: ManualClock) -> Iterator[tuple[str, Session]]:
     """The source, by its address, and a client of it."""
-    broker = BrokerThread(directory, {}, clock)
+    broker = BrokerThread({"log.dirs": directory}, clock)
     broker.start()
     client = Client(broker.port)
     try:
-        yield f"127.0.0.1:{broker.port}", Session(client, Ledger(), broker.tick)
+        yield f"127.0.0.1:{broker.port}", Session(client, Ledger(), broker)
     finally:
         client.close()
         broker.stop()

@@ -255,8 +255,6 @@ class SinkCheck(StateCheck):
         ]
 
     def _check_log_dir(self) -> None:
-        for finding in self._findings(None):
-            self.report("check-error", finding)
         found = check_log_dirs([self.log_dir], records=True).findings.kept
         for one in found:
             if one.is_error:
