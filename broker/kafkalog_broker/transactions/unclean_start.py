@@ -380,7 +380,10 @@ class _Plan:
             if metadata.state.is_prepared and is_named and decision is not None:
                 return  # the coordinator completes it
             if metadata.state is TransactionState.ONGOING and decision is None:
-                if not is_named:
+                if self._began_after(one, metadata):
+                    why = "the coordinator's transaction of this epoch had ended before it began"
+                    self.ends.append((one, False, min(epoch + 1, MAX_EPOCH), why))
+                elif not is_named:
                     self.added.setdefault(metadata.transactional_id, set()).add(one.partition)
                 return
         if decision is not None:
@@ -391,6 +394,18 @@ class _Plan:
         else:
             why = "the coordinator does not know it, its records were lost"
             self.ends.append((one, False, min(epoch + 1, MAX_EPOCH), why))
+
+    def _began_after(self, one: OpenTransaction, metadata: TransactionMetadata) -> bool:
+        """True if the log holds a later transaction than the one of the coordinator, which had ended already.
+
+        Only before KIP-890, where both have one epoch. Records in a partition that the ended transaction does not name
+        may belong to either. They count for the later one: to commit them could show records that were never committed.
+        """
+        if metadata.transactional_id not in self.ended or metadata.client_version >= EPOCH_BUMP:
+            return False
+        if one.partition not in metadata.partitions:
+            return True
+        return last_marker(one.log, one.producer.id, metadata.start_ms + 1) is not None
 
     def _decision_for(self, one: OpenTransaction) -> Decision | None:
         """The last decision for the transaction, unless its marker is in the log already."""

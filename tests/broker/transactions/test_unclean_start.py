@@ -190,6 +190,23 @@ def test_transaction_with_a_marker_in_one_partition_ends_so_in_the_others(crashi
     assert crashing.describe().state.may_expire
 
 
+@pytest.mark.parametrize("partition", [0, 1], ids=["named", "not named"])
+def test_open_transaction_after_one_whose_end_was_lost_is_aborted(crashing, partition):
+    """Both have one epoch. The coordinator has the first one as open; a marker shows that it was committed."""
+    producer = crashing.producer()
+    crashing.clock.advance(5)
+    crashing.produce(producer, 11, 0, 2)
+    crashing.clock.advance(5)
+    known = crashing.state
+    producer.end("", 3, COMMIT)
+    crashing.clock.advance(5)
+    crashing.produce(producer, 11, partition)
+    crashing.lose_power(transaction_state_0=known)
+    assert crashing.outcome(partition)[-1] == ABORT if partition else crashing.outcome(0)[:2] == [COMMIT, ABORT]
+    assert set(crashing.outcome(2)) == {COMMIT}
+    assert crashing.describe().state.may_expire
+
+
 @pytest.mark.parametrize("commit", [COMMIT, ABORT])
 def test_transaction_known_by_a_marker_alone_ends_so_in_other_partitions(crashing, commit):
     producer = crashing.producer()
