@@ -219,13 +219,21 @@ def replace_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = True
         fsync_directory(target.parent)
 
 
+def replace_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Replace the content of `path` as `replace_file` does, but leave the fsync of the directory to the caller.
+
+    The bytes are on disk before they get the name: after a power cut the name stands for the old content or the new.
+    """
+    _rename_aside(Path(path), data)
+
+
 def replace_files_in(directory: Path, contents: Mapping[str, bytes]) -> None:
     """Replace several files of one directory as `replace_file` does, with one fsync of the directory for all of them.
 
     All names that were created, renamed or removed in the directory before are on disk on return, too.
     """
     for name, data in contents.items():
-        _rename_aside(directory / name, data)
+        replace_bytes(directory / name, data)
     fsync_directory(directory)
 
 

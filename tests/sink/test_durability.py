@@ -123,7 +123,7 @@ def test_commit_behind_a_broker_that_appended_nothing_has_its_changes_on_disk(
 ) -> None:
     """A broker that recovers the log writes the snapshot at its end again, without an fsync."""
     write(tmp_path, values("a", topic="t"))
-    write_producer_snapshot(tmp_path / "t-0/00000000000000000001.snapshot", [], sync=False)
+    write_producer_snapshot(tmp_path / "t-0/00000000000000000001.snapshot", [])
     os.utime(tmp_path / "kafkalog.commits-done", (0, 0))  # the commit was long ago
     assert unsynced_at_recovery_point(tmp_path, monkeypatch) == []
 

@@ -136,6 +136,8 @@ def restore_log(
         log.local.log_start_offset = last.start_offset if start is None else start
         log.producer_state.load(producers, last.until)
         log.local.take_snapshot()
+        # On disk before the new epoch, by which a start after a crash knows that this log was restored.
+        log.flush()
         log.lead(last.last_epoch + 1)
     for producer in producers:
         if producer.has_open_transaction:

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.storage.partition.log import Log
 from tests.broker.remote.helpers.remote_logs import TOPIC, Killed, RemoteLogs, Steps
+from tests.broker.storage.helpers.synced_files import recorded_syncs
 
 
 async def work(logs: RemoteLogs, dice: random.Random, count: int, delete_to: int) -> int:
@@ -208,3 +210,36 @@ def test_a_log_that_cannot_be_restored_is_offline_and_the_others_are_served(tmp_
         await logs.stop()
 
     asyncio.run(run())
+
+
+def test_restore_has_the_log_on_disk_before_the_epoch_that_marks_it_as_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the epoch, but without the log, a start after a power cut would go on at an offset that was used before."""
+    before_lead: list[str] = []
+
+    async def run() -> None:
+        logs = RemoteLogs(tmp_path / "data")
+        logs.broker.create("orders", 1, **TOPIC)
+        await logs.start()
+        logs.append(range(60))
+        await logs.settle()
+        directory = logs.broker.log("orders").directory
+        await logs.kill()
+        shutil.rmtree(directory)
+        logs = RemoteLogs(tmp_path / "data")
+        lead = Log.lead
+        with recorded_syncs() as synced:
+
+            def leading(log: Log, epoch: int) -> None:
+                before_lead.extend(synced)
+                lead(log, epoch)
+
+            monkeypatch.setattr(Log, "lead", leading)
+            await logs.start()
+        await logs.stop()
+
+    asyncio.run(run())
+    replaced = before_lead.index("leader-epoch-checkpoint.tmp")
+    snapshot = next(slot for slot, name in enumerate(before_lead) if name.endswith(".snapshot.tmp"))
+    assert "orders-0" in before_lead[max(replaced + 2, snapshot) :], "the name of the new segment"

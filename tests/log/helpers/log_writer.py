@@ -116,4 +116,4 @@ class LogWriter:
 
     def _write_snapshot(self) -> None:
         if self.next_offset > 0 and not self._has_producers:
-            write_producer_snapshot(self._snapshot(), [], sync=False)
+            write_producer_snapshot(self._snapshot(), [])

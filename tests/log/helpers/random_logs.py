@@ -293,7 +293,7 @@ def _snapshot(directory: Path, offset: int, open_transactions: dict[int, int]) -
         ProducerEntry(producer, 0, 0, offset - 1, 0, NEWEST, 5, open_transactions.get(producer, -1))
         for producer in range(1, 4)
     ]
-    write_producer_snapshot(path, entries, sync=False)
+    write_producer_snapshot(path, entries)
     return path
 
 

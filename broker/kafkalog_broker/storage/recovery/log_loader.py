@@ -33,7 +33,7 @@ from kafkalog_broker.storage.partition.producer_state import (
 )
 from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import descriptor, fsync_directory, replace_file
+from kafkalog_spark.format.atomic_file import descriptor, fsync_directory, replace_bytes
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.format.offset_index import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET, load_offset_index
@@ -251,7 +251,7 @@ class _Loader:
         self._files = files = tidy(request.directory, completes_retention=may_complete)
         self._bases, self._snapshots = list(files.base_offsets), list(files.snapshots)
         self._recovered: list[RecoveredSegment] = []
-        self._unsynced_snapshots: list[Path] = []
+        self._has_new_snapshot = False
         self._epochs = LeaderEpochs(request.directory)
         self._producers = ProducerState()
 
@@ -290,8 +290,7 @@ class _Loader:
             epochs=self._epochs,
             producers=self._producers,
             recovered=self._recovered,
-            is_synced=request.clean and was_tidy and not (self._recovered or self._unsynced_snapshots),
-            unsynced_snapshots=self._unsynced_snapshots,
+            is_synced=request.clean and was_tidy and not (self._recovered or self._has_new_snapshot),
         )
 
     # ---- what has to be recovered
@@ -336,7 +335,7 @@ class _Loader:
             )  # fmt: skip
             if aborted:
                 data = b"".join(map(format_transaction, aborted))
-                replace_file(self._path(base, names.TRANSACTION_INDEX_SUFFIX), data, sync=False)
+                replace_bytes(self._path(base, names.TRANSACTION_INDEX_SUFFIX), data)
             elif base in self._files.transactional:
                 self._path(base, names.TRANSACTION_INDEX_SUFFIX).unlink(missing_ok=True)
             self._recovered.append(segment)
@@ -439,7 +438,7 @@ class _Loader:
         for offset in self._snapshots:
             self._path(offset, names.PRODUCER_SNAPSHOT_SUFFIX).unlink(missing_ok=True)
         self._epochs.clear()
-        self._snapshots, self._recovered, self._unsynced_snapshots = [], [], []
+        self._snapshots, self._recovered = [], []
         self._producers = ProducerState(start)
         SegmentWriter.create(self._directory, start, max_index_size=self._request.max_index_size).close()
         self._bases = [start]
@@ -497,10 +496,8 @@ class _Loader:
     def _snapshot(self, offset: int) -> None:
         if offset <= max(self._request.log_start_offset, *self._bases[:1]):
             return
-        path = self._path(offset, names.PRODUCER_SNAPSHOT_SUFFIX)
-        write_producer_snapshot(path, self._producers.entries(), sync=False)
-        if path not in self._unsynced_snapshots:
-            self._unsynced_snapshots.append(path)
+        write_producer_snapshot(self._path(offset, names.PRODUCER_SNAPSHOT_SUFFIX), self._producers.entries())
+        self._has_new_snapshot = True
         if offset not in self._snapshots:
             self._snapshots = sorted([*self._snapshots, offset])
 
