@@ -13,7 +13,6 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from tests.crash_states.broker_thread import quiet
 from tests.crash_states.disk import StateKind, write_tree
 from tests.crash_states.search import Found, search_all
 from tests.crash_states.state_check import check_state, state_tree
@@ -56,7 +55,6 @@ def main() -> int:
 
 
 def _replay(name: str, keep: Path | None) -> int:
-    quiet()
     path, point, kind, seed = name.rsplit(":", 3)
     run = Run.load(Path(path))
     if keep is not None:

@@ -7,9 +7,9 @@ import logging
 import socket
 import struct
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from kafkalog_broker import server as server_module
@@ -191,7 +191,15 @@ class Client:
         return bytes(data)
 
 
-def quiet() -> None:
-    """Silence the broker's log: thousands of starts would fill the screen."""
-    logging.getLogger("kafkalog_broker").setLevel(logging.CRITICAL)
-    server_module._TICK_S = 3600.0  # ticks come from the manual clock only
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence the broker's log, which thousands of starts would fill; ticks come from the manual clock only."""
+    log = logging.getLogger("kafkalog_broker")
+    level, tick_s = log.level, server_module._TICK_S
+    log.setLevel(logging.CRITICAL)
+    server_module._TICK_S = 3600.0
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        server_module._TICK_S = tick_s

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from tests.broker.manual_clock import ManualClock
-from tests.crash_states.broker_thread import BrokerThread, Client, ThreadedServer
+from tests.crash_states.broker_thread import BrokerThread, Client, ThreadedServer, quiet
 from tests.crash_states.disk import StateKind, Tree, build_tree, choose, write_tree
 from tests.crash_states.ledger import Ledger, Partition, SentTransaction, expected_values
 from tests.crash_states.registers import observe
@@ -374,7 +374,7 @@ def state_tree(run: Run, point: int, kind: StateKind, seed: int) -> Tree:
 
 def check_state(run: Run, point: int, kind: StateKind, seed: int) -> list[Anomaly]:
     """Build a state, check it, and return what is wrong."""
-    with scratch_directory() as directory:
+    with quiet(), scratch_directory() as directory:
         write_tree(state_tree(run, point, kind, seed), directory)
         known = WORKLOADS.get(run.workload)
         checker = StateCheck if known is None or known.checker is None else known.checker

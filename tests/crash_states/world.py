@@ -206,8 +206,7 @@ def record(workload: Workload, mode: Mode, seed: int, initial: Path | None = Non
 
     initial: a log directory whose files are there, and on disk, before the workload begins.
     """
-    quiet()
-    with scratch_directory() as directory:
+    with quiet(), scratch_directory() as directory:
         if initial is not None:
             shutil.copytree(initial, directory / LOGS)
         world = World(directory, workload.properties, mode, seed)
