@@ -81,9 +81,3 @@ def test_listings_that_are_not_run_are_python_at_least() -> None:
 def test_the_quickstarts_have_listings_of_known_languages() -> None:
     for page in QUICKSTARTS:
         assert {listing.language for listing in listings(page) if listing.reason is None} <= {"shell", "python"}
-
-
-def test_the_documents_are_short() -> None:
-    lines = sum(len(text_of(page).splitlines()) for page in PAGES if page != "README.md")
-    assert lines <= 3000
-    assert len(text_of("README.md").splitlines()) <= 80

@@ -377,7 +377,8 @@ class _Plan:
         decision = self._decision_for(one)
         if metadata is not None and batch_epoch(metadata) == epoch:
             is_named = one.partition in metadata.partitions
-            if metadata.state.is_prepared and is_named and decision is not None:
+            is_current = decision is not None and decision.decided_ms == metadata.last_update_ms
+            if metadata.state.is_prepared and is_named and is_current:
                 return  # the coordinator completes it
             if metadata.state is TransactionState.ONGOING and decision is None:
                 if self._began_after(one, metadata):
@@ -408,15 +409,23 @@ class _Plan:
         return last_marker(one.log, one.producer.id, metadata.start_ms + 1) is not None
 
     def _decision_for(self, one: OpenTransaction) -> Decision | None:
-        """The last decision for the transaction, unless its marker is in the log already."""
-        for found in reversed(self._decisions):
-            is_named = found.partitions is None or one.partition in found.partitions
-            if (found.producer_id, found.epoch) != one.name or not is_named:
-                continue
-            if not found.raises_epoch and last_marker(one.log, found.producer_id, found.decided_ms) is not None:
-                return None  # it was for an earlier transaction with this epoch
-            return found
-        return None
+        """The decision for the transaction; None if there is none.
+
+        Before KIP-890 several transactions have one epoch. Their markers follow their decisions in the same order, so
+        the decision is the first one that is newer than the last marker in the log. One of the same millisecond is the
+        marker's own: no producer begins and ends a transaction within one.
+        """
+        found = [
+            decision
+            for decision in self._decisions
+            if (decision.producer_id, decision.epoch) == one.name
+            and (decision.partitions is None or one.partition in decision.partitions)
+        ]
+        if not found or found[-1].raises_epoch:
+            return found[-1] if found else None
+        marker = last_marker(one.log, one.producer.id, found[0].decided_ms)
+        later = found if marker is None else [one for one in found if one.decided_ms > marker.timestamp]
+        return later[0] if later else None
 
     def _end_elsewhere(self, producer_id: int, epoch: int) -> bool | None:
         for log, producer in self._facts.entries.get(producer_id, ()):

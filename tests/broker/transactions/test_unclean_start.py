@@ -207,6 +207,23 @@ def test_open_transaction_after_one_whose_end_was_lost_is_aborted(crashing, part
     assert crashing.describe().state.may_expire
 
 
+@pytest.mark.parametrize("is_completed", [True, False], ids=["completed", "prepared"])
+def test_aborted_transaction_whose_log_lost_a_later_committed_one_is_aborted(crashing, is_completed):
+    """Both have one epoch and one partition; __transaction_state lost nothing, or only the end of the second one."""
+    producer = crashing.producer()
+    crashing.clock.advance(5)
+    crashing.produce(producer, 11, 0)
+    lost_from = crashing.log().log_end_offset
+    crashing.clock.advance(5)
+    producer.end("", 3, ABORT)
+    crashing.clock.advance(5)
+    crashing.produce(producer, 11, 0)
+    crashing.clock.advance(5)
+    producer.end("", 3, COMMIT)
+    crashing.lose_power(accounts_0=lost_from, transaction_state_0=crashing.state - (not is_completed))
+    assert crashing.outcome()[0] == ABORT
+
+
 @pytest.mark.parametrize("commit", [COMMIT, ABORT])
 def test_transaction_known_by_a_marker_alone_ends_so_in_other_partitions(crashing, commit):
     producer = crashing.producer()
