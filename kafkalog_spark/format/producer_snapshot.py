@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptSnapshot, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import parsed, read_whole, replace_bytes
+from kafkalog_spark.format.atomic_file import parsed, read_whole, replace_bytes, replace_file
 from kafkalog_spark.format.layout import NO_SEQUENCE
 from kafkalog_spark.format.records import crc32c
 
@@ -100,7 +100,20 @@ def read_producer_snapshot(path: str | os.PathLike[str]) -> list[ProducerEntry]:
     return parsed(lambda size: read_whole(path, size), parse_producer_snapshot, os.fspath(path), MOST_BYTES)
 
 
-def write_producer_snapshot(path: str | os.PathLike[str], entries: Sequence[ProducerEntry]) -> None:
-    """Replace a snapshot. Its bytes are on disk on return; its name needs an fsync of the directory, which the flush of
-    the log does for all of its new names. Raises OSError."""
-    replace_bytes(path, format_producer_snapshot(entries))
+def write_producer_snapshot(
+    path: str | os.PathLike[str], entries: Sequence[ProducerEntry], *, sync: bool = True
+) -> None:
+    """Replace a snapshot. Its name needs an fsync of the directory, which the flush of the log does for all new names.
+
+    Args:
+        sync: The bytes are on disk before they get the name. Without it a power cut may leave an empty file, which
+            loading ignores, until the caller has fsynced it.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    data = format_producer_snapshot(entries)
+    if sync:
+        replace_bytes(path, data)
+    else:
+        replace_file(path, data, sync=False)

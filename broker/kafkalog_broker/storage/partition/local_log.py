@@ -7,6 +7,7 @@ nothing that appends or reads takes it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import threading
@@ -30,7 +31,7 @@ from kafkalog_broker.storage.partition.log_segment import (
 from kafkalog_broker.storage.partition.producer_state import Producer, ProducerState
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import FILE_MODE, fsync_directory, replace_files_in
+from kafkalog_spark.format.atomic_file import FILE_MODE, fsync_directory, fsync_file, replace_files_in
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, format_leader_epochs
 from kafkalog_spark.format.layout import H
@@ -49,7 +50,7 @@ _REMEMBERED = 16  # positions that a log remembers: as many consumers of one par
 class LoadedLog:
     """A log that can be opened: `directory` holds the segments `base_offsets`, whole, with their indexes. recovered:
     those that were checked. recovery_point: the log is flushed up to there. is_synced: True if every file and every
-    name in the directory is on disk."""
+    name in the directory is on disk. unsynced_snapshots: producer snapshots whose bytes may not be on disk yet."""
 
     directory: Path
     base_offsets: list[int]
@@ -60,6 +61,7 @@ class LoadedLog:
     producers: ProducerState
     recovered: Sequence[RecoveredSegment] = ()
     is_synced: bool = False
+    unsynced_snapshots: Sequence[Path] = ()
 
 
 def create_log_files(directory: Path, topic_id: UUID, *, log_start_offset: int, leader_epoch: int) -> LoadedLog:
@@ -128,6 +130,7 @@ class LocalLog:
         self.flush_lock = threading.RLock()
         self.flushes, self.flush_seconds = 0, 0.0
         self._names_changed = not loaded.is_synced  # files created or renamed since the last fsync of the directory
+        self._unsynced_snapshots = list(loaded.unsynced_snapshots)
         self._has_unsynced_segment = not all(segment.is_synced for segment in self.segments[:-1])
         self._removed: deque[LogSegment] = deque()  # by retention, their writers still open
         self._unflushed_since_ms: int | None = None
@@ -476,7 +479,7 @@ class LocalLog:
         return (
             self.recovery_point >= self.log_end_offset
             and self.epochs.is_flushed
-            and not (self._names_changed or self._snapshots)
+            and not (self._names_changed or self._snapshots or self._unsynced_snapshots)
             and all(segment.is_synced for segment in self.segments)
         )
 
@@ -530,6 +533,10 @@ class LocalLog:
             write_producer_snapshot(path, [producer.entry() for producer in producers])
             if self._snapshots.pop(path, None) is None:
                 path.unlink(missing_ok=True)  # its segment was removed meanwhile
+        while self._unsynced_snapshots:
+            with contextlib.suppress(FileNotFoundError):
+                fsync_file(self._unsynced_snapshots[-1])
+            self._unsynced_snapshots.pop()
 
     def _sync_names(self) -> None:
         if self._names_changed:

@@ -251,7 +251,7 @@ class _Loader:
         self._files = files = tidy(request.directory, completes_retention=may_complete)
         self._bases, self._snapshots = list(files.base_offsets), list(files.snapshots)
         self._recovered: list[RecoveredSegment] = []
-        self._has_new_snapshot = False
+        self._new_snapshots: list[Path] = []
         self._epochs = LeaderEpochs(request.directory)
         self._producers = ProducerState()
 
@@ -290,7 +290,8 @@ class _Loader:
             epochs=self._epochs,
             producers=self._producers,
             recovered=self._recovered,
-            is_synced=request.clean and was_tidy and not (self._recovered or self._has_new_snapshot),
+            is_synced=request.clean and was_tidy and not (self._recovered or self._new_snapshots),
+            unsynced_snapshots=self._new_snapshots if request.clean else (),
         )
 
     # ---- what has to be recovered
@@ -438,7 +439,7 @@ class _Loader:
         for offset in self._snapshots:
             self._path(offset, names.PRODUCER_SNAPSHOT_SUFFIX).unlink(missing_ok=True)
         self._epochs.clear()
-        self._snapshots, self._recovered = [], []
+        self._snapshots, self._recovered, self._new_snapshots = [], [], []
         self._producers = ProducerState(start)
         SegmentWriter.create(self._directory, start, max_index_size=self._request.max_index_size).close()
         self._bases = [start]
@@ -496,8 +497,11 @@ class _Loader:
     def _snapshot(self, offset: int) -> None:
         if offset <= max(self._request.log_start_offset, *self._bases[:1]):
             return
-        write_producer_snapshot(self._path(offset, names.PRODUCER_SNAPSHOT_SUFFIX), self._producers.entries())
-        self._has_new_snapshot = True
+        path = self._path(offset, names.PRODUCER_SNAPSHOT_SUFFIX)
+        # After a clean stop the event loop opens the log, and must not wait for the disk: the next flush does.
+        write_producer_snapshot(path, self._producers.entries(), sync=not self._request.clean)
+        if path not in self._new_snapshots:
+            self._new_snapshots.append(path)
         if offset not in self._snapshots:
             self._snapshots = sorted([*self._snapshots, offset])
 
