@@ -25,6 +25,7 @@ PACKAGES = ("kafkalog_spark", "broker/kafkalog_broker")
 TEXTS = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
     *("tests/broker/apis.md", "tests/broker/suites/README.md"),
+    *("tests/crash_states/README.md", "tests/histories/README.md"),
     *(str(page.relative_to(ROOT)) for of in PACKAGES for page in sorted((ROOT / of).rglob("*.md"))),
 )
 FOLDERS = ("examples", "notebooks", "benchmarks/results")
