@@ -135,10 +135,18 @@ def written_in(segment: LogSegment, producer_id: int) -> list[Written]:
     return found
 
 
+_CLOCK_SLACK_MS = 3600 * 1000
+"""How far the clock of a file system may be behind the broker's."""
+
+
 def last_marker(log: Log, producer_id: int, since_ms: int) -> Written | None:
-    """The last marker of a producer in a log, if it was written at or after `since_ms`. Blocks; raises OSError."""
+    """The last marker of a producer in a log, if it was written at or after `since_ms`. Blocks; raises OSError.
+
+    Reads back to the first segment that was not written to since then. The timestamps of records cannot tell that,
+    because clients choose them.
+    """
     for segment in reversed(log.segments):
-        if segment.size and segment.max_timestamp[0] < since_ms:
+        if os.stat(segment.log_path).st_mtime_ns // 1_000_000 + _CLOCK_SLACK_MS < since_ms:
             return None
         for written in reversed(written_in(segment, producer_id)):
             if written.commit is not None:

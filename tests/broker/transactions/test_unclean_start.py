@@ -207,6 +207,24 @@ def test_open_transaction_after_one_whose_end_was_lost_is_aborted(crashing, part
     assert crashing.describe().state.may_expire
 
 
+def test_decided_transaction_in_a_new_segment_with_old_timestamps_ends_as_decided(crashing):
+    """The last marker lies in the segment before, and clients choose the timestamps of records."""
+    producer = crashing.producer()
+    crashing.clock.advance(5)
+    crashing.produce(producer, 11, 0)
+    crashing.clock.advance(5)
+    producer.end("", 3, ABORT)
+    crashing.clock.advance(5)
+    crashing.log().local.roll(crashing.clock.now_ms())
+    crashing.clock.advance(-1_000_000)
+    crashing.produce(producer, 11, 0)  # with the timestamp of this moment
+    crashing.clock.advance(1_000_005)
+    before_marker = crashing.log().log_end_offset
+    producer.end("", 3, COMMIT)
+    crashing.lose_power(accounts_0=before_marker)
+    assert crashing.outcome() == [ABORT, COMMIT]
+
+
 @pytest.mark.parametrize("is_completed", [True, False], ids=["completed", "prepared"])
 def test_aborted_transaction_whose_log_lost_a_later_committed_one_is_aborted(crashing, is_completed):
     """Both have one epoch and one partition; __transaction_state lost nothing, or only the end of the second one."""
