@@ -170,6 +170,18 @@ def test_recovery_keeps_an_older_segment_that_goes_on_above_truncated_ones(tmp_p
     assert (loaded.log_start_offset, loaded.log_end_offset) == (0, 5)
 
 
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_recovery_trims_indexes_of_the_segment_that_ends_at_the_recovery_point(tmp_path, suffix):
+    """The roll after a clean stop had trimmed them, but nothing had synced that yet."""
+    directory = write_log(tmp_path / "orders-0", [records(0)], [records(1)], [records(2)], padded=False)
+    load_log(request(directory))  # builds the indexes
+    whole = (directory / name(1, suffix)).read_bytes()
+    (directory / name(1, suffix)).write_bytes(whole + bytes(1200))
+    loaded = load_log(request(directory, recovery_point=2))
+    assert [one.base_offset for one in loaded.recovered] == [1, 2]
+    assert (directory / name(1, suffix)).read_bytes() == whole
+
+
 def test_recovery_finds_the_epochs_of_deleted_records_that_came_back(tmp_path):
     """The truncated leader epochs were on disk, the checkpoint of the log start offset was not."""
     directory = write_log(tmp_path / "orders-0", [records(0, leader_epoch=1)], [records(1, leader_epoch=3), records(2)])

@@ -36,9 +36,11 @@ from kafkalog_spark.format import names
 from kafkalog_spark.format.atomic_file import descriptor, fsync_directory, replace_bytes
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from kafkalog_spark.format.offset_index import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET, load_offset_index
 from kafkalog_spark.format.partition_metadata import UNFINISHED
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
+from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction, load_transaction_index
 from kafkalog_spark.log.read.discovery import log_files
 from kafkalog_spark.log.read.segment_file import Window
@@ -299,8 +301,10 @@ class _Loader:
     def _recover_from(self) -> int | None:
         """Base offset of the first segment that is to be checked; None when all can be believed."""
         found: list[int] = []
-        if not self._request.clean:
-            found.append(_floor(self._bases, self._request.recovery_point))
+        if not self._request.clean and self._bases:
+            first = _floor(self._bases, self._request.recovery_point)
+            before = max((base for base in self._bases if base < first), default=first)
+            found.append(before if self._has_padded_index(before) else first)
         try:
             self._epochs = LeaderEpochs.read(self._directory)
         except (CorruptFile, UnsupportedFormat) as error:
@@ -314,6 +318,26 @@ class _Loader:
                 found.append(base)
                 break
         return min(found) if found and self._bases else None
+
+    def _has_padded_index(self, base: int) -> bool:
+        """True if zeros follow the entries of an index, as only in a segment that is being written.
+
+        A clean stop puts the active segment on disk and the recovery point at its end. The next start grows its indexes
+        again, and a roll trims them. If power fails before the flush that follows the roll, the segment lies below the
+        recovery point, but its indexes are not trimmed on disk.
+        """
+        for suffix, entry_size in (
+            (names.OFFSET_INDEX_SUFFIX, OFFSET_ENTRY_SIZE), (names.TIME_INDEX_SUFFIX, TIME_ENTRY_SIZE),
+        ):  # fmt: skip
+            try:
+                with descriptor(self._path(base, suffix)) as fd:
+                    size = os.fstat(fd).st_size
+                    last = os.pread(fd, entry_size, max(size - entry_size, 0))
+            except FileNotFoundError:
+                continue  # made again by `load`
+            if size and not any(last):
+                return True
+        return False
 
     # ---- the end of the log
 
