@@ -60,11 +60,6 @@ _EPOCH_REASON = (
 _RECOVERED_REASON = (
     "kafkalog flushes the records above the recovery point that recovery has found, in the background. Kafka does not."
 )
-
-_SNAPSHOT_REASON = (
-    "Kafka forces the `.snapshot` that recovery writes at once. kafkalog forces it with the next flush, at the latest "
-    "before the clean shutdown: until then, the next start would recover the log again."
-)
 _CREATION_REASON = (
     "Kafka forces the directory of a partition with each of its two files, after the response, and once more with the "
     "first flush. kafkalog forces both files and then the directory with the names of all files, before the response."
@@ -189,10 +184,6 @@ DIFFERENCES: tuple[Difference, ...] = (
         (*_STOPS, "Produce after the restart", _ANOTHER),
         "The first flush after a log was opened forces its directory, since recovery may have renamed files.",
     ),
-    Difference("none", (" .snapshot",), (_RECOVERY,), _SNAPSHOT_REASON),
-    Difference("fewer", (" .snapshot",), (_RECOVERY,), _SNAPSHOT_REASON, _STRICT),
-    Difference("late", (" .snapshot",), (_RECOVERY,), _SNAPSHOT_REASON, _STRICT),
-    Difference("more", (" .snapshot",), (_SECOND_STOP,), _SNAPSHOT_REASON),
     Difference("more", ("topic .log", "topic directory"), (_RECOVERY,), _RECOVERED_REASON, _STRICT),
     Difference("late", ("topic directory",), (_RECOVERY,), _RECOVERED_REASON, _STRICT),
 )
