@@ -193,13 +193,19 @@ class Client:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the broker's log, which thousands of starts would fill; ticks come from the manual clock only."""
-    log = logging.getLogger("kafkalog_broker")
-    level, tick_s = log.level, server_module._TICK_S
-    log.setLevel(logging.CRITICAL)
+    """Silence the product's logs, which thousands of starts would fill; ticks come from the manual clock only."""
+    levels = {
+        logging.getLogger("kafkalog_broker"): logging.CRITICAL,
+        logging.getLogger("kafkalog_spark"): logging.ERROR,
+    }
+    before = {log: log.level for log in levels}
+    tick_s = server_module._TICK_S
+    for log, level in levels.items():
+        log.setLevel(level)
     server_module._TICK_S = 3600.0
     try:
         yield
     finally:
-        log.setLevel(level)
+        for log, level in before.items():
+            log.setLevel(level)
         server_module._TICK_S = tick_s

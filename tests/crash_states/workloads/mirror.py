@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
 import random
 import re
 from collections.abc import Iterator
@@ -90,7 +89,6 @@ class MirrorCheck(StateCheck):
     """After the crash the mirror continues from the same source, or a broker takes the directory over at once."""
 
     def check(self) -> None:
-        logging.getLogger("kafkalog_spark").setLevel(logging.ERROR)
         self.ledger = copy.copy(self.ledger)
         if (is_mirror(self.log_dir) or not any(self.log_dir.glob("*-*"))) and self.rng.random() < 0.5:
             self._continue_mirror()

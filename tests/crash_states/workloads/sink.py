@@ -6,7 +6,6 @@ The sink runs in this process, without Spark: what a task does (TaskWriter), and
 from __future__ import annotations
 
 import copy
-import logging
 import os
 import random
 from collections import Counter, defaultdict
@@ -156,7 +155,6 @@ class SinkCheck(StateCheck):
     """After the crash either the broker starts first, or the sink completes and continues what it had begun."""
 
     def check(self) -> None:
-        logging.getLogger("kafkalog_spark").setLevel(logging.ERROR)
         self.ledger = copy.copy(self.ledger)
         self.ledger.batches = list(self.ledger.batches)
         self.jobs: list[SentJob] = [job for job in self.run.facts.get("jobs", ()) if job.sent_at < self.point]
