@@ -63,6 +63,10 @@ CERTIFICATES_S = 5.0  # how often the files of certificates are looked at: one s
 _TICK_S = 1.0  # how often the log manager and the groups are asked what is due; each knows its own intervals
 
 
+_FLUSH_POLL_S = 0.01
+"""How often `catch_up` looks whether the flushes that retention waits for have ended."""
+
+
 class Server(Broker):
     """A broker that can be started. network: its listeners and connections. dirs: the log directories, locked."""
 
@@ -403,6 +407,9 @@ class Server(Broker):
         for _ in range(1 + len(self.logs.partitions()) // RETENTION_CHECKS_PER_TICK):
             await self._do_what_is_due()
             await asyncio.sleep(0)
+        while self.logs.retention_waits_for_flush:
+            await asyncio.sleep(_FLUSH_POLL_S)
+            await self._do_what_is_due()
 
     def schedule(self, delay_ms: int, call: Callable[[], None]) -> TimerHandle:
         """A LateTimer of the broker's event loop."""

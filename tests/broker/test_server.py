@@ -20,6 +20,7 @@ from kafkalog_broker.net.listener import Network
 from kafkalog_broker.server import Server
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_broker.testing_support.remote import kept_port
 from kafkalog_spark.errors import KafkalogError
@@ -238,6 +239,32 @@ def test_a_start_that_fails_leaves_everything_as_it_was(
         await again.stop()
 
     asyncio.run(go())
+
+
+def test_catch_up_with_a_slow_disk_returns_after_retention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that moves the clock past retention.ms sees the records gone as soon as `advance` returns."""
+    may_flush, flush = threading.Event(), Log.flush
+
+    def flush_slowly(log: Log) -> None:
+        assert may_flush.wait(60)
+        flush(log)
+
+    with BrokerInProcess(tmp_path / "data", {"log.retention.ms": "86400000"}) as process:
+        process.run(process.broker.ensure_topic("orders", 1, {}))
+        log = process.broker.log("orders", 0)
+        append_records(log, [(b"k", b"v")], process.clock.now_ms())
+        monkeypatch.setattr(Log, "flush", flush_slowly)
+        process.clock.advance(2 * 86400000)
+
+        async def caught_up() -> None:
+            catching_up = asyncio.create_task(process.broker.catch_up())
+            done, _ = await asyncio.wait([catching_up], timeout=0.2)
+            assert not done, "the flush has not ended"
+            may_flush.set()
+            await catching_up
+
+        process.run(caught_up())
+        assert log.log_start_offset == 1
 
 
 def test_a_burst_of_connections_waits_in_the_backlog(tmp_path: Path) -> None:

@@ -107,6 +107,11 @@ class Housekeeping:
                 contents = self._checkpoint_contents(log_dir, due)
                 self._run_blocking(partial(self._write_checkpoints, log_dir, contents, log_dir.truncations))
 
+    @property
+    def retention_waits_for_flush(self) -> bool:
+        """True while a log is flushed so that the next tick can delete its old segments."""
+        return bool(self._waiting_for_flush)
+
     def flush_soon(self, log: Log) -> None:
         """In the background, unless a flush that this asked for is going on."""
         self._in_background(log, log.flush)
@@ -159,10 +164,12 @@ class Housekeeping:
                 if entry.log is None and not self._may_be_due(entry, now_ms):
                     continue
                 log = entry.log or self._table.open(entry)
+                # A flush may end while segments are chosen: what it was needed for can then be deleted in the next tick.
+                needed_flush = log.needs_flush(now_ms)
                 removed = log.delete_old_segments(now_ms)
                 for path in removed:
                     self.schedule_removal(path, log.config.file_delete_delay_ms)
-                if not removed and log.needs_flush(now_ms):
+                if not removed and (needed_flush or log.needs_flush(now_ms)):
                     self.flush_soon(log)
                     self._waiting_for_flush.append(key)
             except BrokerError as error:

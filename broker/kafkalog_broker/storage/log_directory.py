@@ -135,13 +135,17 @@ class LogDirectory:
         except OSError as error:
             self.fail(error)
 
-    def begin_checkpointed(self, keys: Collection[TopicPartition]) -> None:
+    def begin_checkpointed(self, keys: Collection[TopicPartition]) -> bool:
         """Reset the checkpoints of new partitions: a recovery point of 0, and no other offset.
 
         The offsets of a deleted partition of the same name must not be taken for theirs: with a log start offset above
         its end, a log would lose all its records. The recovery point shows that the log has no gaps (see
         `LogEntry.contiguous_from`). Blocks; any thread. On disk on return. Raises OSError.
+
+        Returns:
+            True if a checkpoint was written. The directory was then synced, with every name in it.
         """
+        is_written = False
         for file in self.checkpoints:
             with self.writing:
                 offsets = {key: offset for key, offset in file.known.items() if key not in keys}
@@ -149,6 +153,8 @@ class LogDirectory:
                     offsets |= dict.fromkeys(keys, 0)
                 if offsets != file.known:
                     file.write(offsets)
+                    is_written = True
+        return is_written
 
     def raise_recovery_point(self, key: TopicPartition, offset: int) -> None:
         """Checkpoint that a log is on disk below `offset`. Blocks; any thread. On disk on return. Raises OSError."""

@@ -83,8 +83,8 @@ class NewPartitions:
         for keys in by_dir.values():
             log_dir = self.log_dirs[keys[0]]
             try:
-                log_dir.begin_checkpointed(set(keys))
-                fsync_directory(log_dir.path)
+                if not log_dir.begin_checkpointed(set(keys)):
+                    fsync_directory(log_dir.path)
             except OSError as error:
                 self._errors.update(dict.fromkeys(keys, error))
 
@@ -135,6 +135,11 @@ class LogManager(LogTable):
         self._schedule_removal = self._housekeeping.schedule_removal
         self.tick, self.flush_soon = self._housekeeping.tick, self._housekeeping.flush_soon
         self.cleaner = LogCleaner(self, self._schedule_removal)
+
+    @property
+    def retention_waits_for_flush(self) -> bool:
+        """True while a log is flushed so that the next tick can delete its old segments."""
+        return self._housekeeping.retention_waits_for_flush
 
     # ---- loading
 
