@@ -3,6 +3,9 @@
 with RegistryServer(users={"alice": "secret"}) as registry:
     id_ = registry.register("orders-value", '{"type": ...}')
     registry.url, registry.requests, registry.records()       # what it would have put into _schemas
+
+Contexts are those of Confluent's registry (`AbstractSchemaRegistry`): ids begin at 1 in each, and an id or a subject
+without a context is looked for in all of them, in the same order.
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 from uuid import NAMESPACE_OID, uuid5
+
+from kafkalog_spark.typed.registry.contexts import DEFAULT_CONTEXT, QualifiedSubject
 
 Json = Any
 _CONTENT = "application/vnd.schemaregistry.v1+json"
@@ -36,8 +41,10 @@ class RegistryServer:
         self.requests: list[str] = []
         self.moved: dict[str, str] = {}
         """Paths that are somewhere else."""
-        self._schemas: dict[int, Json] = {}
-        self._versions: dict[str, list[int]] = {}
+        self._schemas: dict[tuple[str, int], Json] = {}
+        """By context and id."""
+        self._versions: dict[QualifiedSubject, list[int]] = {}
+        self._registered: list[tuple[QualifiedSubject, int]] = []
         self._lock = threading.Lock()
         server = self
 
@@ -86,32 +93,34 @@ class RegistryServer:
         self._thread.join()
 
     def register(self, subject: str, schema: str, kind: str = "AVRO", references: Json = ()) -> int:
-        """The id of a schema: the same for the same text, whatever the subject."""
+        """The id of a schema: in a context the same for the same text, whatever the subject."""
         with self._lock:
             made = {"schema": schema, "schemaType": kind, "references": list(references)}
-            id_ = next((one for one, known in self._schemas.items() if known == made), len(self._schemas) + 1)
-            self._schemas[id_] = made
-            versions = self._versions.setdefault(subject, [])
+            at = QualifiedSubject.of(subject)
+            ids = {id_: known for (context, id_), known in self._schemas.items() if context == at.context}
+            id_ = next((one for one, known in ids.items() if known == made), len(ids) + 1)
+            self._schemas[at.context, id_] = made
+            versions = self._versions.setdefault(at, [])
             if id_ not in versions:
                 versions.append(id_)
+                self._registered.append((at, len(versions)))
             return id_
 
-    def guid(self, id_: int) -> str:
-        return str(uuid5(NAMESPACE_OID, json.dumps(self._schemas[id_])))
+    def guid(self, id_: int, context: str = DEFAULT_CONTEXT) -> str:
+        return _guid(self._schemas[context, id_])
 
     def records(self) -> list[tuple[bytes, bytes]]:
         """Key and value of the records that a registry keeps of what is registered here."""
         found = []
-        for subject, ids in self._versions.items():
-            for version, id_ in enumerate(ids, 1):
-                key = {"keytype": "SCHEMA", "subject": subject, "version": version, "magic": 1}
-                value = {"subject": subject, "version": version, "id": id_, **self._told(id_), "deleted": False}
-                found.append((id_, json.dumps(key).encode(), json.dumps(value).encode()))
-        return [(key, value) for _, key, value in sorted(found)]
+        for at, version in self._registered:
+            key = {"keytype": "SCHEMA", "subject": str(at), "version": version, "magic": 1}
+            found.append((json.dumps(key).encode(), json.dumps({**self._told(at, version), "deleted": False}).encode()))
+        return found
 
     def answer(self, method: str, path: str, body: Json, authorization: str | None) -> tuple[int, Json]:
         """(HTTP status, JSON)."""
         parts = [unquote(part) for part in urlsplit(path).path.strip("/").split("/")]
+        subject_of_id = parse_qs(urlsplit(path).query).get("subject", [""])[0]
         with self._lock:
             self.requests.append(f"{method} {path}")
             if self.failing > 0:
@@ -120,41 +129,74 @@ class RegistryServer:
         if not self._is_allowed(authorization):
             return 401, {"error_code": 401, "message": "Unauthorized"}
         match method, parts:
-            case "GET", ["schemas", "ids", id_] if int(id_) in self._schemas:
-                return 200, self._told(int(id_))
-            case "GET", ["schemas", "ids", _]:
-                return 404, {"error_code": 40403, "message": "Schema not found"}
+            case "GET", ["schemas", "ids", id_]:
+                return self._by_id(int(id_), QualifiedSubject.of(subject_of_id))
             case "GET", ["schemas", "guids", guid]:
-                found = [id_ for id_ in self._schemas if self.guid(id_) == guid]
-                return (200, self._told(found[0])) if found else (404, {"error_code": 40403, "message": "not found"})
+                found = [one for one in self._registered if _guid(self._schema_of(*one)) == guid]
+                return (200, self._told(*found[0])) if found else _NO_SCHEMA
             case "GET", ["subjects", subject, "versions", version]:
                 return self._version(subject, version)
             case "POST", ["subjects", subject, "versions"]:
                 kind = body.get("schemaType", "AVRO")
                 if kind == "AVRO" and "type" not in body["schema"] and not body["schema"].startswith('"'):
                     return 422, {"error_code": 42201, "message": "Invalid schema"}
-                return 200, {"id": self.register(subject, body["schema"], kind, body.get("references", ()))}
+                self.register(subject, body["schema"], kind, body.get("references") or ())
+                return self._lookup(subject, body)
             case "POST", ["subjects", subject]:
-                number = self.register(
-                    subject, body["schema"], body.get("schemaType", "AVRO"), body.get("references", ())
-                )
-                return self._version(subject, str(self._versions[subject].index(number) + 1))
+                return self._lookup(subject, body)
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
+    def _by_id(self, id_: int, wanted: QualifiedSubject) -> tuple[int, Json]:
+        """Confluent's `getSchemaKeyUsingContexts`."""
+        others = self._contexts() if wanted.name and wanted.context == DEFAULT_CONTEXT else []
+        for context in (wanted.context, *others):
+            at = wanted._replace(context=context)
+            if id_ in self._versions.get(at, ()):
+                return 200, self._told(at, self._versions[at].index(id_) + 1)
+        holders = [at for at, ids in self._versions.items() if at.context == wanted.context and id_ in ids]
+        if not holders or (wanted.name and wanted.context != DEFAULT_CONTEXT):
+            return _NO_SCHEMA
+        return 200, self._told(holders[0], self._versions[holders[0]].index(id_) + 1)
+
     def _version(self, subject: str, version: str) -> tuple[int, Json]:
-        ids = self._versions.get(subject)
+        """Confluent's `getUsingContexts`."""
+        at = QualifiedSubject.of(subject)
+        for context in self._contexts() if at.context == DEFAULT_CONTEXT and at not in self._versions else []:
+            if at._replace(context=context) in self._versions:
+                at = at._replace(context=context)
+                break
+        ids = self._versions.get(at)
         if ids is None:
             return 404, {"error_code": 40401, "message": f"Subject '{subject}' not found."}
         number = len(ids) if version == "latest" else int(version)
         if not 1 <= number <= len(ids):
             return 404, {"error_code": 40402, "message": f"Version {version} not found."}
-        id_ = ids[number - 1]
-        return 200, {"subject": subject, "version": number, "id": id_, **self._told(id_)}
+        return 200, self._told(at, number)
 
-    def _told(self, id_: int) -> Json:
+    def _lookup(self, subject: str, body: Json) -> tuple[int, Json]:
+        made = {
+            "schema": body["schema"],
+            "schemaType": body.get("schemaType", "AVRO"),
+            "references": list(body.get("references") or ()),
+        }
+        at = QualifiedSubject.of(subject)
+        for version in range(1, len(self._versions.get(at, ())) + 1):
+            if self._schema_of(at, version) == made:
+                return 200, self._told(at, version)
+        return _NO_SCHEMA
+
+    def _contexts(self) -> list[str]:
+        return sorted({at.context for at in self._versions} - {DEFAULT_CONTEXT})
+
+    def _schema_of(self, at: QualifiedSubject, version: int) -> Json:
+        return self._schemas[at.context, self._versions[at][version - 1]]
+
+    def _told(self, at: QualifiedSubject, version: int) -> Json:
         """What a registry says of a schema: not that it is Avro, and no references where there are none."""
-        told = {name: value for name, value in self._schemas[id_].items() if value and value != "AVRO"}
-        return {**told, "guid": self.guid(id_)}
+        schema = self._schema_of(at, version)
+        told = {name: value for name, value in schema.items() if value and value != "AVRO"}
+        id_ = self._versions[at][version - 1]
+        return {"subject": str(at), "version": version, "id": id_, **told, "guid": _guid(schema)}
 
     def _is_allowed(self, authorization: str | None) -> bool:
         if self.token is not None:
@@ -164,3 +206,10 @@ class RegistryServer:
         said = base64.b64decode((authorization or "Basic ").removeprefix("Basic ")).decode()
         user, _, password = said.partition(":")
         return self.users.get(user) == password
+
+
+_NO_SCHEMA = 404, {"error_code": 40403, "message": "Schema not found"}
+
+
+def _guid(schema: Json) -> str:
+    return str(uuid5(NAMESPACE_OID, json.dumps(schema)))

@@ -7,6 +7,7 @@ subject's. JSON needs no schema: the columns of the projection say what it means
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -29,6 +30,7 @@ from kafkalog_spark.typed.json import format as json_format
 from kafkalog_spark.typed.protobuf import format as protobuf_format
 from kafkalog_spark.typed.protobuf import types as protobuf_types
 from kafkalog_spark.typed.protobuf.descriptors import file_descriptor
+from kafkalog_spark.typed.registry.contexts import referenced_subject, subject_of_ids
 from kafkalog_spark.typed.registry.framing import FIRST, NO_ID, Framed, message_at, take_indexes, unframed
 from kafkalog_spark.typed.registry.schemas import (
     AVRO,
@@ -41,6 +43,8 @@ from kafkalog_spark.typed.registry.schemas import (
     SchemaRecords,
     listed_records,
 )
+
+_log = logging.getLogger(__name__)
 
 # Options about a schema registry, and the store of schemas that they name.
 
@@ -81,7 +85,21 @@ def with_records(format: formats.ResolvedFormat, sources: formats.SchemaSources)
         else:
             read = sources.records(options.get("schema.registry.topic", TOPIC))
         records = tuple((_utf8(key), _utf8(value)) for key, value in read)
-    return replace(format, options=options, schema_records=records)
+    resolved = replace(format, options=options, schema_records=records)
+    if records is not None:
+        _warn_of_unused(store_of(resolved))
+    return resolved
+
+
+def _warn_of_unused(store: SchemaStore) -> None:
+    """Log that records of a registry's topic are not used, in one line and only where a query is planned."""
+    if isinstance(store, SchemaRecords) and store.unused:
+        _log.warning(
+            "%s: %d records are not used, as in a registry. The first: %s",
+            store.described,
+            len(store.unused),
+            store.unused[0],
+        )
 
 
 def _records_of_file(path: str) -> list[Record]:
@@ -106,6 +124,10 @@ def store_of(format: formats.ResolvedFormat) -> SchemaStore:
         "nothing says where the schemas are",
         hint="schema.registry.url is a registry, schema.registry.file a file of it",
     )
+
+
+def _subject_of_ids(format: formats.ResolvedFormat) -> str:
+    return subject_of_ids(format.options.get("subject"), format.side)
 
 
 def client_of(options: Mapping[str, str]) -> RegistryClient:
@@ -155,10 +177,11 @@ def referenced(schema: RegisteredSchema, store: SchemaStore) -> dict[str, Regist
                 result[name] = current
         elif reference.name not in seen:
             seen.add(reference.name)
-            below = store.by_version(reference.subject, reference.version)
+            subject = referenced_subject(reference.subject, current.subject)
+            below = store.by_version(subject, reference.version)
             if below is None:
                 raise OptionError(
-                    f"schema {current.id} refers to version {reference.version} of {reference.subject}, which "
+                    f"schema {current.id} refers to version {reference.version} of {subject}, which "
                     f"{store.described} does not have"
                 )
             if len(seen) > MOST_REFERENCES:
@@ -194,7 +217,9 @@ class _SchemaFormat:
         """The format with its reader schema: the latest version is looked up once a load."""
         format = with_records(format, sources)
         registered = subject_schema(format.options, store_of(format), self.kind)
-        return replace(format, reader_text=registered.text, reader_id=registered.id)
+        # The registry may have found the subject in another context, which the ids of values belong to then.
+        options = {**format.options, "subject": registered.subject or format.options["subject"]}
+        return replace(format, options=options, reader_text=registered.text, reader_id=registered.id)
 
     def schema(self, format: formats.ResolvedFormat) -> pa.Schema:
         types = self.inner.types
@@ -208,7 +233,7 @@ class _SchemaFormat:
         """The schema that all values are read as. Raises OptionError, SchemaRegistryError."""
         if format.reader_id is None:
             return self.parsed(subject_schema(format.options, store, self.kind), store)
-        registered = store.by_id(format.reader_id)
+        registered = store.by_id(format.reader_id, _subject_of_ids(format))
         if registered is None:
             raise SchemaRegistryError(f"{store.described} does not have schema {format.reader_id} any more")
         return self.parsed(registered, store)
@@ -237,7 +262,8 @@ class _Avro(_SchemaFormat):
 
     def reader(self, format: formats.ResolvedFormat, store: SchemaStore) -> AvroType:
         text = reader_text(format)
-        if text is not None and (format.reader_id is None or store.by_id(format.reader_id) is None):
+        subject = _subject_of_ids(format)
+        if text is not None and (format.reader_id is None or store.by_id(format.reader_id, subject) is None):
             return parse_schema(text)
         reader: AvroType = super().reader(format, store)
         return reader
@@ -337,6 +363,7 @@ class ConfluentDecoder:
     def __init__(self, inner: _SchemaFormat, format: formats.ResolvedFormat, projection: pa.Schema) -> None:
         self.schema = projection
         self._inner, self._store, self._side = inner, store_of(format), format.side
+        self._subject = _subject_of_ids(format)
         reader = inner.reader(format, self._store)
         self._reading = inner.inner.reading(reader, projection, format.options)
         self._ready = 0
@@ -405,7 +432,8 @@ class ConfluentDecoder:
 
     def _look_up(self, id_: int | str) -> Any:
         """A schema as the format has it, or the OptionError that says why its values are bad."""
-        registered = self._store.by_id(id_) if isinstance(id_, int) else self._store.by_guid(id_)
+        store = self._store
+        registered = store.by_id(id_, self._subject) if isinstance(id_, int) else store.by_guid(id_)
         if registered is None:
             return OptionError(f"it names schema {id_}, which {self._store.described} does not have")
         try:

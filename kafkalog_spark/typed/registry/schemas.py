@@ -8,12 +8,13 @@ import json
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.options import option, plain_text
+from kafkalog_spark.typed.registry.contexts import DEFAULT_CONTEXT, QualifiedSubject
 from kafkalog_spark.typed.registry.http_client import Answer, HttpClient
 
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
@@ -68,51 +69,116 @@ Record = tuple[bytes | None, bytes | None]
 
 
 class SchemaRecords:
-    """The schemas that some records leave. `described`: what these are of, for messages."""
+    """The schemas that some records leave. `described`: what these are of, for messages. `unused`: why the records that
+    Confluent's registry passes over are not used, one text for each (`KafkaStoreReaderThread.doWork`)."""
 
     def __init__(self, records: Iterable[Record], described: str) -> None:
-        """Raises SchemaRegistryError for a record that no registry writes."""
+        """Raises SchemaRegistryError if there are records and a registry wrote none of them."""
         self.described = described
+        self.unused: list[str] = []
         self._versions: dict[tuple[str, int], RegisteredSchema] = {}
         self._deleted: set[tuple[str, int]] = set()
-        for i, (key, value) in enumerate(records):
+        self._ids: dict[tuple[str, int], dict[str, RegisteredSchema]] = {}
+        """Of each context and id: the schema by the subjects that have it."""
+        count = 0
+        for key, value in records:
             try:
-                self._take(None if key is None else json.loads(key), None if value is None else json.loads(value))
+                self._take(json.loads(_given(key)), None if value is None else json.loads(value))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-                raise SchemaRegistryError(
-                    f"record {i} of {described} is not what a schema registry writes: {type(error).__name__}: {error}",
-                    hint="the topic of a registry has JSON keys with a keytype",
-                ) from error
-        self._ids = {schema.id: schema for schema in self._versions.values()}
-        self._guids = {schema.guid: schema for schema in self._versions.values() if schema.guid}
+                self.unused.append(f"record {count}: {type(error).__name__}: {error}")
+            count += 1
+        if self.unused and len(self.unused) == count:
+            raise SchemaRegistryError(
+                f"{described} has no record of a schema registry; {self.unused[0]}",
+                hint="the topic of a registry has JSON keys with a keytype",
+            )
+        self._contexts = sorted({context for context, _ in self._ids} - {DEFAULT_CONTEXT})
+        self._guids: dict[str, RegisteredSchema] = {}
+        for context in (DEFAULT_CONTEXT, *self._contexts):
+            for schema in self._versions.values():
+                if schema.guid and QualifiedSubject.of(schema.subject).context == context:
+                    self._guids.setdefault(schema.guid, schema)
 
     def _take(self, key: Any, value: Any) -> None:
-        kind = None if key is None else key["keytype"]
+        kind = key["keytype"]
         if kind == "SCHEMA":
-            version = str(key["subject"]), int(key["version"])
-            self._deleted.discard(version)
+            subject, version = str(QualifiedSubject.of(str(key["subject"]))), int(key["version"])
             if value is None:
-                self._versions.pop(version, None)
+                self._remove(subject, version)
                 return
-            self._versions[version] = RegisteredSchema.of_json(value)
+            schema = replace(RegisteredSchema.of_json(value), subject=subject, version=version)
+            self._check_id(schema)
+            self._remove(subject, version)
+            self._versions[subject, version] = schema
+            self._ids.setdefault(_context_and_id(schema), {})[subject] = schema
             if value.get("deleted"):
-                self._deleted.add(version)
+                self._deleted.add((subject, version))
         elif kind == "DELETE_SUBJECT" and value is not None:
-            gone = {key for key in self._versions if key[0] == value["subject"] and key[1] <= int(value["version"])}
-            self._deleted |= gone
+            subject, last = str(QualifiedSubject.of(str(value["subject"]))), int(value["version"])
+            self._deleted |= {key for key in self._versions if key[0] == subject and key[1] <= last}
 
-    def by_id(self, id_: int) -> RegisteredSchema | None:
-        return self._ids.get(id_)
+    def _check_id(self, schema: RegisteredSchema) -> None:
+        """Raise ValueError if the id belongs to another schema: the first registration of an id in a context counts
+        (`KafkaStoreMessageHandler.validateUpdate`)."""
+        for known in self._ids.get(_context_and_id(schema), {}).values():
+            if known.text != schema.text:
+                raise ValueError(
+                    f"version {schema.version} of {schema.subject} has id {schema.id}, which is version "
+                    f"{known.version} of {known.subject} already"
+                )
+
+    def _remove(self, subject: str, version: int) -> None:
+        self._deleted.discard((subject, version))
+        schema = self._versions.pop((subject, version), None)
+        if schema is not None:
+            holders = self._ids[_context_and_id(schema)]
+            if holders.get(subject) is schema:
+                del holders[subject]
+            if not holders:
+                del self._ids[_context_and_id(schema)]
+
+    def by_id(self, id_: int, subject: str = "") -> RegisteredSchema | None:
+        """The schema of an id, found as Confluent's registry finds it (`getSchemaKeyUsingContexts`).
+
+        That of the subject itself comes first, then that of the subject in another context if it names none, then that
+        of any other subject in the subject's context.
+        """
+        wanted = QualifiedSubject.of(subject)
+        others = self._contexts if wanted.name and wanted.context == DEFAULT_CONTEXT else []
+        for context in (wanted.context, *others):
+            found = self._ids.get((context, id_), {}).get(str(wanted._replace(context=context)))
+            if found is not None:
+                return found
+        return next(iter(self._ids.get((wanted.context, id_), {}).values()), None)
 
     def by_guid(self, guid: str) -> RegisteredSchema | None:
         return self._guids.get(guid)
 
     def by_version(self, subject: str, version: int | None) -> RegisteredSchema | None:
-        """version: None for the latest."""
+        """version: None for the latest. A subject without a context that does not exist is looked for in the others,
+        as Confluent's registry does (`getUsingContexts`)."""
+        wanted = QualifiedSubject.of(subject)
+        for context in (wanted.context, *(self._contexts if wanted.context == DEFAULT_CONTEXT else [])):
+            found = self._version_of(str(wanted._replace(context=context)), version)
+            if found is not None:
+                return found
+        return None
+
+    def _version_of(self, subject: str, version: int | None) -> RegisteredSchema | None:
         if version is not None:
             return self._versions.get((subject, version))
         versions = [key[1] for key in self._versions if key[0] == subject and key not in self._deleted]
         return self._versions[subject, max(versions)] if versions else None
+
+
+def _given(key: bytes | None) -> bytes:
+    if key is None:
+        raise ValueError("it has no key")
+    return key
+
+
+def _context_and_id(schema: RegisteredSchema) -> tuple[str, int]:
+    return QualifiedSubject.of(schema.subject).context, schema.id
 
 
 def listed_records(text: str, place: str) -> list[Record]:
@@ -191,17 +257,25 @@ class RegistryClient:
         self._kept: dict[str, RegisteredSchema] = {}
         self.described = f"the schema registry {', '.join(map(_without_user, options.urls))}"
 
-    def by_id(self, id_: int) -> RegisteredSchema | None:
-        return self._schema(f"/schemas/ids/{id_}", id_)
+    def by_id(self, id_: int, subject: str = "") -> RegisteredSchema | None:
+        """The schema of an id in the context of a subject, as SchemaRecords.by_id."""
+        path, wanted = f"/schemas/ids/{id_}", QualifiedSubject.of(subject)
+        found = self._schema(f"{path}?subject={quote(subject, safe='')}" if subject else path, id_, subject)
+        if found is None and wanted.name and wanted.context != DEFAULT_CONTEXT:
+            return self.by_id(id_, str(wanted._replace(name="")))
+        return found
 
     def by_guid(self, guid: str) -> RegisteredSchema | None:
         return self._schema(f"/schemas/guids/{quote(guid, safe='')}", 0)
 
     def by_version(self, subject: str, version: int | None) -> RegisteredSchema | None:
-        path = f"/subjects/{quote(subject, safe='')}/versions/{'latest' if version is None else version}"
-        if version is None:
-            self._kept.pop(path, None)  # the latest is another one tomorrow
-        return self._schema(path, None)
+        """version: None for the latest. A version is found that is deleted, but not for good."""
+        path = f"/subjects/{quote(subject, safe='')}/versions/"
+        if version is not None:
+            return self._schema(f"{path}{version}?deleted=true", None, subject)
+        path += "latest"
+        self._kept.pop(path, None)  # the latest is another one tomorrow
+        return self._schema(path, None, subject)
 
     def register(self, subject: str, schema: str, kind: str = AVRO) -> int:
         """Register a schema, unless it is there; its id. Raises SchemaRegistryError if incompatible, or not allowed."""
@@ -211,14 +285,15 @@ class RegistryClient:
             raise SchemaRegistryError(f"{self.described} answered the registration of {subject} without an id")
         return int(answer["id"])
 
-    def _schema(self, path: str, id_: int | None) -> RegisteredSchema | None:
+    def _schema(self, path: str, id_: int | None, subject: str = "") -> RegisteredSchema | None:
+        """subject: that of the request, which stands for the schema's if the registry does not name it."""
         if path in self._kept:
             return self._kept[path]
         answer = self._json(path)
         if answer is None:
             return None
         try:
-            schema = RegisteredSchema.of_json(answer, id_)
+            schema = RegisteredSchema.of_json({"subject": subject, **answer}, id_)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SchemaRegistryError(f"{self.described} answered {path} with no schema: {error}") from error
         self._kept[path] = schema

@@ -288,9 +288,9 @@ class Counted(SchemaRecords):
         super().__init__(records, "the registry")
         self.asked: list[int] = []
 
-    def by_id(self, id_: int) -> Any:
+    def by_id(self, id_: int, subject: str = "") -> Any:
         self.asked.append(id_)
-        return super().by_id(id_)
+        return super().by_id(id_, subject)
 
 
 def counted(name: str, records: Sequence[Record], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Counted]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -102,9 +104,141 @@ def test_the_table_of_a_registrys_topic_is_what_its_last_records_say() -> None:
     assert store.by_guid(first.guid) == first
 
 
-def test_a_topic_that_is_no_registrys_is_refused_with_the_record() -> None:
-    with pytest.raises(SchemaRegistryError, match="record 1 of the topic t is not what"):
-        SchemaRecords([(b'{"keytype":"NOOP"}', None), (b"plain", b"text")], "the topic t")
+def test_a_topic_without_a_record_of_a_registry_is_refused_with_its_first_record() -> None:
+    foreign: list[tuple[bytes | None, bytes | None]] = [(None, b"v"), (b"plain", b"text"), (b"5", None)]
+    with pytest.raises(
+        SchemaRegistryError, match=r"the topic t has no record of a schema registry; record 0: .*no key"
+    ):
+        SchemaRecords(foreign, "the topic t")
+    assert SchemaRecords([], "the topic t").by_id(1) is None
+
+
+def test_foreign_records_in_a_registrys_topic_are_passed_over_with_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As in Confluent's KafkaStoreReaderThread, which logs each and goes on."""
+    version_4 = b'{"keytype":"SCHEMA","subject":"orders-value","version":4,"magic":1}'
+    foreign: list[tuple[bytes | None, bytes | None]] = [
+        (b"plain", b"text"),
+        (None, b"{}"),
+        (b"[]", b"{}"),
+        (version_4, b'{"id": 12}'),
+        (version_4, b"\xff"),
+    ]
+    records = [foreign[0], *golden_records("_schemas"), *foreign[1:]]
+    with caplog.at_level(logging.WARNING):
+        found = read("confluent-avro", golden_values("orders"), SchemaSources("value", ("orders",), lambda _: records))
+    assert found.bad is None
+    assert len(found.columns) == len(ORDERS)
+    (line,) = caplog.messages
+    assert line.startswith("the topic _schemas: 5 records are not used")
+    assert "The first: record 0: " in line
+
+
+AB, BA = (
+    json.dumps({"type": "record", "name": "R", "fields": [{"name": name, "type": "int"} for name in names]})
+    for names in ("ab", "ba")
+)
+
+
+@contextmanager
+def either_store(registry: RegistryServer, offline: bool) -> Iterator[tuple[SchemaSources, dict[str, str]]]:
+    """Sources and options that lead to the registry's REST interface, or to the records of its topic."""
+    if offline:
+        yield SchemaSources("value", ("t",), lambda topic: list(registry.records())), {}
+    else:
+        yield SchemaSources("value", ("t",), no_records), {"schema.registry.url": registry.url}
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_an_id_of_two_contexts_is_the_schema_of_the_subjects_context(offline: bool) -> None:
+    with RegistryServer() as registry:
+        assert [registry.register(subject, text) for subject, text in (("t-value", AB), (":.prod:t-value", BA))] == [
+            1,
+            1,
+        ]
+        registry.register(":.prod:shop.Other", AB)
+        value = b"\0\0\0\0\x01\x02\x04"
+        with either_store(registry, offline) as (sources, given):
+            assert read("confluent-avro", [value], sources, **given).columns.to_pylist() == [{"a": 1, "b": 2}]
+            for subject, expected in {
+                ":.prod:t-value": {"b": 1, "a": 2},
+                ":.:t-value": {"a": 1, "b": 2},
+            }.items():
+                found = read("confluent-avro", [value], sources, **given, subject=subject)
+                assert found.columns.to_pylist() == [expected]
+            other = b"\0\0\0\0\x02\x02\x04"  # of another subject of the context, and in no other one
+            found = read("confluent-avro", [other], sources, **given, subject=":.prod:t-value")
+            assert found.columns.to_pylist() == [{"b": 2, "a": 1}]
+            unknown = read("confluent-avro", [other], sources, **given)
+            assert unknown.bad is not None
+            assert unknown.bad.tolist() == [True]
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_a_subject_of_another_context_is_found_and_its_ids_are_of_that_context(offline: bool) -> None:
+    """As Confluent's registry does for a subject without a context (`getUsingContexts`)."""
+    with RegistryServer() as registry:
+        registry.register("u-value", AB)
+        registry.register(":.prod:t-value", BA)
+        with either_store(registry, offline) as (sources, given):
+            found = read("confluent-avro", [b"\0\0\0\0\x01\x02\x04"], sources, **given)
+        assert found.columns.to_pylist() == [{"b": 1, "a": 2}]
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_references_are_looked_up_in_the_context_of_the_schema_that_has_them(offline: bool) -> None:
+    outer = json.dumps({"type": "record", "name": "O", "fields": [{"name": "r", "type": "R"}]})
+    with RegistryServer() as registry:
+        for context, inner in (("", AB), (":.prod:", BA)):
+            registry.register(f"{context}inner", inner)
+            registry.register(f"{context}t-value", outer, references=[{"name": "R", "subject": "inner", "version": 1}])
+        crossed = [{"name": "R", "subject": ":.prod:inner", "version": 1}]
+        registry.register("crossed-value", outer, references=crossed)
+        with either_store(registry, offline) as (sources, given):
+            for subject, id_, expected in (
+                ("t-value", 2, {"a": 1, "b": 2}),
+                (":.prod:t-value", 2, {"b": 1, "a": 2}),
+                ("crossed-value", 3, {"b": 1, "a": 2}),
+            ):
+                value = b"\0" + id_.to_bytes(4, "big") + b"\x02\x04"
+                found = read("confluent-avro", [value], sources, **given, subject=subject)
+                assert found.columns.to_pylist() == [{"r": expected}]
+
+
+def test_the_first_registration_of_an_id_counts() -> None:
+    """As in Confluent's KafkaStoreMessageHandler; a schema that is deleted for good gives its id up."""
+
+    def record(subject: str, version: int, id_: int, text: str | None) -> tuple[bytes, bytes | None]:
+        key = {"keytype": "SCHEMA", "subject": subject, "version": version, "magic": 1}
+        value = {"subject": subject, "version": version, "id": id_, "schema": text}
+        return json.dumps(key).encode(), None if text is None else json.dumps(value).encode()
+
+    records = [record("t-value", 1, 1, AB), record("u-value", 1, 1, BA), record("v-value", 1, 1, AB)]
+    store = SchemaRecords(records, "s")
+    found = store.by_id(1)
+    assert found is not None
+    assert found.text == AB
+    assert store.by_version("u-value", 1) is None
+    assert store.unused == [
+        "record 1: ValueError: version 1 of u-value has id 1, which is version 1 of t-value already"
+    ]
+    again = [record("t-value", 1, 1, None), record("v-value", 1, 1, None), record("u-value", 1, 1, BA)]
+    found = SchemaRecords([*records, *again], "s").by_id(1)
+    assert found is not None
+    assert found.text == BA
+
+
+def test_values_of_a_strategy_that_names_records_are_of_the_subjects_context() -> None:
+    """RecordNameStrategy: the subject of the reader is one of several, and its name in another context says nothing."""
+    with RegistryServer() as registry:
+        registry.register("shop.Order", AB)
+        registry.register("shop.Payment", BA)
+        registry.register(":.prod:other", json.dumps("string"))
+        registry.register(":.prod:shop.Order", AB)
+        sources = SchemaSources("value", ("t",), lambda topic: list(registry.records()))
+        found = read("confluent-avro", [b"\0\0\0\0\x02\x02\x04"], sources, subject="shop.Order")
+        assert found.columns.to_pylist() == [{"a": 2, "b": 1}]
 
 
 @pytest.mark.parametrize("form", ["list", "lines", "tabs"])
@@ -140,7 +274,7 @@ def test_a_registry_is_asked_once_for_each_schema() -> None:
         assert found.bad is None
         assert found.columns[1].as_py() == {"id": 2, "user": "a", "amount": 0.0}
         asked = [one for one in registry.requests if "/schemas/ids/" in one]
-        assert sorted(asked) == [f"GET /schemas/ids/{id_}" for id_ in ids]
+        assert sorted(asked) == [f"GET /schemas/ids/{id_}?subject=orders-value" for id_ in ids]
 
 
 def test_a_guid_before_the_value_or_in_a_header_names_its_schema_too() -> None:
