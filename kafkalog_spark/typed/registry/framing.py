@@ -3,9 +3,9 @@
     0x00, id (4 bytes, big-endian)       before the value
     0x01, GUID (16 bytes)                before the value, or in the header __value_schema_id (__key_schema_id)
 
-In the header both forms are allowed. Before a value in Protobuf follow the indexes of its message, in the header as
-well where the id stands there: a count and as many indexes, zigzag varints, of a message in the file, of one inside it,
-and so on. A single 0 stands for the first message of the file.
+In the header both forms are allowed, and the last header of that name counts. In Protobuf the indexes of the value's
+message follow, in the header if the id is there: a count and as many indexes, zigzag varints, of a message in the file,
+of one inside it, and so on. A single 0 stands for the first message of the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.varints import UVARINT_BYTES, read_varint
 from kafkalog_spark.typed.columns.buffer_pool import Values
 
-NO_ID = "it does not begin with a schema's id (0x00 and four bytes)"
+NO_ID = "it does not begin with a schema's id (0x00 and four bytes), nor is one in its header"
 """Why a value that names no schema is bad."""
 FIRST = (0,)  # indexes of the first message of a file
 _ID_BYTES, _GUID_BYTES = 5, 17
@@ -29,11 +29,13 @@ _MOST_NESTED = 64  # messages are not nested deeper
 
 class Framed(NamedTuple):
     """Values without their prefix. which int64[n]: the place in `ids` of each value's schema; -1: it names none, or
-    there is no value. ids: an id, or a GUID as text."""
+    there is no value. ids: an id, or a GUID as text. after_header_ids: what follows the id in the header of the rows
+    that have it there."""
 
     values: Values
     which: np.ndarray
     ids: list[int | str]
+    after_header_ids: dict[int, bytes]
 
 
 def unframed(values: Values, headers: Any, side: str) -> Framed:
@@ -55,28 +57,36 @@ def unframed(values: Values, headers: Any, side: str) -> Framed:
             names = [str(UUID(bytes=guid.tobytes())) for guid in distinct]
         which[rows] = np.array([ids.setdefault(name, len(ids)) for name in names], np.int64)[inverse.reshape(-1)]
         starts[rows] += width
+    after_header_ids: dict[int, bytes] = {}
     if headers is not None:
-        for row, name in _in_headers(headers, f"__{side}_schema_id"):
-            if values.ends[row] >= 0:
-                which[row] = ids.setdefault(name, len(ids))
-                starts[row] = values.starts[row]
-    return Framed(Values(values.data, starts, values.ends), which, list(ids))
+        for row, text in _in_headers(headers, f"__{side}_schema_id").items():
+            if values.ends[row] < 0:
+                continue
+            name, after_header_ids[row] = _header_id(text)
+            which[row] = -1 if name is None else ids.setdefault(name, len(ids))
+            starts[row] = values.starts[row]
+    return Framed(Values(values.data, starts, values.ends), which, list(ids), after_header_ids)
 
 
-def _in_headers(headers: Any, header: str) -> list[tuple[int, int | str]]:
-    """(row, id or GUID) of each header that names a schema."""
+def _in_headers(headers: Any, header: str) -> dict[int, bytes]:
+    """The value of the last header of that name, by row; rows whose last one is null have none."""
     entries = headers.flatten()
     if not len(entries):
-        return []
+        return {}
     owners = headers.value_parent_indices().to_numpy()
     named = np.flatnonzero(pa.compute.equal(entries.field("key"), header).to_numpy(zero_copy_only=False))
-    names: list[tuple[int, int | str]] = []
-    for row, text in zip(owners[named].tolist(), entries.field("value").take(pa.array(named)).to_pylist(), strict=True):
-        if text is not None and text[:1] == b"\0" and len(text) >= _ID_BYTES:
-            names.append((row, int.from_bytes(text[1:_ID_BYTES], "big")))
-        elif text is not None and text[:1] == b"\1" and len(text) >= _GUID_BYTES:
-            names.append((row, str(UUID(bytes=text[1:_GUID_BYTES]))))
-    return names
+    texts = entries.field("value").take(pa.array(named)).to_pylist()
+    last = dict(zip(owners[named].tolist(), texts, strict=True))
+    return {row: text for row, text in last.items() if text is not None}
+
+
+def _header_id(text: bytes) -> tuple[int | str | None, bytes]:
+    """(id, GUID, or None for neither; what follows it)"""
+    if text[:1] == b"\0" and len(text) >= _ID_BYTES:
+        return int.from_bytes(text[1:_ID_BYTES], "big"), text[_ID_BYTES:]
+    if text[:1] == b"\1" and len(text) >= _GUID_BYTES:
+        return str(UUID(bytes=text[1:_GUID_BYTES])), text[_GUID_BYTES:]
+    return None, b""
 
 
 def take_indexes(framed: Framed) -> tuple[np.ndarray, list[Any]]:
@@ -86,15 +96,19 @@ def take_indexes(framed: Framed) -> tuple[np.ndarray, list[Any]]:
     which = np.zeros(len(starts), np.int64)
     places: dict[Any, int] = {FIRST: 0}
     named = framed.which >= 0
+    for row, after in framed.after_header_ids.items():
+        if named[row]:
+            which[row] = places.setdefault(_indexes(after)[0], len(places))
+            named[row] = False
     first = named & (ends > starts) & (data[np.minimum(starts, len(data) - 1)] == 0)
     heads: dict[bytes, tuple[Any, int]] = {}
-    for row in np.flatnonzero(named & ~first):  # each distinct beginning is read once
+    for row in np.flatnonzero(named & ~first).tolist():  # each distinct beginning is read once
         at, end = int(starts[row]), int(ends[row])
         head = data[at : min(end, at + 8)].tobytes()
         read = heads.get(head)
         if read is None:
             read = _indexes(data[at : min(end, at + UVARINT_BYTES * (_MOST_NESTED + 1))].tobytes())
-            if len(heads) < 10_000:
+            if len(heads) < 10_000 and 0 < read[1] <= len(head):  # bytes after the head do not matter
                 heads[head] = read
         which[row] = places.setdefault(read[0], len(places))
         starts[row] += read[1]

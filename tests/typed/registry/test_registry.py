@@ -470,6 +470,74 @@ def test_protobuf_of_a_registry_is_read_by_the_indexes_of_its_message() -> None:
         assert "no message of indexes [4]" in found.why(3)
 
 
+def in_header(*ids: bytes | None) -> Any:
+    """The headers of one record for each: the id of its value's schema, or none at all."""
+    return pa.array([None if id_ is None else [{"key": "__value_schema_id", "value": id_}] for id_ in ids], HEADERS)
+
+
+def test_indexes_of_a_message_follow_the_id_in_a_header_and_the_value_is_the_bare_message() -> None:
+    """As Confluent's HeaderSchemaIdSerializer writes them; what no deserializer takes is bad."""
+    with RegistryServer() as registry:
+        registry.register("b", PROTO_B, "PROTOBUF")
+        id_ = registry.register("t-value", PROTO, "PROTOBUF", [{"name": "b.proto", "subject": "b", "version": 1}])
+        guid = b"\1" + UUID(registry.guid(id_)).bytes
+        values: list[bytes | None] = [b"\x08\x05", b"", None, b"\x0a\x01s", b"\x08\x06", b"\0\x08\x07", b"\x08\x08"]
+        headers = in_header(
+            guid + b"\0", guid + b"\x02\x00", guid + b"\0", guid + b"\x04\0\0", b"\0\0\0\0\x02\0", guid, guid[:5]
+        )
+        sources = SchemaSources("value", ("t",), no_records)
+        found = read("confluent-protobuf", values, sources, headers, **{"schema.registry.url": registry.url})
+        assert [row and row["id"] for row in found.columns.to_pylist()] == [5, None, None, None, 6, None, None]
+        assert found.bad is not None
+        assert found.bad.tolist() == [False] * 5 + [True, True]
+        assert found.why(5) == "the indexes of its message do not end"
+        assert "nor is one in its header" in found.why(6)
+
+
+def test_values_of_no_bytes_are_read_by_the_ids_in_their_headers() -> None:
+    with RegistryServer() as registry:
+        id_ = registry.register("t-value", PROTO_B, "PROTOBUF")
+        named = b"\1" + UUID(registry.guid(id_)).bytes + b"\0"
+        sources = SchemaSources("value", ("t",), no_records)
+        given = {"schema.registry.url": registry.url}
+        found = read("confluent-protobuf", [b"", b""], sources, in_header(named, named), **given)
+        assert found.bad is None
+        assert found.columns.to_pylist() == [{"x": None}] * 2
+
+
+def test_the_last_header_of_a_schemas_id_counts() -> None:
+    """As in Confluent's DualSchemaIdDeserializer: a null one is none, and one that is no id makes the value bad."""
+    with RegistryServer() as registry:
+        for text in (AB, BA):
+            registry.register("t-value", text)
+        first, second = (b"\0\0\0\0" + bytes([id_]) for id_ in (1, 2))
+        lists: list[list[bytes | None]] = [[first, second], [second, b"\x07"], [second, None]]
+        headers = pa.array([[{"key": "__value_schema_id", "value": one} for one in each] for each in lists], HEADERS)
+        values: list[bytes | None] = [b"\x02\x04", first + b"\x02\x04", first + b"\x02\x04"]
+        sources = SchemaSources("value", ("t",), no_records)
+        found = read("confluent-avro", values, sources, headers, **{"schema.registry.url": registry.url})
+        assert found.columns.to_pylist() == [{"b": 1, "a": 2}, {"b": None, "a": None}, {"b": 2, "a": 1}]
+        assert found.bad is not None
+        assert found.bad.tolist() == [False, True, False]
+
+
+def test_indexes_of_deeply_nested_messages_are_read_to_their_end() -> None:
+    """Two messages whose indexes are equal in the first eight bytes, and one value that ends within them."""
+    inner = "message E { string b = 1; } message F { string a = 1; } string a = 1;"
+    for name in "DCBA":
+        inner = f"message {name}2 {{ message {name}1 {{ {inner} }} }}"
+    with RegistryServer() as registry:
+        id_ = registry.register("t-value", 'syntax = "proto3"; message M { string a = 1; } ' + inner, "PROTOBUF")
+        prefix, path = b"\0" + id_.to_bytes(4, "big"), b"\x12\x02" + bytes(7)
+        values: list[bytes | None] = [
+            prefix + path[:8],
+            *(prefix + path + bytes([2 * i]) + b"\x0a\x01z" for i in (0, 1)),
+        ]
+        sources = SchemaSources("value", ("t",), no_records)
+        found = read("confluent-protobuf", values, sources, **{"schema.registry.url": registry.url})
+        assert found.columns.to_pylist() == [None, {"a": None}, {"a": "z"}]
+
+
 def test_what_is_written_is_registered_and_read_back() -> None:
     given_columns = pa.schema([("id", pa.int64()), ("user", pa.string())])
     rows = pa.array([{"id": 1, "user": None}, None, {"id": 2, "user": "u"}], pa.struct(list(given_columns)))
