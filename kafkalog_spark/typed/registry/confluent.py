@@ -29,9 +29,9 @@ from kafkalog_spark.typed.ddl import file_bytes, recursion_bounded
 from kafkalog_spark.typed.json import format as json_format
 from kafkalog_spark.typed.protobuf import format as protobuf_format
 from kafkalog_spark.typed.protobuf import types as protobuf_types
-from kafkalog_spark.typed.protobuf.descriptors import file_descriptor
+from kafkalog_spark.typed.protobuf.proto_file import ProtoFile, message_at, proto_file
 from kafkalog_spark.typed.registry.contexts import referenced_subject, subject_of_ids
-from kafkalog_spark.typed.registry.framing import FIRST, NO_ID, Framed, message_at, take_indexes, unframed
+from kafkalog_spark.typed.registry.framing import FIRST, NO_ID, Framed, take_indexes, unframed
 from kafkalog_spark.typed.registry.schemas import (
     AVRO,
     JSON,
@@ -290,19 +290,20 @@ class _Protobuf(_SchemaFormat):
     kind, inner, indexed = PROTOBUF, protobuf_format, True
 
     def reader(self, format: formats.ResolvedFormat, store: SchemaStore) -> Any:
-        file, name = super().reader(format, store), format.options.get("messagename")
+        file: ProtoFile = super().reader(format, store)
+        name = format.options.get("messagename")
         if name is None:
             return message_at(file, FIRST)
         try:
-            return file.pool.FindMessageTypeByName(name)
+            return file.descriptor.pool.FindMessageTypeByName(name)
         except KeyError:
-            if name not in file.message_types_by_name:
+            if name not in file.descriptor.message_types_by_name:
                 subject = format.options.get("subject")
                 raise OptionError(f"the schema of subject {subject} has no message {name}") from None
-            return file.message_types_by_name[name]
+            return file.descriptor.message_types_by_name[name]
 
-    def _parsed(self, text: str, referenced: Mapping[str, str], place: str) -> Any:
-        return file_descriptor(text, referenced, place)
+    def _parsed(self, text: str, referenced: Mapping[str, str], place: str) -> ProtoFile:
+        return proto_file(text, referenced, place)
 
     def encoder(self, options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
         """With the subject's latest schema, which must be registered. Raises OptionError, SchemaRegistryError."""

@@ -16,7 +16,6 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.varints import UVARINT_BYTES, read_varint
 from kafkalog_spark.typed.columns.buffer_pool import Values
 
@@ -129,14 +128,3 @@ def _indexes(head: bytes) -> tuple[Any, int]:
     except IndexError:
         return "the indexes of its message do not end", 0
     return tuple(indexes) or FIRST, after
-
-
-def message_at(file: Any, indexes: tuple[int, ...]) -> Any:
-    """The message of a file's descriptor that indexes name. Raises OptionError."""
-    messages, found = [*file.message_types_by_name.values()], None
-    for index in indexes:
-        if not 0 <= index < len(messages):
-            raise OptionError(f"the file has no message of indexes {list(indexes)}")
-        found = messages[index]
-        messages = found.nested_types
-    return found
