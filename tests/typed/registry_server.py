@@ -14,7 +14,7 @@ import base64
 import json
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
@@ -28,7 +28,8 @@ _CONTENT = "application/vnd.schemaregistry.v1+json"
 
 
 class RegistryServer:
-    """failing: how many requests are answered with HTTP 503 before one succeeds; tls: what HTTPS is served with."""
+    """failing: how many requests are answered with HTTP 503 before one succeeds; tls: what HTTPS is served with;
+    kept_as: the text that the registry keeps of a schema, which `format=serialized` does not ask for."""
 
     def __init__(
         self,
@@ -36,7 +37,9 @@ class RegistryServer:
         token: str | None = None,
         failing: int = 0,
         tls: ssl.SSLContext | None = None,
+        kept_as: Callable[[str], str] = str,
     ) -> None:
+        self._kept_as = kept_as
         self.users, self.token, self.failing = dict(users or {}), token, failing
         self.requests: list[str] = []
         self.moved: dict[str, str] = {}
@@ -106,6 +109,16 @@ class RegistryServer:
                 self._registered.append((at, len(versions)))
             return id_
 
+    def load(self, records: Iterable[tuple[bytes, bytes]]) -> None:
+        """Register what another one's `records` are, with the same ids and GUIDs."""
+        for _, content in records:
+            told = json.loads(content)
+            at = QualifiedSubject.of(told["subject"])
+            schema = {"schema": told["schema"], "schemaType": told.get("schemaType", "AVRO"), "guid": told["guid"]}
+            self._schemas[at.context, told["id"]] = {**schema, "references": told.get("references", [])}
+            self._versions.setdefault(at, []).append(told["id"])
+            self._registered.append((at, told["version"]))
+
     def guid(self, id_: int, context: str = DEFAULT_CONTEXT) -> str:
         return _guid(self._schemas[context, id_])
 
@@ -114,13 +127,15 @@ class RegistryServer:
         found = []
         for at, version in self._registered:
             key = {"keytype": "SCHEMA", "subject": str(at), "version": version, "magic": 1}
-            found.append((json.dumps(key).encode(), json.dumps({**self._told(at, version), "deleted": False}).encode()))
+            told = self._told(at, version)
+            value = {**told, "schema": self._kept_as(told["schema"]), "deleted": False}
+            found.append((json.dumps(key).encode(), json.dumps(value).encode()))
         return found
 
     def answer(self, method: str, path: str, body: Json, authorization: str | None) -> tuple[int, Json]:
         """(HTTP status, JSON)."""
         parts = [unquote(part) for part in urlsplit(path).path.strip("/").split("/")]
-        subject_of_id = parse_qs(urlsplit(path).query).get("subject", [""])[0]
+        query = parse_qs(urlsplit(path).query)
         with self._lock:
             self.requests.append(f"{method} {path}")
             if self.failing > 0:
@@ -128,6 +143,12 @@ class RegistryServer:
                 return 503, {"error_code": 50003, "message": "Error while forwarding the request to the primary"}
         if not self._is_allowed(authorization):
             return 401, {"error_code": 401, "message": "Unauthorized"}
+        status, told = self._found(method, parts, body, query.get("subject", [""])[0])
+        if method == "GET" and "schema" in told and query.get("format") != ["serialized"]:
+            told = {**told, "schema": self._kept_as(told["schema"])}
+        return status, told
+
+    def _found(self, method: str, parts: list[str], body: Json, subject_of_id: str) -> tuple[int, Json]:
         match method, parts:
             case "GET", ["schemas", "ids", id_]:
                 return self._by_id(int(id_), QualifiedSubject.of(subject_of_id))
@@ -212,4 +233,4 @@ _NO_SCHEMA = 404, {"error_code": 40403, "message": "Schema not found"}
 
 
 def _guid(schema: Json) -> str:
-    return str(uuid5(NAMESPACE_OID, json.dumps(schema)))
+    return schema.get("guid") or str(uuid5(NAMESPACE_OID, json.dumps(schema)))
