@@ -8,7 +8,8 @@ for batch in dirs.scan("orders", value_format="json", value_schema="id bigint, u
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -42,6 +43,8 @@ class LogDirs(log_dir.LogDirs):
         options say them. value_options: of the format (docs/typed.md). A bad value has nulls, as in mode PERMISSIVE.
         Raises OptionError for what the format refuses.
         """
+        from kafkalog_spark.log.decode.record_schema import COLUMNS
+
         decoders: dict[str, ValueDecoder] = {}
         for column, name, schema, given in (
             ("value", value_format, value_schema, value_options),
@@ -53,10 +56,17 @@ class LogDirs(log_dir.LogDirs):
                 format = ResolvedFormat.of(name, texts, sources)
                 wanted = schema_of_ddl(schema) if isinstance(schema, str) else schema
                 decoders[column] = format.decoder(format.schema() if wanted is None else wanted)
+        columns: Any = options.get("columns", COLUMNS) if request is None else request.columns
+        add_headers = any(getattr(decoder, "headers_too", False) for decoder in decoders.values())
+        add_headers = add_headers and "headers" not in columns
+        if add_headers and request is None:
+            options["columns"] = (*columns, "headers")
+        elif add_headers and request is not None:
+            request = replace(request, columns=(*columns, "headers"))
         for batch in super().scan(topic, request, **options):  # type: ignore[arg-type]
             for column, decoder in decoders.items():
                 at = batch.schema.get_field_index(column)
                 if at >= 0:
                     found = decode_column(decoder, batch, column).columns
                     batch = batch.set_column(at, pa.field(column, found.type), found)
-            yield batch
+            yield batch.drop_columns(["headers"]) if add_headers else batch

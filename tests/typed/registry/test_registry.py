@@ -18,6 +18,7 @@ import pytest
 from kafkalog_broker.testing_support.security import Authority
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.write.record_encoder import BatchParams
 from kafkalog_spark.sink.columns import SinkColumns
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, format_of
 from kafkalog_spark.typed.registry.http_client import TIMEOUT_S, HttpClient
@@ -25,6 +26,9 @@ from kafkalog_spark.typed.registry.schemas import RegistryClient, RegistryOption
 from tests.broker.security.test_jwks import serving
 from tests.golden_data import GOLDEN
 from tests.interop.record_schemas import CUSTOMERS, FIRST, ORDERS, SECOND
+from tests.log.helpers.encoded_batches import encode_batches
+from tests.log.helpers.log_writer import LogWriter
+from tests.source.helpers.made_logs import MadeBatch, write_batches
 from tests.typed.registry_server import RegistryServer
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -562,3 +566,25 @@ def test_json_texts_are_written_after_the_id_of_the_subjects_schema() -> None:
     for given, packed in ((struct, ()), (pa.schema([("a", pa.string())]), ("a",))):
         with pytest.raises(OptionError, match=r"write to_json\(struct\(...\)\) AS value"):
             SinkColumns(("value",), False, False, (column,), packed).encoders(given)
+
+
+def test_a_scan_without_spark_reads_the_ids_in_headers_whatever_its_columns(tmp_path: Path) -> None:
+    from kafkalog_spark import LogDirs as TypedLogDirs
+    from kafkalog_spark.log.decode.record_schema import ScanRequest
+
+    with RegistryServer() as registry:
+        named = b"\1" + UUID(registry.guid(registry.register("t-value", AB))).bytes
+        schemas = [MadeBatch([value], [0], [key]) for key, value in registry.records()]
+    write_batches(tmp_path, "_schemas", 0, schemas)
+    columns: dict[str, Any] = {
+        "value": pa.array([b"\x02\x04"], pa.binary()),
+        "timestamp": pa.array([0], pa.int64()),
+        "headers": in_header(named),
+    }
+    with LogWriter(tmp_path / "t-0") as writer:
+        writer.append_all(encode_batches(pa.RecordBatch.from_pydict(columns), 0, BatchParams()))
+    dirs = TypedLogDirs.open(tmp_path)
+    for given in ({}, {"columns": ("value", "offset")}, {"request": ScanRequest(columns=("value",))}):
+        (batch,) = dirs.scan("t", value_format="confluent-avro", **given)  # type: ignore[arg-type]
+        assert batch["value"].to_pylist() == [{"a": 1, "b": 2}]
+        assert "headers" not in batch.schema.names
