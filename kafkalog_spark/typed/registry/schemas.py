@@ -76,7 +76,8 @@ class SchemaRecords:
         """Raises SchemaRegistryError if there are records and a registry wrote none of them."""
         self.described = described
         self.unused: list[str] = []
-        self._versions: dict[tuple[str, int], RegisteredSchema] = {}
+        self._versions: dict[str, dict[int, RegisteredSchema]] = {}
+        """Of each subject: the schema of each version."""
         self._deleted: set[tuple[str, int]] = set()
         self._ids: dict[tuple[str, int], dict[str, RegisteredSchema]] = {}
         """Of each context and id: the schema by the subjects that have it."""
@@ -94,9 +95,9 @@ class SchemaRecords:
             )
         self._contexts = sorted({context for context, _ in self._ids} - {DEFAULT_CONTEXT})
         self._guids: dict[str, RegisteredSchema] = {}
-        for context in (DEFAULT_CONTEXT, *self._contexts):
-            for schema in self._versions.values():
-                if schema.guid and QualifiedSubject.of(schema.subject).context == context:
+        for subject in sorted(self._versions, key=QualifiedSubject.of):  # those of the default context come first
+            for schema in self._versions[subject].values():
+                if schema.guid:
                     self._guids.setdefault(schema.guid, schema)
 
     def _take(self, key: Any, value: Any) -> None:
@@ -109,13 +110,13 @@ class SchemaRecords:
             schema = replace(RegisteredSchema.of_json(value), subject=subject, version=version)
             self._check_id(schema)
             self._remove(subject, version)
-            self._versions[subject, version] = schema
+            self._versions.setdefault(subject, {})[version] = schema
             self._ids.setdefault(_context_and_id(schema), {})[subject] = schema
             if value.get("deleted"):
                 self._deleted.add((subject, version))
         elif kind == "DELETE_SUBJECT" and value is not None:
             subject, last = str(QualifiedSubject.of(str(value["subject"]))), int(value["version"])
-            self._deleted |= {key for key in self._versions if key[0] == subject and key[1] <= last}
+            self._deleted |= {(subject, version) for version in self._versions.get(subject, ()) if version <= last}
 
     def _check_id(self, schema: RegisteredSchema) -> None:
         """Raise ValueError if the id belongs to another schema: the first registration of an id in a context counts
@@ -129,7 +130,7 @@ class SchemaRecords:
 
     def _remove(self, subject: str, version: int) -> None:
         self._deleted.discard((subject, version))
-        schema = self._versions.pop((subject, version), None)
+        schema = self._versions.get(subject, {}).pop(version, None)
         if schema is not None:
             holders = self._ids[_context_and_id(schema)]
             if holders.get(subject) is schema:
@@ -165,10 +166,10 @@ class SchemaRecords:
         return None
 
     def _version_of(self, subject: str, version: int | None) -> RegisteredSchema | None:
-        if version is not None:
-            return self._versions.get((subject, version))
-        versions = [key[1] for key in self._versions if key[0] == subject and key not in self._deleted]
-        return self._versions[subject, max(versions)] if versions else None
+        schemas = self._versions.get(subject, {})
+        if version is None:
+            version = max((one for one in schemas if (subject, one) not in self._deleted), default=0)
+        return schemas.get(version)
 
 
 def _given(key: bytes | None) -> bytes:
