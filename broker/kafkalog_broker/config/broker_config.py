@@ -45,6 +45,9 @@ DEFAULT_NODE_ID = "1"  # Kafka has no default; a broker that is alone needs no c
 CLEANER_MAP_ENTRY_BYTES = 24
 """Bytes of a key in the cleaner's map: 16 of hash, 8 of offset. As in Kafka, so that a setting means the same."""
 
+MIN_CLEANER_MAP_BYTES = 1 << 20
+"""Share of log.cleaner.dedupe.buffer.size that a cleaner thread must exceed (KafkaConfig.validateValues)."""
+
 MIN_ISR = "min.insync.replicas"
 """Always set for all brokers, as Kafka's controller sets it when it forms a cluster (KIP-966)."""
 
@@ -313,6 +316,7 @@ class BrokerConfig:
             if least > most:
                 raise ConfigError(f"{low} ({least}) is larger than {high} ({most})", name=low)
         self._check_groups()
+        self._check_connections()
         if self.remote_log_storage_system_enable:
             check_local_retention("retention.bytes", self.log_retention_bytes, self.log_local_retention_bytes)
             check_local_retention("retention.ms", self.log_retention_ms, self.log_local_retention_ms)
@@ -320,13 +324,38 @@ class BrokerConfig:
             raise ConfigError("log.dirs must name at least one directory", name="log.dirs")
         if len(set(self.log_dirs)) != len(self.log_dirs):
             raise ConfigError(f"log.dirs names a directory twice: {','.join(self.log_dirs)}", name="log.dirs")
-        keys = self.log_cleaner_dedupe_buffer_size // max(self.log_cleaner_threads, 1) // CLEANER_MAP_ENTRY_BYTES
+        map_bytes = self.log_cleaner_dedupe_buffer_size // max(self.log_cleaner_threads, 1)
+        if map_bytes <= MIN_CLEANER_MAP_BYTES:
+            raise ConfigError(
+                "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
+                name="log.cleaner.dedupe.buffer.size",
+                hint=f"it is {self.log_cleaner_dedupe_buffer_size} for log.cleaner.threads={self.log_cleaner_threads}",
+            )
+        keys = map_bytes // CLEANER_MAP_ENTRY_BYTES
         if self.log_cleaner_enable and keys * self.log_cleaner_io_buffer_load_factor <= 1:
             raise ConfigError(
                 f"log.cleaner.dedupe.buffer.size ({self.log_cleaner_dedupe_buffer_size}): the offset map is too small "
                 f"to fit in even a single message, so log cleaning will never make progress. You can increase "
                 f"log.cleaner.dedupe.buffer.size or decrease log.cleaner.threads",
                 name="log.cleaner.dedupe.buffer.size",
+            )
+
+    def _check_connections(self) -> None:
+        """Refuse limits that admit no connection at all: not even one that could change them back. Words of Kafka's
+        ConnectionQuotas and KafkaConfig.validateValues."""
+        for name in ("max.connections", "max.connection.creation.rate"):
+            if getattr(self, name.replace(".", "_")) == 0:
+                raise ConfigError(f"Invalid {name} 0", name=name, hint="no client could connect; it is at least 1")
+        overrides = "max.connections.per.ip.overrides"
+        if self.max_connections_per_ip == 0 and not self.max_connections_per_ip_overrides.strip():
+            name = "max.connections.per.ip"
+            raise ConfigError(f"{name} can be set to zero only if {overrides} property is set.", name=name)
+        idle, delay = "connections.max.idle.ms", "connection.failed.authentication.delay.ms"
+        if 0 <= self.connections_max_idle_ms <= int(self.text(delay) or 0):
+            raise ConfigError(
+                f"{delay}={self.text(delay)} should always be less than {idle}={self.connections_max_idle_ms} to "
+                "prevent failed authentication responses from timing out",
+                name=idle,
             )
 
     def _check_groups(self) -> None:

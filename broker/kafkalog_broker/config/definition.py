@@ -93,7 +93,7 @@ def _complaint(allowed: Allowed, name: str, value: Any) -> tuple[str, str | None
                 return what, f"[{', '.join(value)}]"
         case {"address_limits": _}:  # `address:number,...`, also with IPv6 addresses
             for item in filter(None, map(str.strip, str(value).split(","))):
-                if not re.fullmatch(r".+:\s*[0-9]{1,10}", item):
+                if not re.fullmatch(r"[0-9a-zA-Z\-%._:]+:\s*[0-9]{1,10}", item):
                     return "String must be a list of address:number, separated by commas", item
         case _:
             low, high = allowed.get("low"), allowed.get("high")

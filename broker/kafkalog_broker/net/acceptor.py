@@ -33,9 +33,7 @@ class CreationRate:
 
     def wait_s(self, rate: int, backlog: int, now_s: float) -> float | None:
         """How long a connection that comes now has to wait; None, and it takes no turn, when `backlog` of them wait.
-        rate: connections a second; none come below 1."""
-        if rate < 1:
-            return None
+        rate: connections a second, at least 1."""
         if rate >= UNLIMITED:
             return 0.0
         turn = max(self._last_turn, now_s - 1.0) + 1.0 / rate

@@ -188,11 +188,46 @@ def test_clients_are_told_the_advertised_listeners_with_the_ports_that_were_boun
     assert told == (Listener("PLAINTEXT", "example.org", 19092),)
 
 
+@pytest.mark.parametrize(
+    ("properties", "name", "said"),
+    [
+        ({"max.connections": "0"}, "max.connections", "Invalid max.connections 0"),
+        ({"max.connection.creation.rate": "0"}, "max.connection.creation.rate", "Invalid max.connection.creation.rate"),
+        ({"max.connections.per.ip": "0"}, "max.connections.per.ip", "can be set to zero only if"),
+        ({"connections.max.idle.ms": "100"}, "connections.max.idle.ms", "should always be less than"),
+        *(
+            ({"max.connections.per.ip.overrides": text}, "max.connections.per.ip.overrides", "list of address:number")
+            for text in (":5", "127.0.0.1:-1", "127.0.0.1", "[::1]:5", "a b:5")
+        ),
+    ],
+)
+def test_limits_that_would_admit_no_connection_are_refused(properties, name, said):
+    with pytest.raises(ConfigError, match=said) as caught:
+        BrokerConfig.from_properties({"log.dirs": "/x"}, properties)
+    assert caught.value.name == name
+    with pytest.raises(ConfigError, match=said):
+        BrokerConfig.from_properties({"log.dirs": "/x"}).with_dynamic(properties, {})
+
+
+def test_a_limit_of_zero_per_ip_is_accepted_with_overrides():
+    config = made(max_connections_per_ip=0, max_connections_per_ip_overrides="127.0.0.1:5,host.example-1.org:2,::1:3")
+    assert config.max_connections_per_ip == 0
+
+
+def test_a_key_map_of_a_cleaner_thread_is_larger_than_a_mebibyte():
+    needed = "at least 1MB per cleaner thread"
+    for too_small in ({"log.cleaner.dedupe.buffer.size": 1 << 20}, {"log.cleaner.enable": "false"}):
+        with pytest.raises(ConfigError, match=needed) as caught:
+            BrokerConfig.from_properties({"log.cleaner.dedupe.buffer.size": 500_000, **too_small})
+        assert caught.value.name == "log.cleaner.dedupe.buffer.size"
+    config = BrokerConfig.from_properties({"log.cleaner.dedupe.buffer.size": 2_000_000})
+    with pytest.raises(ConfigError, match=needed):
+        config.with_dynamic({"log.cleaner.threads": "2"}, {})
+
+
 def test_a_map_of_keys_that_holds_no_key_is_refused_unless_nothing_is_compacted():
-    small = {"log.cleaner.dedupe.buffer.size": 60, "log.cleaner.io.buffer.load.factor": 0.5}
+    small = {"log.cleaner.dedupe.buffer.size": 2_000_000, "log.cleaner.io.buffer.load.factor": 0.00001}
     with pytest.raises(ConfigError, match="even a single message") as caught:
         BrokerConfig.from_properties(small)
     assert caught.value.name == "log.cleaner.dedupe.buffer.size"
     BrokerConfig.from_properties({**small, "log.cleaner.enable": "false"})
-    with pytest.raises(ConfigError, match=r"decrease log\.cleaner\.threads"):
-        BrokerConfig.from_properties({"log.cleaner.dedupe.buffer.size": 240, "log.cleaner.threads": 10})

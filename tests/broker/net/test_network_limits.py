@@ -238,7 +238,7 @@ async def test_limits_hold_for_new_connections_as_soon_as_they_are_changed() -> 
     peers = [Peer(net), Peer(net)]
     net.admission.use(config(max_connections=1))
     peers.append(Peer(net))
-    net.admission.use(config(max_connection_creation_rate=0, max_connections=9))
+    net.admission.use(config(max_connections_per_ip=2, max_connections=9))
     peers.append(Peer(net))
     await settle()
     assert [peer.transport.lost for peer in peers] == [False, False, True, True]
