@@ -23,6 +23,7 @@ from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, So
 from kafkalog_broker.config.listener_settings import (
     LISTENER_PREFIX,
     LISTENER_PROPERTIES,
+    MECHANISM_PROPERTIES,
     ListenerSecurity,
     listener_property,
 )
@@ -230,10 +231,17 @@ class BrokerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object], overrides: Mapping[str, object] | None = None) -> Self:
-        """`overrides` win over `properties`; values are text or what str() makes text of. Raises ConfigError, naming
-        the property: one that is unknown (and the nearest one), a value that is not allowed, values that contradict
-        each other, or a property whose neglect would be dangerous."""
-        static = {name: _text(value) for name, value in {**properties, **(overrides or {})}.items()}
+        """`overrides` win over `properties`; values are text or what str() makes text of.
+
+        An unknown property of `properties`, which may be the server.properties of a newer Kafka, is accepted without
+        effect, see `unknown`. Raises ConfigError, naming the property: one of `overrides` that is unknown (and the
+        nearest one), one that is unknown and would leave the broker open or lose data if it were neglected, a value
+        that is not allowed, values that contradict each other, or a property that this broker must not neglect."""
+        overrides = overrides or {}
+        static = {name: _text(value) for name, value in {**properties, **overrides}.items()}
+        for name in _unknown(static):
+            if name in overrides or _is_dangerous(name):
+                raise _unknown_property(name)
         for one, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
             if one not in static:
                 static[one] = static.get(other, DEFAULT_NODE_ID)
@@ -250,10 +258,10 @@ class BrokerConfig:
         fixed = sorted(AUTHORIZER_PROPERTIES & {*broker, *default})
         if fixed:
             raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]", name=fixed[0])
-        plugins = plugin_prefixes(layers)
+        ignored = {*_unknown(static), *(name for name in static if name.startswith(plugin_prefixes(layers)))}
         for layer in layers:
             for name, text in layer.items():
-                if layer is not static or not name.startswith(plugins):
+                if layer is not static or name not in ignored:
                     _check(name, text)
         texts = {name: first_value(layers, name) for name in BROKER_PROPERTIES}
         values: dict[str, Any] = {}
@@ -299,8 +307,13 @@ class BrokerConfig:
     def without_effect(self) -> list[str]:
         """Properties that were set, at start or while a broker ran, and that this broker does not act on."""
         served = plugin_prefixes((self.static,)) if self.remote_log_storage_system_enable else ()
-        given = set().union(*self._layers)
+        given = set().union(*self._layers).difference(self.unknown())
         return sorted(name for name in given if not is_served(name) and not name.startswith(served))
+
+    def unknown(self) -> list[str]:
+        """Properties of the start that Kafka 4.3 does not define: misspelt, or of another release. Kafka accepts them
+        too."""
+        return sorted(_unknown(self.static))
 
     @property
     def _layers(self) -> tuple[Mapping[str, str], ...]:
@@ -393,6 +406,58 @@ def is_served(name: str) -> bool:
     return name in served_properties() or name in AUTHORIZER_PROPERTIES or listener_property(name) is not None
 
 
+def nearest_property(name: str) -> str | None:
+    """The known property that `name` is most likely a misspelling of; None if no name is near."""
+    known = {*BROKER_PROPERTIES, *AUTHORIZER_PROPERTIES}
+    return next(iter(difflib.get_close_matches(_of_all_listeners(name), known, n=1, cutoff=NEAR)), None)
+
+
+NEAR = 0.85
+"""Least similarity of a misspelt name (difflib's ratio). A new property that has some words of a known one is below."""
+
+
+def _unknown_property(name: str) -> ConfigError:
+    nearest = nearest_property(name)
+    hint = None if nearest is None else f"did you mean {nearest}?"
+    return ConfigError(f"Unknown broker property {name[:200]!r}", name=name, hint=hint)
+
+
+def _unknown(static: Mapping[str, str]) -> list[str]:
+    known = {*BROKER_PROPERTIES, *AUTHORIZER_PROPERTIES}
+    plugins = plugin_prefixes((static,))
+    return [name for name in static if _of_all_listeners(name) not in known and not name.startswith(plugins)]
+
+
+def _of_all_listeners(name: str) -> str:
+    """`ssl.keystore.type` of `listener.name.external.ssl.keystore.type`, `sasl.jaas.config` of
+    `listener.name.external.plain.sasl.jaas.config`; another name as it is."""
+    if not name.startswith(LISTENER_PREFIX):
+        return name
+    rest = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
+    of_mechanism = rest.partition(".")[2]
+    return of_mechanism if of_mechanism.startswith("sasl.") or of_mechanism in MECHANISM_PROPERTIES else rest
+
+
+_SECURITY = (
+    "ssl.", "sasl.", "security.", "authorizer.", "super.users", "allow.everyone.", "listener", "advertised.listeners",
+    "principal.", "connections.max.reauth.ms", "delegation.token.", *REFUSED,
+)  # fmt: skip
+_RETENTION_AND_FLUSH = (
+    "log.dir",
+    "log.retention.",
+    "log.local.retention.",
+    "log.cleanup.policy",
+    "log.flush.interval.",
+)
+
+
+def _is_dangerous(name: str) -> bool:
+    """True if neglecting this unknown property could leave the broker open or lose data: a property of security, or one
+    that is most likely a misspelt property of security, retention or durability."""
+    nearest = nearest_property(name) or ""
+    return _of_all_listeners(name).startswith(_SECURITY) or nearest.startswith((*_SECURITY, *_RETENTION_AND_FLUSH))
+
+
 def _check(name: str, text: str) -> None:
     if name.startswith(LISTENER_PREFIX):
         own = listener_property(name)  # else one of limits or of other security, accepted without effect
@@ -402,9 +467,7 @@ def _check(name: str, text: str) -> None:
     if name in AUTHORIZER_PROPERTIES:
         return  # AuthorizerSettings checks them
     if name not in BROKER_PROPERTIES:
-        near = difflib.get_close_matches(name, BROKER_PROPERTIES, n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]}?" if near else None
-        raise ConfigError(f"Unknown broker property {name[:200]!r}", name=name, hint=hint)
+        raise _unknown_property(name)
     value = BROKER_PROPERTIES[name].parse(text)
     if name in REFUSED and value not in ("", (), False, None):
         raise invalid_value(name, text, REFUSED[name])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.admin.config_listing import ConfigResourceType, broker_entries, resource_entries, topic_entries
-from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig, nearest_property
 from kafkalog_broker.config.definition import ConfigError, Source
 from kafkalog_broker.config.listeners import Listener, with_bound_ports
 
@@ -113,8 +113,6 @@ def test_an_upper_layer_wins_and_the_start_is_not_forgotten():
 @pytest.mark.parametrize(
     ("properties", "name", "said"),
     [
-        ({"num.partition": "1"}, "num.partition", "did you mean num.partitions?"),
-        ({"zookeeper.connect": "x"}, "zookeeper.connect", "Unknown broker property"),
         ({"num.partitions": "0"}, "num.partitions", "Value must be at least 1"),
         ({"num.partitions": "many"}, "num.partitions", "Not a number of type INT"),
         ({"compression.type": "rar"}, "compression.type", "String must be one of: uncompressed, zstd"),
@@ -123,7 +121,6 @@ def test_an_upper_layer_wins_and_the_start_is_not_forgotten():
         ({"log.dirs": "/a,/a"}, "log.dirs", "twice"),
         ({"log.dirs": "", "log.dir": ""}, "log.dirs", "at least one directory"),
         ({"authorizer.class.name": "org.Some"}, "authorizer.class.name", "classes of Java cannot be loaded"),
-        ({"rsm.config.dir": "/x", "rsm.confi.dir": "/x"}, "rsm.confi.dir", "Unknown broker property"),
         (
             {"group.min.session.timeout.ms": "9", "group.max.session.timeout.ms": "8"},
             "group.min.session.timeout.ms",
@@ -151,6 +148,51 @@ def test_a_mistake_is_told_by_name(properties, name, said):
     assert raised.value.name == name
     assert name in str(raised.value)
     assert said in str(raised.value)
+
+
+def test_an_unknown_property_of_the_file_is_accepted_without_effect_as_in_kafka():
+    of_other_releases = {
+        "max.decompressed.message.bytes": "1000",
+        "zookeeper.connect": "localhost:2181",
+        "zookeeper.ssl.keystore.location": "/x",
+        "confluent.support.metrics.enable": "false",
+        "listener.name.external.my.plugin.option": "x",
+        "num.partition": "4",
+        "rsm.confi.dir": "/x",
+    }
+    config = BrokerConfig.from_properties({**of_other_releases, "rsm.config.dir": "/x"})
+    assert config.unknown() == sorted(of_other_releases)
+    assert config.without_effect() == ["rsm.config.dir"]
+    assert config.num_partitions == 1
+    assert config.with_dynamic({"message.max.bytes": "9"}, {}).unknown() == sorted(of_other_releases)
+    assert nearest_property("num.partition") == "num.partitions"
+    assert nearest_property("max.decompressed.message.bytes") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("autorizer.class.name", "did you mean authorizer.class.name?"),
+        ("suoer.users", "did you mean super.users?"),
+        ("listners", "did you mean listeners?"),
+        ("listener.name.external.ssl.client.auht", "did you mean ssl.client.auth?"),
+        ("listener.name.external.scram-sha-512.sasl.jaas.confg", "did you mean sasl.jaas.config?"),
+        ("sasl.mechanisms.of.tomorrow", "Unknown broker property"),
+        ("log.dirz", "did you mean log.dir"),
+        ("log.retention.hour", "did you mean log.retention.hours?"),
+        ("log.flush.interval.message", "did you mean log.flush.interval.messages?"),
+    ],
+)
+def test_an_unknown_property_of_the_file_is_refused_where_neglect_is_dangerous(name, said):
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.from_properties({"log.dirs": "/x", name: "x"})
+    assert caught.value.name == name
+    assert said in str(caught.value)
+
+
+def test_an_unknown_override_is_refused():
+    with pytest.raises(ConfigError, match=r"did you mean num\.partitions\?"):
+        BrokerConfig.from_properties({"log.dirs": "/x"}, {"num.partition": "1"})
 
 
 def test_properties_of_kraft_are_accepted_and_named_as_without_effect():
