@@ -335,8 +335,6 @@ class BrokerConfig:
             check_local_retention("retention.ms", self.log_retention_ms, self.log_local_retention_ms)
         if not self.log_dirs or not all(self.log_dirs):
             raise ConfigError("log.dirs must name at least one directory", name="log.dirs")
-        if len(set(self.log_dirs)) != len(self.log_dirs):
-            raise ConfigError(f"log.dirs names a directory twice: {','.join(self.log_dirs)}", name="log.dirs")
         map_bytes = self.log_cleaner_dedupe_buffer_size // max(self.log_cleaner_threads, 1)
         if map_bytes <= MIN_CLEANER_MAP_BYTES:
             raise ConfigError(

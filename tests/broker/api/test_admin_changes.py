@@ -75,6 +75,14 @@ def test_a_topic_that_is_only_validated_is_not_made(broker):
     assert broker.topics.get("orders").partitions == 1
 
 
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_the_topic_of_krafts_metadata_cannot_be_created(broker, validate_only):
+    refused = one(ask(broker, create(new_topic("__cluster_metadata"), validate_only=validate_only)))
+    assert refused.error_code is ErrorCode.invalid_request
+    assert refused.error_message == "Creation of internal topic __cluster_metadata is prohibited."
+    assert "__cluster_metadata" not in broker.topics
+
+
 def test_more_partitions_than_a_request_may_make_are_refused(broker):
     answer = ask(broker, create(new_topic("a", 9_000), new_topic("b", 2_000)))
     assert {topic.error_code for topic in answer.topics} == {ErrorCode.policy_violation}

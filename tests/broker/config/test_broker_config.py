@@ -118,7 +118,6 @@ def test_an_upper_layer_wins_and_the_start_is_not_forgotten():
         ({"compression.type": "rar"}, "compression.type", "String must be one of: uncompressed, zstd"),
         ({"log.retention.ms": "0"}, "log.retention.ms", "unlimited is -1"),
         ({"log.roll.ms": "0"}, "log.roll.ms", "at least 1"),
-        ({"log.dirs": "/a,/a"}, "log.dirs", "twice"),
         ({"log.dirs": "", "log.dir": ""}, "log.dirs", "at least one directory"),
         ({"authorizer.class.name": "org.Some"}, "authorizer.class.name", "classes of Java cannot be loaded"),
         (

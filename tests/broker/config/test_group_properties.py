@@ -9,7 +9,7 @@ import pytest
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.dynamic_configs import GROUPS, DynamicConfigs
-from kafkalog_broker.config.group_properties import check_group_properties
+from kafkalog_broker.config.group_properties import check_group_properties, reset_duration_ms
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_context import GroupSettings, consumer_group_settings
 from tests.broker.groups.consumer.test_consumer_group_machine import Groups
@@ -51,6 +51,40 @@ def test_a_groups_own_values_hold_within_the_limits_of_the_broker() -> None:
     assert consumer_group_settings(config, beyond) == GroupSettings(
         45_000, 5_000, 15_000, MAX_SIZE
     )  # the limits were other ones
+
+
+@pytest.mark.parametrize(
+    ("reset", "duration_ms"),
+    [
+        ("by_duration:P1D", 86_400_000),
+        ("by_duration:PT1H2M3.5S", 3_723_500),
+        ("by_duration:pt1h", 3_600_000),
+        ("by_duration:P-1DT48H", 86_400_000),
+        ("by_duration:-PT-1H", 3_600_000),
+        ("by_duration:PT+1H", 3_600_000),
+        ("by_duration:PT1,25S", 1_250),
+        ("by_duration:PT1.S", 1_000),
+        ("by_duration:PT0S", 0),
+    ],
+)
+def test_a_share_group_begins_a_duration_back(reset: str, duration_ms: int) -> None:
+    config = BrokerConfig.from_properties({"log.dirs": "/x"})
+    check_group_properties({"share.auto.offset.reset": reset}, config)
+    assert reset_duration_ms(reset) == duration_ms
+
+
+@pytest.mark.parametrize(
+    "reset",
+    [
+        "EARLIEST", "Latest", "none", "by_duration:", "BY_DURATION:PT1H", "by_duration:P", "by_duration:PT",
+        "by_duration:PT-1H", "by_duration:-PT1H", "by_duration:P1W", "by_duration: P1D", "by_duration:PT.5S",
+        "by_duration:P" + "9" * 5_000 + "D",
+    ],
+)  # fmt: skip
+def test_a_reset_that_kafka_refuses_is_refused(reset: str) -> None:
+    config = BrokerConfig.from_properties({"log.dirs": "/x"})
+    with pytest.raises(ConfigError, match="must be either 'earliest', 'latest' or of the format 'by_duration:"):
+        check_group_properties({"share.auto.offset.reset": reset}, config)
 
 
 def test_what_is_set_for_groups_outlives_a_restart(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def share_group_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> 
             number("record.lock.duration.ms", config.group_share_record_lock_duration_ms),
             overrides.get("share.renew.acknowledge.enable", "true").lower() == "true",
         ),
-        overrides.get("share.auto.offset.reset", LATEST).lower(),
+        overrides.get("share.auto.offset.reset", LATEST).strip(),
         overrides.get("share.isolation.level", "").lower() == "read_committed",
     )
 
