@@ -399,6 +399,7 @@ class Server(Broker):
         self.network.shared.watch.note_named("periodic tasks", perf_counter() - began)
         try:
             await run_in_slices(self.share_coordinator.due())
+            await self.share_coordinator.prune_if_due()
         except Exception:
             _logger.exception("a periodic task failed and is tried again")
 
