@@ -172,8 +172,14 @@ class BrokerConfig:
     offsets_retention_check_interval_ms: int
 
     group_share_session_timeout_ms: int
+    group_share_min_session_timeout_ms: int
+    group_share_max_session_timeout_ms: int
     group_share_heartbeat_interval_ms: int
+    group_share_min_heartbeat_interval_ms: int
+    group_share_max_heartbeat_interval_ms: int
     group_share_assignment_interval_ms: int
+    group_share_min_assignment_interval_ms: int
+    group_share_max_assignment_interval_ms: int
     group_share_initialize_retry_interval_ms: int
     group_share_max_size: int
     group_share_max_share_sessions: int
@@ -370,13 +376,13 @@ class BrokerConfig:
             )
 
     def _check_groups(self) -> None:
-        """Rules of GroupCoordinatorConfig, in Kafka's words."""
+        """Rules of GroupCoordinatorConfig and ShareGroupConfig, in Kafka's words."""
 
         def check(name: str, holds: Callable[[int, int], bool], words: str, other: str) -> None:
             if not holds(*(int(getattr(self, key.replace(".", "_"))) for key in (name, other))):
                 raise ConfigError(f"{name} must be {words} {other}", name=name)
 
-        for kind in ("consumer", "streams"):
+        for kind in ("consumer", "share", "streams"):
             for what in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
                 name, low, high = (f"group.{kind}.{prefix}{what}" for prefix in ("", "min.", "max."))
                 check(high, operator.ge, "greater than or equal to", low)
@@ -384,6 +390,11 @@ class BrokerConfig:
                 check(name, operator.le, "less than or equal to", high)
             heartbeat, session = f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms"
             check(heartbeat, operator.lt, "less than", session)
+        for what in ("delivery.count.limit", "partition.max.record.locks", "record.lock.duration.ms"):
+            name, low, high = (f"group.share.{prefix}{what}" for prefix in ("", "min.", "max."))
+            check(high, operator.ge, "greater than or equal to", name)
+            check(name, operator.ge, "greater than or equal to", low)
+        check("group.share.max.share.sessions", operator.ge, "greater than or equal to", "group.share.max.size")
         replicas, most = "group.streams.num.standby.replicas", "group.streams.max.standby.replicas"
         check(replicas, operator.le, "less than or equal to", most)
         assignors, name = self.group_consumer_assignors, "group.consumer.assignors"

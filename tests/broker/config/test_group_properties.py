@@ -11,7 +11,7 @@ from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.dynamic_configs import GROUPS, DynamicConfigs
 from kafkalog_broker.config.group_properties import check_group_properties, reset_duration_ms
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_context import GroupSettings, consumer_group_settings
+from kafkalog_broker.groups.modern.group_context import GroupSettings, consumer_group_settings, share_group_settings
 from tests.broker.groups.consumer.test_consumer_group_machine import Groups
 
 P = "group.consumer."
@@ -30,6 +30,18 @@ MAX_SIZE = 2**31 - 1
             f"{P}heartbeat.interval.ms must be less than {P}session.timeout.ms",
         ),
         ({P + "assignment.interval.ms": 15_001}, f"{P}assignment.interval.ms must be less than or equal to {P}max."),
+        (
+            {"group.share.session.timeout.ms": 44_999},
+            "group.share.session.timeout.ms must be greater than or equal to group.share.min.session",
+        ),
+        (
+            {"group.share.record.lock.duration.ms": 60_001},
+            "group.share.max.record.lock.duration.ms must be greater than or equal to group.share.record",
+        ),
+        (
+            {"group.share.max.share.sessions": 500, "group.share.max.size": 501},
+            "group.share.max.share.sessions must be greater than or equal to group.share.max.size",
+        ),
         ({P + "assignors": "uniform,com.example.Mine"}, "this broker has uniform and range"),
     ],
 )
@@ -85,6 +97,36 @@ def test_a_reset_that_kafka_refuses_is_refused(reset: str) -> None:
     config = BrokerConfig.from_properties({"log.dirs": "/x"})
     with pytest.raises(ConfigError, match="must be either 'earliest', 'latest' or of the format 'by_duration:"):
         check_group_properties({"share.auto.offset.reset": reset}, config)
+
+
+@pytest.mark.parametrize(
+    ("name", "beyond", "bound", "limit"),
+    [
+        ("share.session.timeout.ms", "60000", "group.share.max.session.timeout.ms", 55_000),
+        ("share.heartbeat.interval.ms", "5000", "group.share.min.heartbeat.interval.ms", 5_500),
+        ("share.assignment.interval.ms", "1500", "group.share.max.assignment.interval.ms", 1_400),
+        ("share.record.lock.duration.ms", "60000", "group.share.max.record.lock.duration.ms", 50_000),
+        ("share.delivery.count.limit", "10", "group.share.max.delivery.count.limit", 9),
+        ("share.partition.max.record.locks", "3000", "group.share.max.partition.max.record.locks", 2_500),
+    ],
+)
+def test_a_share_groups_own_values_hold_within_the_limits_that_the_broker_has_now(
+    name: str, beyond: str, bound: str, limit: int
+) -> None:
+    usual = {"group.share.heartbeat.interval.ms": 6_000}
+    check_group_properties({name: beyond}, BrokerConfig.from_properties({"log.dirs": "/x", **usual}))
+    settings = share_group_settings(
+        BrokerConfig.from_properties({"log.dirs": "/x", **usual, bound: limit}), {name: beyond}
+    )
+    found = {
+        "share.session.timeout.ms": settings.session_timeout_ms,
+        "share.heartbeat.interval.ms": settings.heartbeat_interval_ms,
+        "share.assignment.interval.ms": settings.assignment_interval_ms,
+        "share.record.lock.duration.ms": settings.limits.lock_ms,
+        "share.delivery.count.limit": settings.limits.max_deliveries,
+        "share.partition.max.record.locks": settings.limits.max_in_flight,
+    }
+    assert found[name] == limit
 
 
 def test_what_is_set_for_groups_outlives_a_restart(tmp_path: Path) -> None:
