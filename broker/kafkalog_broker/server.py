@@ -108,7 +108,7 @@ class Server(Broker):
         await self._started.aclose()
 
     def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
-        self.network.admission.use(config)
+        self.network.use(config)
         self.groups.context.config = config
         yield from super().updating_config(config)
 
@@ -132,7 +132,7 @@ class Server(Broker):
         self._make_coordinators(started)
         await self._settle_transactions()
         self._begin_loading()
-        self.network.admission.use(self.config)
+        self.network.use(self.config)
         started.callback(_logger.info, "the longest that requests held the event loop: %s", self.network.shared.watch)
         started.push_async_callback(self.network.stop)
         await self.network.serve()

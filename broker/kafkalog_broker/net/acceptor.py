@@ -13,6 +13,7 @@ import resource
 import socket
 from collections import Counter
 from collections.abc import Callable
+from ipaddress import ip_address
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import Source
@@ -181,6 +182,20 @@ def bind(host: str, port: int, config: BrokerConfig) -> socket.socket:
     return bound
 
 
+def address_of(host: str) -> str:
+    """Address of a host name, IPv4 where it has one, as Java's InetAddress.getByName. Blocks. Raises OSError."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return str(min(found, key=lambda info: info[0] != socket.AF_INET)[4][0])
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 # Which connections may open: bounded in all, for each address, and by how fast they come.
 
 _logger = logging.getLogger(__name__)
@@ -210,11 +225,22 @@ class Admission:
         self._refusing: set[str] = set()  # reasons that have been logged and still hold
 
     def use(self, config: BrokerConfig) -> None:
-        """Limits by this configuration, from now on."""
+        """Limits by this configuration, from now on; those of `host_names` once `limit_host` tells their addresses."""
         self.config, self._backlog = config, backlog(config)
         self._max_connections = connections_within(self._open_files, config.max_connections)
         per_ip = (item.rpartition(":") for item in config.max_connections_per_ip_overrides.split(",") if item.strip())
-        self._of_ip = {host.strip(): int(number) for host, _, number in per_ip}
+        self._of_host = {host.strip(): int(number) for host, _, number in per_ip}
+        self._of_ip = {str(ip_address(host)): number for host, number in self._of_host.items() if _is_address(host)}
+
+    @property
+    def host_names(self) -> list[str]:
+        """Host names in max.connections.per.ip.overrides."""
+        return [host for host in self._of_host if not _is_address(host)]
+
+    def limit_host(self, name: str, address: str) -> None:
+        """Apply the limit of a host name to its address, unless the configuration has changed meanwhile."""
+        if name in self._of_host:
+            self._of_ip.setdefault(address, self._of_host[name])
 
     def admit(self, connection: Connection) -> str | None:
         """Count a new connection; the reason when there is no room for it. Each reason is logged once until it ends."""
