@@ -245,23 +245,8 @@ class Admission:
     def admit(self, connection: Connection) -> str | None:
         """Count a new connection; the reason when there is no room for it. Each reason is logged once until it ends."""
         host = connection.info.host
-        allowed = self._of_ip.get(host, self.config.max_connections_per_ip)
-        reason, rate = None, self.config.max_connection_creation_rate
-        if self.stopped:
-            reason = "the broker is stopping"
-        elif len(self.open) >= self._max_connections:
-            reason = f"max.connections={self._max_connections} are open"
-        elif self._per_ip[host] >= allowed:
-            reason = f"max.connections.per.ip={allowed} are open from {host}"
-        elif wait_ms := self._ip_wait_ms(host):
-            reason = f"more come from {host} than its quota connection_creation_rate allows"
-            if len(self.waiting) < WAITING:
-                connection.turn_in_s = wait_ms / 1000
-                self.waiting.add(connection)
-        elif (turn_in_s := self._creation_rate.wait_s(rate, self._backlog, self._clock())) is None:
-            reason = f"more than max.connection.creation.rate={rate} come"
-        else:
-            connection.turn_in_s = turn_in_s
+        # A rate counts the connection, so it is asked only for one that nothing before it refuses.
+        reason = self._no_room(host) or self._beyond_ip_quota(connection) or self._beyond_rate(connection)
         if reason is None:
             self.admitted += 1
             self.open.add(connection)
@@ -272,6 +257,34 @@ class Admission:
             self._refusing.add(reason)
             _logger.warning("connection %s refused: %s; the same for others until one ends", connection.info, reason)
         return reason
+
+    def _no_room(self, host: str) -> str | None:
+        if self.stopped:
+            return "the broker is stopping"
+        if len(self.open) >= self._max_connections:
+            return f"max.connections={self._max_connections} are open"
+        allowed = self._of_ip.get(host, self.config.max_connections_per_ip)
+        if self._per_ip[host] >= allowed:
+            return f"max.connections.per.ip={allowed} are open from {host}"
+        return None
+
+    def _beyond_ip_quota(self, connection: Connection) -> str | None:
+        host = connection.info.host
+        wait_ms = self._ip_wait_ms(host)
+        if not wait_ms:
+            return None
+        if len(self.waiting) < WAITING:
+            connection.turn_in_s = wait_ms / 1000
+            self.waiting.add(connection)
+        return f"more come from {host} than its quota connection_creation_rate allows"
+
+    def _beyond_rate(self, connection: Connection) -> str | None:
+        rate = self.config.max_connection_creation_rate
+        turn_in_s = self._creation_rate.wait_s(rate, self._backlog, self._clock())
+        if turn_in_s is None:
+            return f"more than max.connection.creation.rate={rate} come"
+        connection.turn_in_s = turn_in_s
+        return None
 
     def gone(self, connection: Connection) -> None:
         self.waiting.discard(connection)
