@@ -150,7 +150,7 @@ class LogManager(LogTable):
         directories: list[PartitionDir] = []
         compacted: set[str] = set()
         for log_dir in self.dirs.online:
-            try:
+            with log_dir.guarded():
                 log_dir.was_clean = take_clean_shutdown(log_dir.path)
                 for checkpoint in log_dir.checkpoints:
                     checkpoint.read()
@@ -159,8 +159,6 @@ class LogManager(LogTable):
                 for path in deleted:
                     self._schedule_removal(path, 0)
                 directories += live
-            except OSError as error:
-                log_dir.fail(error)
         if directories and not self.topics.was_read:
             _log.warning(
                 "there is no topic registry: topics are taken in from %d partition directories; their configuration "
@@ -234,6 +232,8 @@ class LogManager(LogTable):
         try:
             self.open(entry, watch.bytes_done)
         except BrokerError as error:
+            if isinstance(error.__cause__, OSError) and file_fault(error.__cause__) is FileFault.NONE:
+                raise  # nothing is wrong with the log, and it must not be recovered later, in the event loop
             _log.error("%s", error)
         finally:
             watch.log_done()
@@ -389,8 +389,12 @@ class LogManager(LogTable):
                 )
                 whole = self._housekeeping.write_last_checkpoints(log_dir) and whole
             if whole:
-                with log_dir.guarded():
-                    write_clean_shutdown(log_dir.path, _UNKNOWN_BROKER_EPOCH)
+                try:
+                    with log_dir.guarded():
+                        write_clean_shutdown(log_dir.path, _UNKNOWN_BROKER_EPOCH)
+                except OSError as error:
+                    _log.error("%s gets no clean-shutdown marker: %s", log_dir.path, error)
+                    whole = False
             if not whole or not log_dir.is_online:
                 self.to_recover.append(log_dir.path)
         self.dirs.close()

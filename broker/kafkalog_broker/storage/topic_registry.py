@@ -27,7 +27,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_directory import LogDirectory, LogDirError
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import read_whole, replace_file
+from kafkalog_spark.format.atomic_file import read_state, replace_file
 from kafkalog_spark.format.names import MAX_TOPIC_NAME_LENGTH, DirKind, metrics_name, valid_topic_name
 from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
@@ -121,14 +121,12 @@ def _topic(entry: Any) -> Topic:
 
 
 def read_registry(log_dir: LogDirectory) -> RegistryState | None:
-    """A directory's copy, or None; a damaged one is set aside. Raises UnsupportedFormat for a later release's."""
+    """A directory's copy, or None; a damaged one is set aside. Raises UnsupportedFormat for a later release's, OSError
+    for a lack of descriptors."""
     path = log_dir.path / TOPICS_FILE
     try:
-        return parse_registry(read_whole(path, _MOST_BYTES))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        log_dir.fail(error)
+        with log_dir.guarded():
+            return read_state(path, parse_registry, _MOST_BYTES)
     except UnsupportedFormat as error:
         raise error.at(path=str(path), hint="this directory was used by a later release; use that one") from None
     except CorruptFile as error:
