@@ -20,7 +20,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.log_config import LogConfig, internal_topic_configs
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.file_fault import FileFault, file_fault
+from kafkalog_broker.storage.file_fault import FileFault, file_fault, is_transient
 from kafkalog_broker.storage.housekeeping import Housekeeping, RunBlocking
 from kafkalog_broker.storage.log_cleaner import LogCleaner
 from kafkalog_broker.storage.log_directory import (
@@ -232,7 +232,7 @@ class LogManager(LogTable):
         try:
             self.open(entry, watch.bytes_done)
         except BrokerError as error:
-            if isinstance(error.__cause__, OSError) and file_fault(error.__cause__) is FileFault.NONE:
+            if is_transient(error):
                 raise  # nothing is wrong with the log, and it must not be recovered later, in the event loop
             _log.error("%s", error)
         finally:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.file_fault import FileFault, file_fault
+from kafkalog_broker.storage.file_fault import is_transient
 from kafkalog_broker.storage.housekeeping import RunBlocking
 from kafkalog_spark.errors import CorruptFile, CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.atomic_file import descriptor, read_whole, replace_files
@@ -58,7 +58,7 @@ def next_of_cluster(directory: Path) -> int:
                 for found in _ids_in(path):
                     largest = max(largest, found)
             except (KafkalogError, OSError) as error:
-                if isinstance(error, OSError) and file_fault(error) is FileFault.NONE:
+                if is_transient(error):
                     raise
                 _logger.warning("%s: producer ids after it are not known (%s)", error, path)
                 largest = max(largest, BLOCK)
@@ -175,7 +175,7 @@ def _above_those_in_use(directories: Sequence[Path]) -> int:
         try:
             largest = max(largest, largest_given([entry.producer_id for entry in read_producer_snapshot(path)]))
         except (CorruptLog, UnsupportedFormat, OSError) as error:
-            if isinstance(error, OSError) and file_fault(error) is FileFault.NONE:
+            if is_transient(error):
                 raise
             _logger.warning("a producer snapshot cannot be read, ids in it are not known: %s", error)
             largest = max(largest, 0)

@@ -331,19 +331,21 @@ class TopicRegistry:
             lines[topic.name] = format_topic(topic)
         state = RegistryState(self._state.generation + 1, topics, deleted)
         data = format_registry(state, lines)
-        written = 0
+        written, failure = 0, None
         for log_dir in self._dirs:
             if log_dir.is_online:
                 try:
                     replace_file(log_dir.path / TOPICS_FILE, data)
                     written += 1
                 except OSError as error:
+                    failure = error
                     if file_fault(error) is FileFault.NONE:
                         _log.warning("%s was not written to %s: %r", TOPICS_FILE, log_dir.path, error)
                     else:
                         log_dir.fail(error)
         if not written:
-            raise BrokerError(ErrorCode.kafka_storage_error, f"no log directory took {TOPICS_FILE}")
+            what = f"no log directory took {TOPICS_FILE}" + (f": {failure}" if failure is not None else "")
+            raise BrokerError(ErrorCode.kafka_storage_error, what) from failure
         before = self._state.topics
         if any(topic.name not in before for topic in changed):
             self.created_generation = state.generation
