@@ -121,12 +121,15 @@ class NewPartitions:
 @dataclass(eq=False)
 class LogManager(LogTable):
     """run_blocking: how to get out of the owning thread, as call_soon into it; by default everything happens at once.
-    to_recover: after `shutdown`, the log directories that got no clean-shutdown marker. stops_loading: `load`, in its
+    to_recover: after `shutdown`, the log directories that got no clean-shutdown marker. is_settled: what an unclean
+    shutdown left besides the logs is in order, such as open transactions; without it, a directory that was not shut
+    down cleanly gets no marker, or the next start would not put it in order. stops_loading: `load`, in its
     thread, is to end with the logs that it is checking."""
 
     run_blocking: RunBlocking = field(kw_only=True, default=lambda function: function())
     stops_loading: threading.Event = field(init=False, default_factory=threading.Event)
     to_recover: list[Path] = field(init=False, default_factory=list)
+    is_settled: bool = field(init=False, default=True)
     _is_shut_down: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -388,6 +391,7 @@ class LogManager(LogTable):
                     closed[entry].result() if entry in closed else entry.failure is None for entry in entries
                 )
                 whole = self._housekeeping.write_last_checkpoints(log_dir) and whole
+            whole = whole and (self.is_settled or log_dir.was_clean)
             if whole:
                 try:
                     with log_dir.guarded():
