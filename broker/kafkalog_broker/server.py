@@ -18,6 +18,7 @@ from kafkalog_broker.api.share_groups import initialize
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.config.dynamic_configs import FILE as DYNAMIC_CONFIGS_FILE
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
 from kafkalog_broker.config.listener_settings import SaslSettings
 from kafkalog_broker.config.listeners import with_bound_ports
@@ -215,7 +216,11 @@ class Server(Broker):
         online = [log_dir.path for log_dir in self.dirs.online]
         self.dynamic_configs = DynamicConfigs(online, self.node_id)
         self.dynamic_configs.load()
-        self.config = self.config.with_dynamic(self.dynamic_configs.default, self.dynamic_configs.broker)
+        try:
+            self.config = self.config.with_dynamic(self.dynamic_configs.default, self.dynamic_configs.broker)
+        except ConfigError as error:
+            hint = f"it was set while the broker ran: correct it in {DYNAMIC_CONFIGS_FILE} of each log directory"
+            raise ConfigError(error.what, name=error.name, hint=hint) from None
         self.topics = TopicRegistry(self.dirs.all)
         self.topics.load()
         deleted = self.topics.deleted
