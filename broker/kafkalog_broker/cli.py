@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig, nearest_property
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import format_address
 from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS, parse_overrides, read_server_properties
@@ -136,15 +136,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ConfigError, OptionError) as error:
         print(f"kafkalog-broker: {error}", file=sys.stderr)
         return WRONG_USAGE
-    unused = config.without_effect()
-    if unused:
-        _log.info("without effect in this broker: %s", ", ".join(unused))
+    log_ignored(config)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_serve(config, new_users, arguments, mirror))
     except (KafkalogError, OSError) as error:
         print(f"kafkalog-broker: {error}", file=sys.stderr)
         return FAILED
+
+
+def log_ignored(config: BrokerConfig) -> None:
+    """Name the properties that were set and have no effect."""
+    for name in config.unknown():
+        nearest = nearest_property(name)
+        hint = "" if nearest is None else f"; did you mean {nearest}?"
+        _log.warning("the unknown property %.200s is ignored%s", name, hint)
+    unused = config.without_effect()
+    if unused:
+        _log.info("without effect in this broker: %s", ", ".join(unused))
 
 
 def _mirror(arguments: argparse.Namespace, config: BrokerConfig) -> ServedMirror:

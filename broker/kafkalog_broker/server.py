@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
@@ -18,6 +18,7 @@ from kafkalog_broker.api.share_groups import initialize
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.config.dynamic_configs import FILE as DYNAMIC_CONFIGS_FILE
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
 from kafkalog_broker.config.listener_settings import SaslSettings
 from kafkalog_broker.config.listeners import with_bound_ports
@@ -43,6 +44,7 @@ from kafkalog_broker.security.sasl import KnownUsers
 from kafkalog_broker.security.scram_users import NewUser, ScramUsers
 from kafkalog_broker.share.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.share_partition_manager import SharePartitionManager
+from kafkalog_broker.storage.file_fault import is_transient
 from kafkalog_broker.storage.housekeeping import RETENTION_CHECKS_PER_TICK
 from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
@@ -108,7 +110,7 @@ class Server(Broker):
         await self._started.aclose()
 
     def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
-        self.network.admission.use(config)
+        self.network.use(config)
         self.groups.context.config = config
         yield from super().updating_config(config)
 
@@ -132,7 +134,7 @@ class Server(Broker):
         self._make_coordinators(started)
         await self._settle_transactions()
         self._begin_loading()
-        self.network.admission.use(self.config)
+        self.network.use(self.config)
         started.callback(_logger.info, "the longest that requests held the event loop: %s", self.network.shared.watch)
         started.push_async_callback(self.network.stop)
         await self.network.serve()
@@ -214,7 +216,11 @@ class Server(Broker):
         online = [log_dir.path for log_dir in self.dirs.online]
         self.dynamic_configs = DynamicConfigs(online, self.node_id)
         self.dynamic_configs.load()
-        self.config = self.config.with_dynamic(self.dynamic_configs.default, self.dynamic_configs.broker)
+        try:
+            self.config = self.config.with_dynamic(self.dynamic_configs.default, self.dynamic_configs.broker)
+        except ConfigError as error:
+            hint = f"it was set while the broker ran: correct it in {DYNAMIC_CONFIGS_FILE} of each log directory"
+            raise ConfigError(error.what, name=error.name, hint=hint) from None
         self.topics = TopicRegistry(self.dirs.all)
         self.topics.load()
         deleted = self.topics.deleted
@@ -233,6 +239,7 @@ class Server(Broker):
             run_blocking=self.workers.run_in_background,
             on_all_offline=self.failed.set,
         )
+        self.logs.is_settled = False
         started.push_async_callback(self.run_blocking, self.logs.shutdown)
         loading = self.workers.begin_blocking(partial(self.logs.load, progress))
         started.push_async_callback(asyncio.wait, [loading])  # a start that is cancelled leaves it running
@@ -330,20 +337,26 @@ class Server(Broker):
         """After an unclean start: see transactions/unclean_start.py. Before the broker serves and reads groups, so that
         no client sees a transaction undecided. A clean start reads nothing here."""
         if self.mirror is not None or all(log_dir.was_clean for log_dir in self.dirs.online):
+            self.logs.is_settled = True
             return
         await self.transactions.runtime.load_owned(self.run_blocking, "transactions")
         logs = await self.run_blocking(self._all_logs)
         is_whole = self._state_partitions_found >= len(self.transactions.runtime.log.owned())
         await UncleanStart(self.transactions, self.clock).settle(logs, self.run_blocking, is_whole=is_whole)
+        self.logs.is_settled = True
 
     def _all_logs(self) -> list[Log]:
         """Logs of all partitions, also those of directories that were shut down cleanly, but for those offline."""
         found = []
         for key in self.logs.partitions():
-            with suppress(BrokerError):
+            try:
                 log = self.logs.get(*key)
-                if log is not None:
-                    found.append(log)
+            except BrokerError as error:
+                if is_transient(error):
+                    raise
+                continue  # it is offline
+            if log is not None:
+                found.append(log)
         return found
 
     def _begin_loading(self) -> None:
@@ -399,6 +412,7 @@ class Server(Broker):
         self.network.shared.watch.note_named("periodic tasks", perf_counter() - began)
         try:
             await run_in_slices(self.share_coordinator.due())
+            await self.share_coordinator.prune_if_due()
         except Exception:
             _logger.exception("a periodic task failed and is tried again")
 

@@ -77,11 +77,12 @@ class LogDirs:
             found = discovery.partitions_below(root, tier)
             partitions_only = partitions_only and found.is_partition
             remote += found.remote
+            places = found.places
             if found.remote_storage is not None and tier.layout is not Layout.BROKER:
-                recorded, keys = _recorded_dirs(found.remote_storage, root.store, found.places, storage)
+                places, recorded, keys = _recorded_dirs(found.remote_storage, root.store, found.places, storage)
                 remote += recorded
                 tier = replace(tier, keys=tier.keys.joined(keys))
-            for place in found.places:
+            for place in places:
                 others = local.setdefault((place.topic, place.partition), [])
                 if not any(_same_directory(place, other) for other in others):
                     others.append(place)
@@ -238,15 +239,16 @@ def _same_directory(one: PartitionLocation, other: PartitionLocation) -> bool:
 
 def _recorded_dirs(
     path: str, store: Store, places: Iterable[PartitionLocation], storage: StorageOptions | None
-) -> tuple[list[RemoteDir], KeyRing]:
-    """Where the broker that works in a log directory copies the segments of `places` to, and the private keys by the
-    paths that it has.
+) -> tuple[list[PartitionLocation], list[RemoteDir], KeyRing]:
+    """`places`, where the broker that works in a log directory copies their segments to, and the private keys by the
+    paths that it has. A place without a readable topic ID becomes a LocationWithoutTopicId.
 
     `path`, kafkalog.remote-storage.properties, holds its properties (RemoteStorageOptions) but for secrets: credentials
     of a bucket come from `storage`, which goes before what the file says, the environment or the machine's role.
     Raises CorruptFile, OptionError for a value that cannot be used, NotALogDirectory.
     """
     from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions  # only where there is one
+    from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId
     from kafkalog_spark.store.storage_options import StorageOptions
     from kafkalog_spark.store.stores import store_of
 
@@ -257,16 +259,18 @@ def _recorded_dirs(
     layout, root, prefix = options.layout, options.root, options.key_prefix
     tier_store = store_of(root, (storage or StorageOptions()).over(options.storage))
 
-    def dir_of(place: PartitionLocation) -> RemoteDir | None:
-        never_copied = names.is_internal(place.topic) or place.topic == REMOTE_LOG_METADATA_TOPIC
-        topic_id = None if never_copied else place.topic_id()
+    def located(place: PartitionLocation) -> tuple[PartitionLocation, RemoteDir | None]:
+        if names.is_internal(place.topic) or place.topic == REMOTE_LOG_METADATA_TOPIC:  # never copied
+            return place, None
+        topic_id = place.topic_id()
         if topic_id is None:
-            return None
+            return LocationWithoutTopicId(place.topic, place.partition, place.directory, place.store), None
         partition = TopicIdPartition(place.topic, topic_id, place.partition)
         directory = f"{root}/{remote_directory(layout, partition, prefix)}"
-        return RemoteDir(layout, partition, directory, tier_store, root)
+        return place, RemoteDir(layout, partition, directory, tier_store, root)
 
-    return [found for found in in_parallel(dir_of, places, lambda place: place.store.remote) if found], options.keys
+    found = list(in_parallel(located, places, lambda place: place.store.remote))
+    return [place for place, _ in found], [remote_dir for _, remote_dir in found if remote_dir], options.keys
 
 
 def _with_remote_dirs(

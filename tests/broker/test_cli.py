@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from kafkalog_broker import cli, server
-from kafkalog_broker.cli import FAILED, OK, WRONG_USAGE, configuration, main, parser, progress_teller
+from kafkalog_broker.cli import FAILED, OK, WRONG_USAGE, configuration, log_ignored, main, parser, progress_teller
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net.loop_watch import new_event_loop
@@ -87,6 +87,18 @@ def test_a_file_that_java_could_not_read_is_refused_with_its_line(tmp_path):
     file.write_text("a=1\nb=\\u12\n")
     with pytest.raises(ConfigError, match="line 2"):
         config(str(file))
+
+
+def test_unknown_properties_of_the_file_are_named_with_the_nearest_known_name(tmp_path, caplog):
+    file = tmp_path / "server.properties"
+    file.write_text("log.dirs=/data\nnum.partition=4\nmax.decompressed.message.bytes=1000\nprocess.roles=broker\n")
+    with caplog.at_level("INFO"):
+        log_ignored(config(str(file)))
+    assert caplog.messages == [
+        "the unknown property max.decompressed.message.bytes is ignored",
+        "the unknown property num.partition is ignored; did you mean num.partitions?",
+        "without effect in this broker: process.roles",
+    ]
 
 
 def test_recovery_tells_once_a_second_how_far_it_is(caplog):

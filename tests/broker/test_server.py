@@ -15,6 +15,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kio.schema.metadata.v12.request import MetadataRequest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.config.dynamic_configs import DynamicConfigs
 from kafkalog_broker.net.acceptor import backlog
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.server import Server
@@ -239,6 +241,13 @@ def test_a_start_that_fails_leaves_everything_as_it_was(
         await again.stop()
 
     asyncio.run(go())
+
+
+def test_a_stored_property_that_is_not_allowed_any_more_ends_the_start_and_names_its_file(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    DynamicConfigs([tmp_path / "data"], 1).save({"max.connections": "0"}, {})
+    with pytest.raises(ConfigError, match=r"Invalid max\.connections 0.*kafkalog\.broker-configs\.json"):
+        BrokerInProcess(tmp_path / "data").__enter__()
 
 
 def test_catch_up_with_a_slow_disk_returns_after_retention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,12 +55,19 @@ class ConfigOperation(enum.IntEnum):
     SUBTRACT = 3
 
 
-REMOTE_STORAGE_THREADS = (
+THREAD_POOLS = (
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+    "background.threads",
     "remote.log.manager.copier.thread.pool.size",
     "remote.log.manager.expiration.thread.pool.size",
     "remote.log.manager.follower.thread.pool.size",
     "remote.log.reader.threads",
 )
+"""Sizes of Kafka's pools of threads: one change may at most double or halve them."""
+
 Change = tuple[str, ConfigOperation, str | None]
 Outcome = tuple[ErrorCode, str | None]
 ALTER_CONFIGS = 33  # what it does not set is removed
@@ -281,7 +288,8 @@ def _refuse(why: str, names: Iterable[str]) -> None:
 
 
 def _check_threads(before: BrokerConfig, after: BrokerConfig) -> None:
-    """LogCleaner's and DynamicThreadPool's validateReconfiguration. Raises BrokerError (INVALID_REQUEST)."""
+    """Rules of `validateReconfiguration` in Kafka's LogCleaner, DynamicThreadPool, DataPlaneAcceptor and
+    DynamicRemoteLogConfig. Raises BrokerError (INVALID_REQUEST)."""
     now, wanted = before.log_cleaner_threads, after.log_cleaner_threads
     for wrong, what in (
         (wanted < 1 and wanted != now, "should be at least 1"),
@@ -290,7 +298,7 @@ def _check_threads(before: BrokerConfig, after: BrokerConfig) -> None:
     ):
         if wrong:
             raise BrokerError(ErrorCode.invalid_request, f"Log cleaner threads {what}")
-    for name in REMOTE_STORAGE_THREADS:
+    for name in THREAD_POOLS:
         now, wanted = int(before.text(name) or 0), int(after.text(name) or 0)
         if not now // 2 <= wanted <= now * 2:
             bound = "be at least half" if wanted < now else "not be greater than double"

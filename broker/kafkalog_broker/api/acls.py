@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -68,18 +67,20 @@ def _check_form(request: Request) -> None:
         raise BrokerError(ErrorCode.invalid_request, "a type, operation or permission is 0")
 
 
+_FIELDS_OF_ACL = attrgetter("resource_type", "resource_pattern_type", "operation", "permission_type")
+_FIELDS_OF_FILTER = attrgetter("resource_type_filter", "pattern_type_filter", "operation", "permission_type")
+
+
 def _is_malformed(request: Request) -> bool:
     """True if a type, operation or permission is 0 in an ACL, or in a filter: Kafka then closes the connection. (Larger
     ones than there are, it takes for UNKNOWN and answers.)"""
-    asked, suffix = request.entity, "_filter"
-    named: Sequence[Any] = [asked]
+    asked = request.entity
     if request.api_key == 30:
-        named, suffix = asked.creations if len(asked.creations) <= MAX_CREATIONS else (), ""
-    elif request.api_key == 31:
-        named = asked.filters
-    pattern_type = "pattern_type_filter" if suffix else "resource_pattern_type"
-    fields = attrgetter(f"resource_type{suffix}", pattern_type, "operation", "permission_type")
-    return not all(all(fields(one)) for one in named)
+        if len(asked.creations) > MAX_CREATIONS:
+            return False
+        return not all(all(_FIELDS_OF_ACL(creation)) for creation in asked.creations)
+    filters = asked.filters if request.api_key == 31 else [asked]
+    return not all(all(_FIELDS_OF_FILTER(one)) for one in filters)
 
 
 @api(30, 1, 3)

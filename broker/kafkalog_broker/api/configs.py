@@ -184,7 +184,8 @@ async def describe_client_quotas(request: Request, broker: Broker) -> Any:
         return respond(request, error_code=error.code, error_message=error.what, entries=None)
     entries = []
     async for whose in turn.spread(found):
-        values = [{"key": key, "value": value} for key, value in quotas[whose].items()]
+        set_to = quotas[whose]
+        values = [{"key": key, "value": set_to[key]} for key in whose.keys if key in set_to]
         entries.append({"entity": _entity_parts(whose.named()), "values": values})
     return respond(request, error_message="", entries=entries)
 
@@ -233,7 +234,8 @@ def alter_client_quotas_failed(request: Request, code: ErrorCode) -> Any:
 
 
 def _entity_parts(named: Mapping[str, str | None]) -> list[dict[str, Any]]:
-    return [{"entity_type": kind, "entity_name": name} for kind, name in named.items()]
+    """Parts of an entity in Kafka's order: client-id before user."""
+    return [{"entity_type": kind, "entity_name": named[kind]} for kind in sorted(named)]
 
 
 def keep_to_quotas(broker: Broker) -> None:

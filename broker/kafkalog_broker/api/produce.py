@@ -49,6 +49,7 @@ from kafkalog_broker.transactions.transaction_coordinator import PRODUCE_ABORTAB
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.format.names import is_internal
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 
@@ -61,6 +62,7 @@ Appended = tuple[PartitionProduceResponse, Log | None]
 ALL, LEADER, NONE = -1, 1, 0
 _ACKS = (ALL, LEADER, NONE)
 FIRST_BATCH_VERSION = 3
+FIRST_ZSTD_VERSION = 7  # KIP-110
 _ADMIN_CLIENT = "__admin_client"
 """The client id that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID); it needs the right to, as everybody."""
 _DEFECTS = frozenset({
@@ -156,6 +158,8 @@ def _append_at_once(
             raise BrokerError(
                 ErrorCode.invalid_record, "a produce request needs one batch per partition, there is none"
             )
+        if request.version < FIRST_ZSTD_VERSION:
+            _check_not_zstd(records, request.version)
         at_once = bytes_at_once(records)
         if not at_once:
             return None
@@ -208,6 +212,16 @@ async def _flush_transaction(broker: Broker, request: Request) -> None:
         await broker.transaction_ends.flush(request.entity.transactional_id)
     except BrokerError as error:
         raise produce_error(error, Speaks.of(request.version, PRODUCE_ABORTABLE)) from error
+
+
+def _check_not_zstd(records: memoryview, version: int) -> None:
+    """Rule of Kafka's ProduceRequest.validateRecords: clients of such versions may not be able to read it."""
+    at = layout.ATTRIBUTES_AT + 1
+    if len(records) > at and records[at] & layout.ATTRIBUTE_CODEC == Codec.ZSTD:
+        raise BrokerError(
+            ErrorCode.unsupported_compression_type,
+            f"Produce requests with version {version} are not allowed to use ZStandard compression",
+        )
 
 
 def _check_message_set(log: Log, records: memoryview | None, acks: int) -> None:

@@ -29,7 +29,7 @@ from kafkalog_broker.protocol.response_entity import respond, response_module
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry import Outcome, Topic
-from kafkalog_spark.format.names import is_internal
+from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC, is_internal
 
 _refused = LogRate(logging.getLogger(__name__))
 _CONFIGS_FROM = 5
@@ -44,8 +44,12 @@ async def create_topics(request: Request, broker: Broker) -> Any:
     for topic in asked.topics:
         if times[topic.name] > 1:
             continue
+        if topic.name == CLUSTER_METADATA_TOPIC:
+            why = f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
+            refused[topic.name] = (ErrorCode.invalid_request, why)
+            continue
         if code := request.refused(topic.name):
-            refused[topic.name] = code
+            refused[topic.name] = (code, "Authorization failed.")
             continue
         assignments = [(assigned.partition_index, assigned.broker_ids) for assigned in topic.assignments]
         configs = {config.name: config.value for config in topic.configs}
@@ -60,7 +64,7 @@ async def create_topics(request: Request, broker: Broker) -> Any:
         else:
             _refused.log(logging.INFO, "topic %.200r is not created: %s: %.300s", new.name, outcome.code.name, outcome)
             results.append(_refusal(new.name, outcome.code, outcome.what))
-    results += [_refusal(name, code, "Authorization failed.") for name, code in refused.items()]
+    results += [_refusal(name, code, why) for name, (code, why) in refused.items()]
     twice = [name for name, number in times.items() if number > 1]
     results += [_refusal(name, ErrorCode.invalid_request, "Duplicate topic name.") for name in twice]
     return respond(request, topics=results)
@@ -78,7 +82,12 @@ def _created(request: Request, broker: Broker, topic: Topic, encoded: dict[Any, 
     result, key = response_module(request).CreatableTopicResult, tuple(topic.configs.items())
     if key not in encoded and request.version >= _CONFIGS_FROM:
         write = array_writer(result, "configs")
-        encoded[key] = b"".join(write(topic_entries(broker, topic.configs), bytearray()))
+        # Texts as the request had them: only DescribeConfigs shows parsed values.
+        entries = [
+            entry._replace(value=topic.configs.get(entry.name, entry.value))
+            for entry in topic_entries(broker, topic.configs)
+        ]
+        encoded[key] = b"".join(write(entries, bytearray()))
     return {
         **facts, "num_partitions": topic.partitions, "replication_factor": 1, "configs": encoded.get(key, ()),
     }  # fmt: skip

@@ -23,6 +23,7 @@ from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, So
 from kafkalog_broker.config.listener_settings import (
     LISTENER_PREFIX,
     LISTENER_PROPERTIES,
+    MECHANISM_PROPERTIES,
     ListenerSecurity,
     listener_property,
 )
@@ -44,6 +45,9 @@ ASSIGNORS = ("uniform", "range")  # assignors of consumer groups that are served
 DEFAULT_NODE_ID = "1"  # Kafka has no default; a broker that is alone needs no choice
 CLEANER_MAP_ENTRY_BYTES = 24
 """Bytes of a key in the cleaner's map: 16 of hash, 8 of offset. As in Kafka, so that a setting means the same."""
+
+MIN_CLEANER_MAP_BYTES = 1 << 20
+"""Share of log.cleaner.dedupe.buffer.size that a cleaner thread must exceed (KafkaConfig.validateValues)."""
 
 MIN_ISR = "min.insync.replicas"
 """Always set for all brokers, as Kafka's controller sets it when it forms a cluster (KIP-966)."""
@@ -168,8 +172,14 @@ class BrokerConfig:
     offsets_retention_check_interval_ms: int
 
     group_share_session_timeout_ms: int
+    group_share_min_session_timeout_ms: int
+    group_share_max_session_timeout_ms: int
     group_share_heartbeat_interval_ms: int
+    group_share_min_heartbeat_interval_ms: int
+    group_share_max_heartbeat_interval_ms: int
     group_share_assignment_interval_ms: int
+    group_share_min_assignment_interval_ms: int
+    group_share_max_assignment_interval_ms: int
     group_share_initialize_retry_interval_ms: int
     group_share_max_size: int
     group_share_max_share_sessions: int
@@ -227,10 +237,17 @@ class BrokerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object], overrides: Mapping[str, object] | None = None) -> Self:
-        """`overrides` win over `properties`; values are text or what str() makes text of. Raises ConfigError, naming
-        the property: one that is unknown (and the nearest one), a value that is not allowed, values that contradict
-        each other, or a property whose neglect would be dangerous."""
-        static = {name: _text(value) for name, value in {**properties, **(overrides or {})}.items()}
+        """`overrides` win over `properties`; values are text or what str() makes text of.
+
+        An unknown property of `properties`, which may be the server.properties of a newer Kafka, is accepted without
+        effect, see `unknown`. Raises ConfigError, naming the property: one of `overrides` that is unknown (and the
+        nearest one), one that is unknown and would leave the broker open or lose data if it were neglected, a value
+        that is not allowed, values that contradict each other, or a property that this broker must not neglect."""
+        overrides = overrides or {}
+        static = {name: _text(value) for name, value in {**properties, **overrides}.items()}
+        for name in _unknown(static):
+            if name in overrides or _is_dangerous(name):
+                raise _unknown_property(name)
         for one, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
             if one not in static:
                 static[one] = static.get(other, DEFAULT_NODE_ID)
@@ -247,10 +264,10 @@ class BrokerConfig:
         fixed = sorted(AUTHORIZER_PROPERTIES & {*broker, *default})
         if fixed:
             raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]", name=fixed[0])
-        plugins = plugin_prefixes(layers)
+        ignored = {*_unknown(static), *(name for name in static if name.startswith(plugin_prefixes(layers)))}
         for layer in layers:
             for name, text in layer.items():
-                if layer is not static or not name.startswith(plugins):
+                if layer is not static or name not in ignored:
                     _check(name, text)
         texts = {name: first_value(layers, name) for name in BROKER_PROPERTIES}
         values: dict[str, Any] = {}
@@ -296,8 +313,13 @@ class BrokerConfig:
     def without_effect(self) -> list[str]:
         """Properties that were set, at start or while a broker ran, and that this broker does not act on."""
         served = plugin_prefixes((self.static,)) if self.remote_log_storage_system_enable else ()
-        given = set().union(*self._layers)
+        given = set().union(*self._layers).difference(self.unknown())
         return sorted(name for name in given if not is_served(name) and not name.startswith(served))
+
+    def unknown(self) -> list[str]:
+        """Properties of the start that Kafka 4.3 does not define: misspelt, or of another release. Kafka accepts them
+        too."""
+        return sorted(_unknown(self.static))
 
     @property
     def _layers(self) -> tuple[Mapping[str, str], ...]:
@@ -313,14 +335,20 @@ class BrokerConfig:
             if least > most:
                 raise ConfigError(f"{low} ({least}) is larger than {high} ({most})", name=low)
         self._check_groups()
+        self._check_connections()
         if self.remote_log_storage_system_enable:
             check_local_retention("retention.bytes", self.log_retention_bytes, self.log_local_retention_bytes)
             check_local_retention("retention.ms", self.log_retention_ms, self.log_local_retention_ms)
         if not self.log_dirs or not all(self.log_dirs):
             raise ConfigError("log.dirs must name at least one directory", name="log.dirs")
-        if len(set(self.log_dirs)) != len(self.log_dirs):
-            raise ConfigError(f"log.dirs names a directory twice: {','.join(self.log_dirs)}", name="log.dirs")
-        keys = self.log_cleaner_dedupe_buffer_size // max(self.log_cleaner_threads, 1) // CLEANER_MAP_ENTRY_BYTES
+        map_bytes = self.log_cleaner_dedupe_buffer_size // max(self.log_cleaner_threads, 1)
+        if map_bytes <= MIN_CLEANER_MAP_BYTES:
+            raise ConfigError(
+                "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
+                name="log.cleaner.dedupe.buffer.size",
+                hint=f"it is {self.log_cleaner_dedupe_buffer_size} for log.cleaner.threads={self.log_cleaner_threads}",
+            )
+        keys = map_bytes // CLEANER_MAP_ENTRY_BYTES
         if self.log_cleaner_enable and keys * self.log_cleaner_io_buffer_load_factor <= 1:
             raise ConfigError(
                 f"log.cleaner.dedupe.buffer.size ({self.log_cleaner_dedupe_buffer_size}): the offset map is too small "
@@ -329,14 +357,32 @@ class BrokerConfig:
                 name="log.cleaner.dedupe.buffer.size",
             )
 
+    def _check_connections(self) -> None:
+        """Refuse limits that admit no connection at all: not even one that could change them back. Words of Kafka's
+        ConnectionQuotas and KafkaConfig.validateValues."""
+        for name in ("max.connections", "max.connection.creation.rate"):
+            if getattr(self, name.replace(".", "_")) == 0:
+                raise ConfigError(f"Invalid {name} 0", name=name, hint="no client could connect; it is at least 1")
+        overrides = "max.connections.per.ip.overrides"
+        if self.max_connections_per_ip == 0 and not self.max_connections_per_ip_overrides.strip():
+            name = "max.connections.per.ip"
+            raise ConfigError(f"{name} can be set to zero only if {overrides} property is set.", name=name)
+        idle, delay = "connections.max.idle.ms", "connection.failed.authentication.delay.ms"
+        if 0 <= self.connections_max_idle_ms <= int(self.text(delay) or 0):
+            raise ConfigError(
+                f"{delay}={self.text(delay)} should always be less than {idle}={self.connections_max_idle_ms} to "
+                "prevent failed authentication responses from timing out",
+                name=idle,
+            )
+
     def _check_groups(self) -> None:
-        """Rules of GroupCoordinatorConfig, in Kafka's words."""
+        """Rules of GroupCoordinatorConfig and ShareGroupConfig, in Kafka's words."""
 
         def check(name: str, holds: Callable[[int, int], bool], words: str, other: str) -> None:
             if not holds(*(int(getattr(self, key.replace(".", "_"))) for key in (name, other))):
                 raise ConfigError(f"{name} must be {words} {other}", name=name)
 
-        for kind in ("consumer", "streams"):
+        for kind in ("consumer", "share", "streams"):
             for what in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
                 name, low, high = (f"group.{kind}.{prefix}{what}" for prefix in ("", "min.", "max."))
                 check(high, operator.ge, "greater than or equal to", low)
@@ -344,6 +390,11 @@ class BrokerConfig:
                 check(name, operator.le, "less than or equal to", high)
             heartbeat, session = f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms"
             check(heartbeat, operator.lt, "less than", session)
+        for what in ("delivery.count.limit", "partition.max.record.locks", "record.lock.duration.ms"):
+            name, low, high = (f"group.share.{prefix}{what}" for prefix in ("", "min.", "max."))
+            check(high, operator.ge, "greater than or equal to", name)
+            check(name, operator.ge, "greater than or equal to", low)
+        check("group.share.max.share.sessions", operator.ge, "greater than or equal to", "group.share.max.size")
         replicas, most = "group.streams.num.standby.replicas", "group.streams.max.standby.replicas"
         check(replicas, operator.le, "less than or equal to", most)
         assignors, name = self.group_consumer_assignors, "group.consumer.assignors"
@@ -364,6 +415,58 @@ def is_served(name: str) -> bool:
     return name in served_properties() or name in AUTHORIZER_PROPERTIES or listener_property(name) is not None
 
 
+def nearest_property(name: str) -> str | None:
+    """The known property that `name` is most likely a misspelling of; None if no name is near."""
+    known = {*BROKER_PROPERTIES, *AUTHORIZER_PROPERTIES}
+    return next(iter(difflib.get_close_matches(_of_all_listeners(name), known, n=1, cutoff=NEAR)), None)
+
+
+NEAR = 0.85
+"""Least similarity of a misspelt name (difflib's ratio). A new property that has some words of a known one is below."""
+
+
+def _unknown_property(name: str) -> ConfigError:
+    nearest = nearest_property(name)
+    hint = None if nearest is None else f"did you mean {nearest}?"
+    return ConfigError(f"Unknown broker property {name[:200]!r}", name=name, hint=hint)
+
+
+def _unknown(static: Mapping[str, str]) -> list[str]:
+    known = {*BROKER_PROPERTIES, *AUTHORIZER_PROPERTIES}
+    plugins = plugin_prefixes((static,))
+    return [name for name in static if _of_all_listeners(name) not in known and not name.startswith(plugins)]
+
+
+def _of_all_listeners(name: str) -> str:
+    """`ssl.keystore.type` of `listener.name.external.ssl.keystore.type`, `sasl.jaas.config` of
+    `listener.name.external.plain.sasl.jaas.config`; another name as it is."""
+    if not name.startswith(LISTENER_PREFIX):
+        return name
+    rest = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
+    of_mechanism = rest.partition(".")[2]
+    return of_mechanism if of_mechanism.startswith("sasl.") or of_mechanism in MECHANISM_PROPERTIES else rest
+
+
+_SECURITY = (
+    "ssl.", "sasl.", "security.", "authorizer.", "super.users", "allow.everyone.", "listener", "advertised.listeners",
+    "principal.", "connections.max.reauth.ms", "delegation.token.", *REFUSED,
+)  # fmt: skip
+_RETENTION_AND_FLUSH = (
+    "log.dir",
+    "log.retention.",
+    "log.local.retention.",
+    "log.cleanup.policy",
+    "log.flush.interval.",
+)
+
+
+def _is_dangerous(name: str) -> bool:
+    """True if neglecting this unknown property could leave the broker open or lose data: a property of security, or one
+    that is most likely a misspelt property of security, retention or durability."""
+    nearest = nearest_property(name) or ""
+    return _of_all_listeners(name).startswith(_SECURITY) or nearest.startswith((*_SECURITY, *_RETENTION_AND_FLUSH))
+
+
 def _check(name: str, text: str) -> None:
     if name.startswith(LISTENER_PREFIX):
         own = listener_property(name)  # else one of limits or of other security, accepted without effect
@@ -373,9 +476,7 @@ def _check(name: str, text: str) -> None:
     if name in AUTHORIZER_PROPERTIES:
         return  # AuthorizerSettings checks them
     if name not in BROKER_PROPERTIES:
-        near = difflib.get_close_matches(name, BROKER_PROPERTIES, n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]}?" if near else None
-        raise ConfigError(f"Unknown broker property {name[:200]!r}", name=name, hint=hint)
+        raise _unknown_property(name)
     value = BROKER_PROPERTIES[name].parse(text)
     if name in REFUSED and value not in ("", (), False, None):
         raise invalid_value(name, text, REFUSED[name])

@@ -93,7 +93,7 @@ def _complaint(allowed: Allowed, name: str, value: Any) -> tuple[str, str | None
                 return what, f"[{', '.join(value)}]"
         case {"address_limits": _}:  # `address:number,...`, also with IPv6 addresses
             for item in filter(None, map(str.strip, str(value).split(","))):
-                if not re.fullmatch(r".+:\s*[0-9]{1,10}", item):
+                if not re.fullmatch(r"[0-9a-zA-Z\-%._:]+:\s*[0-9]{1,10}", item):
                     return "String must be a list of address:number, separated by commas", item
         case _:
             low, high = allowed.get("low"), allowed.get("high")
@@ -155,12 +155,14 @@ class Property:
                 raise self._error(text, f"Not a number of type {kind.name}")
             return int(trimmed)
         if kind is PropertyType.DOUBLE:
-            try:
-                return float(trimmed)
-            except ValueError:
-                raise self._error(text, f"Not a number of type {kind.name}") from None
+            number = _parse_java_double(trimmed)
+            if number is None:
+                raise self._error(text, f"Not a number of type {kind.name}")
+            return number
         if kind is PropertyType.LIST:
-            return tuple(part.strip() for part in trimmed.split(",")) if trimmed else ()
+            items = tuple(part.strip() for part in trimmed.split(",")) if trimmed else ()
+            # Kafka drops duplicates wherever it validates a list by ConfigDef.ValidList.
+            return items if self.allowed == {"throttled_replicas": True} else tuple(dict.fromkeys(items))
         return text if kind is PropertyType.PASSWORD else trimmed
 
     def _error(self, text: str, complaint: str) -> ConfigError:
@@ -184,9 +186,26 @@ def _number(bound: float) -> str:
     return str(int(bound)) if bound == int(bound) else str(bound)
 
 
+_DECIMAL = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
+_NOT_FINITE = {
+    sign + word: value
+    for word, number in (("NaN", math.nan), ("Infinity", math.inf))
+    for sign, value in (("", number), ("+", number), ("-", -number))
+}
+
+
+def _parse_java_double(text: str) -> float | None:
+    """Value of a decimal `text` by Double.parseDouble: `0.5f` is a number, `nan` and `0_5` are not. None if it is no
+    number."""
+    found = _DECIMAL.fullmatch(text)
+    return float(found[1]) if found else _NOT_FINITE.get(text)
+
+
 def _java_double(value: float) -> str:
     """Double.toString: plain from 0.001 to 10^7, otherwise 1.0E10."""
-    if value == 0 or 1e-3 <= abs(value) < 1e7 or not math.isfinite(value):
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     assert isinstance(exponent, int)

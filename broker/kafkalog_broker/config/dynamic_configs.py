@@ -44,10 +44,16 @@ class DynamicConfigs:
         return self.of[GROUPS].get(group_id, {})
 
     def load(self) -> None:
-        """Read the newest copy; empty where it is missing or damaged. Raises UnsupportedFormat: of a later release."""
+        """Read the newest copy; empty where it is missing or damaged.
+
+        Raises:
+            UnsupportedFormat: If it is of a later release.
+            OSError: If it cannot be read now. The properties may be those of listeners' security, and the next change
+                would replace them, so a broker must not start without them.
+        """
         try:
             stored = self._copies.load()
-        except (CorruptFile, OSError) as error:
+        except CorruptFile as error:
             _log.warning("the properties set while the broker ran are lost: %s", error)
             return
         if stored is not None:

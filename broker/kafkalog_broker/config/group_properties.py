@@ -58,8 +58,8 @@ def check_group_properties(overrides: Mapping[str, str], config: BrokerConfig) -
         session = _value(name, overrides, config)
         if session is not None and heartbeat is not None and session <= heartbeat:
             raise ConfigError(f"{name} must be greater than {kind}.heartbeat.interval.ms", name=name)
-    reset = overrides.get(_RESET, LATEST)
-    if reset.lower() not in (EARLIEST, LATEST) and reset_duration_ms(reset) is None:
+    reset = str(GROUP_PROPERTIES[_RESET].parse(overrides.get(_RESET, LATEST)))
+    if reset not in (EARLIEST, LATEST) and reset_duration_ms(reset) is None:
         why = "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
         raise invalid_value(_RESET, reset, f"Invalid value `{reset[:200]}` for configuration {_RESET}. {why}")
 
@@ -71,21 +71,25 @@ def _value(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> int
 
 EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration:"
 _RESET = "share.auto.offset.reset"
+_PART = "([-+]?[0-9]{1,18})"
 _DURATION = re.compile(
-    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?", re.I
+    rf"([-+]?)P(?:{_PART}D)?(?:T(?=[-+0-9])(?:{_PART}H)?(?:{_PART}M)?(?:{_PART}(?:[.,]([0-9]{{0,9}}))?S)?)?", re.I
 )
+_MS_OF_PARTS = (86_400_000, 3_600_000, 60_000, 1_000)
 
 
 def reset_duration_ms(reset: str) -> int | None:
-    """How far back share.auto.offset.reset goes; None where it is no duration."""
-    if not reset.lower().startswith(BY_DURATION):
+    """How far back share.auto.offset.reset goes, of `by_duration:` and a text for java.time.Duration.parse; None where
+    it is no such duration, or a negative one."""
+    found = _DURATION.fullmatch(reset.removeprefix(BY_DURATION)) if reset.startswith(BY_DURATION) else None
+    if found is None or not any(found.groups()[1:]):
         return None
-    text = reset[len(BY_DURATION) :]
-    found = _DURATION.fullmatch(text)
-    if found is None or not any(found.groups()) or text.upper().endswith("T"):
-        return None
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+    sign, *parts, fraction = found.groups(default="")
+    duration_ms = sum(int(part or 0) * ms for part, ms in zip(parts, _MS_OF_PARTS, strict=True))
+    seconds = parts[-1]
+    fraction_ms = int(fraction[:3].ljust(3, "0"))
+    duration_ms += -fraction_ms if seconds.startswith("-") else fraction_ms
+    return None if (duration_ms < 0) != (sign == "-") and duration_ms else abs(duration_ms)
 
 
 # Properties of subscriptions to client metrics, the resource CLIENT_METRICS (ClientMetricsConfigs, KIP-714).
@@ -106,7 +110,6 @@ CLIENT_METRICS_PROPERTIES: Mapping[str, Property] = {
 
 
 def client_metrics_value(name: str, overrides: Mapping[str, str]) -> Any:
-    """Parsed property of a subscription; repeated items of a list count once. Raises ConfigError."""
+    """Parsed property of a subscription. Raises ConfigError."""
     entry = CLIENT_METRICS_PROPERTIES[name]
-    value = entry.parse(overrides.get(name, entry.default))
-    return tuple(dict.fromkeys(value)) if isinstance(value, tuple) else value
+    return entry.parse(overrides.get(name, entry.default))

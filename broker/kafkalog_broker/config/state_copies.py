@@ -3,6 +3,7 @@ highest generation is read. Kafka keeps such state in its controllers' metadata 
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -35,13 +36,16 @@ class StateCopies(Generic[Content]):
 
     def load(self) -> Content | None:
         """The newest copy; None where there is none. One that is damaged, or in a directory that fails, is logged, and
-        raised (CorruptFile, OSError) where there is no other. Raises UnsupportedFormat for a later release's."""
+        raised (CorruptFile, OSError) where there is no other. Raises UnsupportedFormat for a later release's, and
+        OSError for a lack of descriptors: the copy that cannot be read then may be the newest."""
         damaged: CorruptFile | OSError | None = None
         newest: Content | None = None
         for file in self._files:
             try:
                 copy = read_state(file, self.parse)
             except (CorruptFile, OSError) as error:
+                if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+                    raise
                 _log.warning("%s", error)
                 damaged = error
                 continue

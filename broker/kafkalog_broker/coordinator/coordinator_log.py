@@ -212,9 +212,16 @@ class CoordinatorLog:
         if self._flushes is not None and (log := self.log(partition)).recovery_point < log.log_end_offset:
             self._flushes.register(log)
 
-    def prune(self, partition: int, offset: int) -> None:
+    async def prune(self, partition: int, offset: int) -> None:
+        """Delete the records before `offset`, once the record there is on disk.
+
+        The log start offset may reach the disk before unflushed records do. After a power cut the log would then end
+        below it, and neither the deleted records nor those that replace them would be there.
+        """
         log = self.log(partition)
         if log.log_start_offset < offset <= log.high_watermark:
+            if self._flushes is not None:
+                await self._flushes.flush(log, min(offset + 1, log.log_end_offset))
             log.delete_records(offset)
 
     def leader_epoch(self, partition: int) -> int:

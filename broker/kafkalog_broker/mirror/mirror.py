@@ -22,6 +22,7 @@ from kafkalog_broker.protocol.client_codec import Key, SourceCluster, SourceTopi
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.workers import Workers
+from kafkalog_broker.storage.file_fault import is_transient
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
@@ -111,7 +112,7 @@ class Mirror:
 
     async def run(self) -> None:
         """Mirror until it is cancelled; with `once` until everything that was there has come. Raises OtherSource,
-        BrokerError when the log directory fails."""
+        BrokerError when the log directory fails; what only descriptors are lacking for is tried again."""
         try:
             while not (self._options.once and self.is_complete):
                 self._stale.clear()
@@ -121,8 +122,10 @@ class Mirror:
                     await self._pause(self._options.refresh_s)
                 except SourceUnreachable as error:
                     await self._back_off(error)
-                except (KafkalogError, OSError):
-                    raise
+                except (KafkalogError, OSError) as error:
+                    if not is_transient(error):
+                        raise
+                    await self._back_off(error)
                 except Exception as error:  # noqa: BLE001 - a fault of ours: what is fetched goes on
                     await self._back_off(error)
         finally:
@@ -147,7 +150,8 @@ class Mirror:
                 return
 
     async def _back_off(self, error: Exception) -> None:
-        _log.warning("%.1000s", error, exc_info=None if isinstance(error, SourceUnreachable) else error)
+        is_ours = not isinstance(error, (KafkalogError, OSError))
+        _log.warning("%.1000s", error, exc_info=error if is_ours else None)
         await asyncio.sleep(self._backoff.failed(self._clock.monotonic_ms()) / 1000)
 
     async def _refresh(self) -> None:

@@ -114,7 +114,8 @@ class PartitionMirror:
                 return
             sizes = rest.table[:_PIECE_BATCHES, H.SIZE].cumsum()
             count = max(int(sizes.searchsorted(_PIECE_BYTES, side="right")), 1)
-            self.follower.append(rest.first(count), self._clock.now_ms())
+            removed = self.follower.append(rest.first(count), self._clock.now_ms())
+            self._logs.remove_later(removed, self.log.config)
             self.bounds(received.high_watermark, received.log_start_offset)
             at = self.log.log_end_offset
             rest = Window(rest.table[count:], rest.data, rest.start)

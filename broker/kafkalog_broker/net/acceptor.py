@@ -13,6 +13,7 @@ import resource
 import socket
 from collections import Counter
 from collections.abc import Callable
+from ipaddress import ip_address
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import Source
@@ -33,9 +34,7 @@ class CreationRate:
 
     def wait_s(self, rate: int, backlog: int, now_s: float) -> float | None:
         """How long a connection that comes now has to wait; None, and it takes no turn, when `backlog` of them wait.
-        rate: connections a second; none come below 1."""
-        if rate < 1:
-            return None
+        rate: connections a second, at least 1."""
         if rate >= UNLIMITED:
             return 0.0
         turn = max(self._last_turn, now_s - 1.0) + 1.0 / rate
@@ -183,6 +182,20 @@ def bind(host: str, port: int, config: BrokerConfig) -> socket.socket:
     return bound
 
 
+def address_of(host: str) -> str:
+    """Address of a host name, IPv4 where it has one, as Java's InetAddress.getByName. Blocks. Raises OSError."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return str(min(found, key=lambda info: info[0] != socket.AF_INET)[4][0])
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 # Which connections may open: bounded in all, for each address, and by how fast they come.
 
 _logger = logging.getLogger(__name__)
@@ -212,32 +225,28 @@ class Admission:
         self._refusing: set[str] = set()  # reasons that have been logged and still hold
 
     def use(self, config: BrokerConfig) -> None:
-        """Limits by this configuration, from now on."""
+        """Limits by this configuration, from now on; those of `host_names` once `limit_host` tells their addresses."""
         self.config, self._backlog = config, backlog(config)
         self._max_connections = connections_within(self._open_files, config.max_connections)
         per_ip = (item.rpartition(":") for item in config.max_connections_per_ip_overrides.split(",") if item.strip())
-        self._of_ip = {host.strip(): int(number) for host, _, number in per_ip}
+        self._of_host = {host.strip(): int(number) for host, _, number in per_ip}
+        self._of_ip = {str(ip_address(host)): number for host, number in self._of_host.items() if _is_address(host)}
+
+    @property
+    def host_names(self) -> list[str]:
+        """Host names in max.connections.per.ip.overrides."""
+        return [host for host in self._of_host if not _is_address(host)]
+
+    def limit_host(self, name: str, address: str) -> None:
+        """Apply the limit of a host name to its address, unless the configuration has changed meanwhile."""
+        if name in self._of_host:
+            self._of_ip.setdefault(address, self._of_host[name])
 
     def admit(self, connection: Connection) -> str | None:
         """Count a new connection; the reason when there is no room for it. Each reason is logged once until it ends."""
         host = connection.info.host
-        allowed = self._of_ip.get(host, self.config.max_connections_per_ip)
-        reason, rate = None, self.config.max_connection_creation_rate
-        if self.stopped:
-            reason = "the broker is stopping"
-        elif len(self.open) >= self._max_connections:
-            reason = f"max.connections={self._max_connections} are open"
-        elif self._per_ip[host] >= allowed:
-            reason = f"max.connections.per.ip={allowed} are open from {host}"
-        elif wait_ms := self._ip_wait_ms(host):
-            reason = f"more come from {host} than its quota connection_creation_rate allows"
-            if len(self.waiting) < WAITING:
-                connection.turn_in_s = wait_ms / 1000
-                self.waiting.add(connection)
-        elif (turn_in_s := self._creation_rate.wait_s(rate, self._backlog, self._clock())) is None:
-            reason = f"more than max.connection.creation.rate={rate} come"
-        else:
-            connection.turn_in_s = turn_in_s
+        # A rate counts the connection, so it is asked only for one that nothing before it refuses.
+        reason = self._no_room(host) or self._beyond_ip_quota(connection) or self._beyond_rate(connection)
         if reason is None:
             self.admitted += 1
             self.open.add(connection)
@@ -248,6 +257,34 @@ class Admission:
             self._refusing.add(reason)
             _logger.warning("connection %s refused: %s; the same for others until one ends", connection.info, reason)
         return reason
+
+    def _no_room(self, host: str) -> str | None:
+        if self.stopped:
+            return "the broker is stopping"
+        if len(self.open) >= self._max_connections:
+            return f"max.connections={self._max_connections} are open"
+        allowed = self._of_ip.get(host, self.config.max_connections_per_ip)
+        if self._per_ip[host] >= allowed:
+            return f"max.connections.per.ip={allowed} are open from {host}"
+        return None
+
+    def _beyond_ip_quota(self, connection: Connection) -> str | None:
+        host = connection.info.host
+        wait_ms = self._ip_wait_ms(host)
+        if not wait_ms:
+            return None
+        if len(self.waiting) < WAITING:
+            connection.turn_in_s = wait_ms / 1000
+            self.waiting.add(connection)
+        return f"more come from {host} than its quota connection_creation_rate allows"
+
+    def _beyond_rate(self, connection: Connection) -> str | None:
+        rate = self.config.max_connection_creation_rate
+        turn_in_s = self._creation_rate.wait_s(rate, self._backlog, self._clock())
+        if turn_in_s is None:
+            return f"more than max.connection.creation.rate={rate} come"
+        connection.turn_in_s = turn_in_s
+        return None
 
     def gone(self, connection: Connection) -> None:
         self.waiting.discard(connection)

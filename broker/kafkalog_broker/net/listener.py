@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.listeners import Listener
-from kafkalog_broker.net.acceptor import Acceptor, Admission, backlog, bind
+from kafkalog_broker.net.acceptor import Acceptor, Admission, address_of, backlog, bind
 from kafkalog_broker.net.connection import Connection, Shared
 from kafkalog_broker.net.dispatch import Dispatch, Gate
 from kafkalog_broker.net.tls_transport import TlsTransport, TlsTurns
@@ -47,6 +47,27 @@ class Network:
         self.tls_turns = TlsTurns(loop, self.shared.watch)
         self._acceptors: dict[Listener, Acceptor] = {}
         self._idle_check: asyncio.TimerHandle | None = None
+        self.host_look_up: asyncio.Task[None] | None = None
+
+    def use(self, config: BrokerConfig) -> None:
+        """Limits by this configuration, from now on; those of host names as soon as they are looked up."""
+        self.admission.use(config)
+        if self.host_look_up is not None:
+            self.host_look_up.cancel()
+        names = self.admission.host_names
+        self.host_look_up = self.loop.create_task(self._look_up_hosts(names)) if names else None
+
+    async def _look_up_hosts(self, names: list[str]) -> None:
+        for name in names:
+            try:
+                address = await self.loop.run_in_executor(None, address_of, name)
+            except OSError as error:
+                _logger.warning(
+                    "max.connections.per.ip.overrides: the limit of %s has no effect, its address is not found: %s",
+                    name, error.strerror or error,
+                )  # fmt: skip
+            else:
+                self.admission.limit_host(name, address)
 
     async def bind(self, listener: Listener, tls: Secured | None = None, gate: Gate | None = None) -> Listener:
         """Take the address of a listener; connections are refused until `serve`. `host` empty: all addresses, IPv6 too
@@ -92,8 +113,9 @@ class Network:
         """Accept nothing more, let requests in work finish for up to `grace_s` seconds, close all connections."""
         connections = self.admission.open
         self.admission.stopped = True
-        if self._idle_check is not None:
-            self._idle_check.cancel()
+        for pending in (self._idle_check, self.host_look_up):
+            if pending is not None:
+                pending.cancel()
         self.shared.unread.stop()
         self.close_listeners()
         for acceptor in self._acceptors.values():

@@ -21,8 +21,9 @@ DEFAULT = ""  # the name that stands for everybody who has no quota of their own
 PRODUCER, CONSUMER, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 MUTATION, CONNECTION = "controller_mutation_rate", "connection_creation_rate"
 
-CLIENT_KEYS: Mapping[str, str] = {PRODUCER: "LONG", CONSUMER: "LONG", REQUEST: "DOUBLE", MUTATION: "DOUBLE"}
-"""The quotas of users and clients, and Kafka's words for what numbers they may be."""
+CLIENT_KEYS: Mapping[str, str] = {CONSUMER: "LONG", MUTATION: "DOUBLE", REQUEST: "DOUBLE", PRODUCER: "LONG"}
+"""The quotas of users and clients, and Kafka's words for what numbers they may be, in the order in which Kafka
+describes up to three of them: that of Java's HashMap."""
 
 IP_KEYS: Mapping[str, str] = {CONNECTION: "INT"}
 

@@ -62,7 +62,23 @@ def _load(context: ssl.SSLContext, own: Identity) -> None:
             file.flush()
             context.load_cert_chain(file.name, password=password)
     except (ssl.SSLError, ValueError, TypeError) as error:
-        raise ConfigError(f"the certificate of the keystore cannot be used for TLS: {error}") from None
+        reason = getattr(error, "reason", None) or ""
+        why = str(error)
+        if reason in _WEAKNESSES:
+            level = context.security_level
+            why = f"{_WEAKNESSES[reason]}, which OpenSSL refuses at security level {level} ({reason})"
+        raise ConfigError(
+            f"the certificate of the keystore ({distinguished_name(own.chain[0])}) cannot be used for TLS: {why}",
+            hint="issue it anew, signed with SHA-256, and with an RSA key of at least 2048 bits or an elliptic curve",
+        ) from None
+
+
+_WEAKNESSES = {
+    "CA_MD_TOO_WEAK": "it or an authority in its chain is signed with SHA-1 or MD5",
+    "EE_KEY_TOO_SMALL": "its key is too short",
+    "CA_KEY_TOO_SMALL": "the key of an authority in its chain is too short",
+}
+"""Reasons of OpenSSL's security level, in words. Java, and so Kafka, serves such certificates."""
 
 
 def _set_suites(context: ssl.SSLContext, settings: TlsSettings) -> tuple[str, ...]:

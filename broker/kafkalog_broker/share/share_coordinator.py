@@ -209,7 +209,7 @@ class ShareCoordinator:
     # what happens by itself
 
     def due(self) -> Generator[None, None, None]:
-        """Prune, and snapshot what was not for long, when it is time: step by step."""
+        """Snapshot what was not for long, when it is time: step by step."""
         now = self._clock.monotonic_ms()
         if now >= self._next_cold_ms:
             interval = self._config.share_coordinator_cold_partition_snapshot_interval_ms
@@ -217,17 +217,21 @@ class ShareCoordinator:
             for partition, shard in self.runtime.served().items():
                 steps = self._cold_snapshots(shard, interval)
                 yield from self._write_steps(partition, shard, steps, "snapshot what has not changed")
+
+    async def prune_if_due(self) -> None:
+        """Prune every share.coordinator.state.topic.prune.interval.ms."""
+        now = self._clock.monotonic_ms()
         if now >= self._next_prune_ms:
             self._next_prune_ms = now + self._config.share_coordinator_state_topic_prune_interval_ms
-            self.prune()
+            await self.prune()
 
-    def prune(self) -> None:
+    async def prune(self) -> None:
         """Delete the records that later snapshots supersede: each share partition needs its last one and what follows.
         With nothing known any more, the last tombstone stays (Kafka's ShareCoordinatorOffsetsManager)."""
-        for partition, shard in self.runtime.served().items():
+        for partition, shard in list(self.runtime.served().items()):
             snapshots = (entry.snapshot_at for entry in shard.entries.values() if entry.snapshot_at is not None)
             try:
-                self.runtime.log.prune(partition, min(snapshots, default=shard.end))
+                await self.runtime.log.prune(partition, min(snapshots, default=shard.end))
             except BrokerError as error:
                 _log.warning("%s-%d is not pruned: %s", SHARE_STATE_TOPIC, partition, error)
 

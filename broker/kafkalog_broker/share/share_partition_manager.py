@@ -17,7 +17,7 @@ from kafkalog_broker.groups.modern.group_context import ShareGroupSettings
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.share.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.share_partition import NEVER, Acknowledgement, SharePartition, StateChange
-from kafkalog_broker.share.state_records import NO_START_OFFSET, SharePartitionKey
+from kafkalog_broker.share.state_records import NO_START_OFFSET, SharePartitionKey, ShareState
 from kafkalog_broker.storage.partition.log import Log
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
@@ -115,13 +115,9 @@ _log = logging.getLogger(__name__)
 
 _RETRY_MS = 1000
 _MUST_BE_LOADED_ANEW = frozenset(
-    {
-        ErrorCode.not_leader_or_follower,
-        ErrorCode.fenced_state_epoch,
-        ErrorCode.group_id_not_found,
-        ErrorCode.unknown_topic_or_partition,
-    }
+    {ErrorCode.not_leader_or_follower, ErrorCode.group_id_not_found, ErrorCode.unknown_topic_or_partition}
 )
+"""Errors, as members see them, after which a share partition is not used any more."""
 _MEMBER_ERRORS = {
     ErrorCode.not_coordinator: ErrorCode.coordinator_not_available,
     ErrorCode.coordinator_not_available: ErrorCode.coordinator_not_available,
@@ -281,21 +277,27 @@ class SharePartitionManager:
         active = self._active.get(key)
         if active is not None:
             return active
-        log = self._log_of(key.topic_id, key.partition)
-        try:
-            state = self.coordinator.read(key, log.leader_epoch)
-        except BrokerError as error:
-            raise _member_error(error) from error
+        log, state = self._log_and_state(key)
         start = state.start_offset
         if start == NO_START_OFFSET:
             start = await self._first_offset(key.group_id, log)
             active = self._active.get(key)
             if active is not None:  # another member's request was first
                 return active
+            # Meanwhile the topic may have been deleted, and the group with it or alone.
+            log, state = self._log_and_state(key)
+            start = start if state.start_offset == NO_START_OFFSET else state.start_offset
         partition = SharePartition(start, state.batches)
         epochs = state.state_epoch, log.leader_epoch
         active = self._active[key] = ActiveSharePartition(self, key, log, partition, epochs)
         return active
+
+    def _log_and_state(self, key: SharePartitionKey) -> tuple[Log, ShareState]:
+        log = self._log_of(key.topic_id, key.partition)
+        try:
+            return log, self.coordinator.read(key, log.leader_epoch)
+        except BrokerError as error:
+            raise _member_error(error) from error
 
     async def _first_offset(self, group_id: str, log: Log) -> int:
         settings = self.settings_of(group_id)

@@ -35,3 +35,14 @@ def file_fault(error: OSError) -> FileFault:
     if isinstance(error, TimeoutError) and error.errno is None:
         return FileFault.NONE
     return FileFault.LOG if error.errno in (None, errno.ENOENT) else FileFault.DIRECTORY
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return True if `error` is, or was raised from, an OSError that says nothing about the files: the same work may
+    succeed later."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError):
+            return file_fault(cause) is FileFault.NONE
+        cause = cause.__cause__
+    return False

@@ -62,6 +62,9 @@ class Timers:
 CheckpointContent = tuple[OffsetCheckpoint, list[tuple[LogEntry, int]]]  # a file and its next content
 
 
+_SYNCED_AGAIN_MS = 60_000  # until a directory that could not be synced is tried again
+
+
 class Housekeeping:
     """Runs what is due in `tick`, by the monotonic clock: setting the wall clock neither stops nor hurries it."""
 
@@ -100,7 +103,10 @@ class Housekeeping:
             for entry in self._table.entries.values():
                 if entry.log is not None and entry.log.failure is None:
                     if entry.seen_end == entry.log.log_end_offset:
-                        entry.log.release_files()
+                        try:
+                            entry.log.release_files()
+                        except BrokerError as error:  # of this log alone: the others get their checkpoints
+                            _log.warning("the files of %s cannot be closed: %s", entry.log, error)
                     entry.seen_end = entry.log.log_end_offset
         if due & CHECKPOINTS:
             for log_dir in self._table.dirs.online:
@@ -137,21 +143,26 @@ class Housekeeping:
     def remove_due(self, now_ms: int) -> None:
         """Remove what is due. Blocks. A failure is logged, and not tried again before the next start.
 
-        The renames are on disk before the first file of a directory is removed: loading tells by a `.deleted` file that
-        an older segment, whose rename was lost in a power cut, was to be deleted, too.
+        The renames are on disk before the first file of a directory is removed, else it is left for later: loading
+        tells by a `.deleted` file that an older segment, whose rename was lost in a power cut, was to be deleted, too.
         """
         due = []
         while self._removals and self._removals[0][0] <= now_ms:
             due.append(heapq.heappop(self._removals)[1])
+        unsynced = set()
         for directory in {path.parent for path in due if path.name.endswith(DELETED_SUFFIX)}:
             try:
                 fsync_directory(directory)
             except FileNotFoundError:
                 pass  # the partition was deleted
             except OSError as error:
-                _log.warning("%s could not be synced before files in it are removed: %s", directory, error)
+                _log.warning("%s could not be synced, so files in it are removed later: %s", directory, error)
+                unsynced.add(directory)
         for path in due:
-            remove(path)
+            if path.parent in unsynced:
+                heapq.heappush(self._removals, (now_ms + _SYNCED_AGAIN_MS, path))
+            else:
+                remove(path)
 
     def _check_retention(self, now_ms: int) -> None:
         waiting, self._waiting_for_flush = self._waiting_for_flush, []

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import checkpoint
 from kafkalog_spark.format.atomic_file import fsync_directory, make_directories, replace_file
@@ -129,10 +130,13 @@ class LogDirectory:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """The directory goes offline when the block raises OSError, which ends there."""
+        """The directory goes offline when the block raises OSError, which ends there; one that says nothing about
+        files, such as a lack of descriptors, is raised."""
         try:
             yield
         except OSError as error:
+            if file_fault(error) is FileFault.NONE:
+                raise
             self.fail(error)
 
     def begin_checkpointed(self, keys: Collection[TopicPartition]) -> bool:
@@ -203,7 +207,8 @@ def open_log_dirs(
 ) -> LogDirectories:
     """Make, lock and identify the log directories; one that cannot be written is offline. cluster_id: what
     meta.properties must say; by default what it says, or a new one. Raises LogDirLocked, and LogDirError for a damaged
-    meta.properties, for one of another node or cluster, and when no directory works; no lock is held then."""
+    meta.properties, for one of another node or cluster, and when no directory works, and OSError for a lack of
+    descriptors; no lock is held then."""
     unique = list(dict.fromkeys(Path(os.path.abspath(path)) for path in paths))
     if not unique:
         raise LogDirError("no log directory is given", hint="set log.dirs or --log-dir")
@@ -212,13 +217,12 @@ def open_log_dirs(
         metas: dict[Path, MetaProperties] = {}
         for log_dir in opened:
             try:
-                make_directories(log_dir.path)
-                log_dir.lock = LogDirLock.acquire(log_dir.path)
-                meta = read_meta_properties(log_dir.path / META_PROPERTIES_FILE)
-                if meta is not None:
-                    metas[log_dir.path] = meta
-            except OSError as error:
-                log_dir.fail(error)
+                with log_dir.guarded():
+                    make_directories(log_dir.path)
+                    log_dir.lock = LogDirLock.acquire(log_dir.path)
+                    meta = read_meta_properties(log_dir.path / META_PROPERTIES_FILE)
+                    if meta is not None:
+                        metas[log_dir.path] = meta
             except (CorruptFile, UnsupportedFormat) as error:
                 raise LogDirError(
                     error.what, path=error.path, position=error.position, hint=error.hint or "restore it from a backup"

@@ -20,7 +20,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.log_config import LogConfig, internal_topic_configs
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.file_fault import FileFault, file_fault
+from kafkalog_broker.storage.file_fault import FileFault, file_fault, is_transient
 from kafkalog_broker.storage.housekeeping import Housekeeping, RunBlocking
 from kafkalog_broker.storage.log_cleaner import LogCleaner
 from kafkalog_broker.storage.log_directory import (
@@ -121,12 +121,15 @@ class NewPartitions:
 @dataclass(eq=False)
 class LogManager(LogTable):
     """run_blocking: how to get out of the owning thread, as call_soon into it; by default everything happens at once.
-    to_recover: after `shutdown`, the log directories that got no clean-shutdown marker. stops_loading: `load`, in its
+    to_recover: after `shutdown`, the log directories that got no clean-shutdown marker. is_settled: what an unclean
+    shutdown left besides the logs is in order, such as open transactions; without it, a directory that was not shut
+    down cleanly gets no marker, or the next start would not put it in order. stops_loading: `load`, in its
     thread, is to end with the logs that it is checking."""
 
     run_blocking: RunBlocking = field(kw_only=True, default=lambda function: function())
     stops_loading: threading.Event = field(init=False, default_factory=threading.Event)
     to_recover: list[Path] = field(init=False, default_factory=list)
+    is_settled: bool = field(init=False, default=True)
     _is_shut_down: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -150,7 +153,7 @@ class LogManager(LogTable):
         directories: list[PartitionDir] = []
         compacted: set[str] = set()
         for log_dir in self.dirs.online:
-            try:
+            with log_dir.guarded():
                 log_dir.was_clean = take_clean_shutdown(log_dir.path)
                 for checkpoint in log_dir.checkpoints:
                     checkpoint.read()
@@ -159,8 +162,6 @@ class LogManager(LogTable):
                 for path in deleted:
                     self._schedule_removal(path, 0)
                 directories += live
-            except OSError as error:
-                log_dir.fail(error)
         if directories and not self.topics.was_read:
             _log.warning(
                 "there is no topic registry: topics are taken in from %d partition directories; their configuration "
@@ -234,6 +235,8 @@ class LogManager(LogTable):
         try:
             self.open(entry, watch.bytes_done)
         except BrokerError as error:
+            if is_transient(error):
+                raise  # nothing is wrong with the log, and it must not be recovered later, in the event loop
             _log.error("%s", error)
         finally:
             watch.log_done()
@@ -388,9 +391,14 @@ class LogManager(LogTable):
                     closed[entry].result() if entry in closed else entry.failure is None for entry in entries
                 )
                 whole = self._housekeeping.write_last_checkpoints(log_dir) and whole
+            whole = whole and (self.is_settled or log_dir.was_clean)
             if whole:
-                with log_dir.guarded():
-                    write_clean_shutdown(log_dir.path, _UNKNOWN_BROKER_EPOCH)
+                try:
+                    with log_dir.guarded():
+                        write_clean_shutdown(log_dir.path, _UNKNOWN_BROKER_EPOCH)
+                except OSError as error:
+                    _log.error("%s gets no clean-shutdown marker: %s", log_dir.path, error)
+                    whole = False
             if not whole or not log_dir.is_online:
                 self.to_recover.append(log_dir.path)
         self.dirs.close()

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from kafkalog_broker.storage.file_fault import is_transient
 from kafkalog_broker.storage.housekeeping import RunBlocking
 from kafkalog_spark.errors import CorruptFile, CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.atomic_file import descriptor, read_whole, replace_files
@@ -48,7 +49,8 @@ def next_producer_id(value: bytes) -> int | None:
 
 
 def next_of_cluster(directory: Path) -> int:
-    """As next_producer_id, by what lies in a log directory; 0 where the metadata log is not there."""
+    """As next_producer_id, by what lies in a log directory; 0 where the metadata log is not there. What lies behind
+    damage is not known, but that ids were given out is. Raises OSError for a lack of descriptors."""
     largest = 0
     for suffix in (_SNAPSHOT_SUFFIX, LOG_SUFFIX):
         for path in sorted((directory / f"{CLUSTER_METADATA_TOPIC}-0").glob(f"*{suffix}")):
@@ -56,7 +58,10 @@ def next_of_cluster(directory: Path) -> int:
                 for found in _ids_in(path):
                     largest = max(largest, found)
             except (KafkalogError, OSError) as error:
+                if is_transient(error):
+                    raise
                 _logger.warning("%s: producer ids after it are not known (%s)", error, path)
+                largest = max(largest, BLOCK)
     return largest
 
 
@@ -102,7 +107,8 @@ def largest_given(ids: npt.ArrayLike) -> int:
 class ProducerIds:
     """The largest number found in the log directories counts. Without any file ids begin above those that a real Kafka
     may have given out: see `were_known`. run_blocking: where blocks are fetched, ahead of their use. `next` and
-    `is_empty` are for one thread. Raises CorruptFile."""
+    `is_empty` are for one thread. Raises CorruptFile, and OSError where descriptors are lacking to read which ids are
+    in use: an id that is given twice makes a producer's batches duplicates of another's."""
 
     def __init__(self, directories: Iterable[Path], run_blocking: RunBlocking = lambda function: function()) -> None:
         directories = list(directories)
@@ -162,13 +168,17 @@ class ProducerIds:
 def _above_those_in_use(directories: Sequence[Path]) -> int:
     """0 where nobody gave out ids. Otherwise LEAP ids above the block that Kafka's metadata log, where it is here, says
     is free, and above the producers in the snapshots of all partitions: what was appended after a log's last snapshot
-    may be of the block after the one seen there."""
+    may be of the block after the one seen there. An unreadable snapshot shows that ids are in use, though not
+    which. Raises OSError for a lack of descriptors."""
     free, largest = max(map(next_of_cluster, directories), default=0), -1
     for path in (path for directory in directories for path in directory.glob("*/*" + PRODUCER_SNAPSHOT_SUFFIX)):
         try:
             largest = max(largest, largest_given([entry.producer_id for entry in read_producer_snapshot(path)]))
         except (CorruptLog, UnsupportedFormat, OSError) as error:
+            if is_transient(error):
+                raise
             _logger.warning("a producer snapshot cannot be read, ids in it are not known: %s", error)
+            largest = max(largest, 0)
     above = free if largest < free else (largest // BLOCK + 2) * BLOCK
     return above and above + LEAP
 

@@ -27,7 +27,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_directory import LogDirectory, LogDirError
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import read_whole, replace_file
+from kafkalog_spark.format.atomic_file import read_state, replace_file
 from kafkalog_spark.format.names import MAX_TOPIC_NAME_LENGTH, DirKind, metrics_name, valid_topic_name
 from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
@@ -121,14 +121,12 @@ def _topic(entry: Any) -> Topic:
 
 
 def read_registry(log_dir: LogDirectory) -> RegistryState | None:
-    """A directory's copy, or None; a damaged one is set aside. Raises UnsupportedFormat for a later release's."""
+    """A directory's copy, or None; a damaged one is set aside. Raises UnsupportedFormat for a later release's, OSError
+    for a lack of descriptors."""
     path = log_dir.path / TOPICS_FILE
     try:
-        return parse_registry(read_whole(path, _MOST_BYTES))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        log_dir.fail(error)
+        with log_dir.guarded():
+            return read_state(path, parse_registry, _MOST_BYTES)
     except UnsupportedFormat as error:
         raise error.at(path=str(path), hint="this directory was used by a later release; use that one") from None
     except CorruptFile as error:
@@ -333,19 +331,21 @@ class TopicRegistry:
             lines[topic.name] = format_topic(topic)
         state = RegistryState(self._state.generation + 1, topics, deleted)
         data = format_registry(state, lines)
-        written = 0
+        written, failure = 0, None
         for log_dir in self._dirs:
             if log_dir.is_online:
                 try:
                     replace_file(log_dir.path / TOPICS_FILE, data)
                     written += 1
                 except OSError as error:
+                    failure = error
                     if file_fault(error) is FileFault.NONE:
                         _log.warning("%s was not written to %s: %r", TOPICS_FILE, log_dir.path, error)
                     else:
                         log_dir.fail(error)
         if not written:
-            raise BrokerError(ErrorCode.kafka_storage_error, f"no log directory took {TOPICS_FILE}")
+            what = f"no log directory took {TOPICS_FILE}" + (f": {failure}" if failure is not None else "")
+            raise BrokerError(ErrorCode.kafka_storage_error, what) from failure
         before = self._state.topics
         if any(topic.name not in before for topic in changed):
             self.created_generation = state.generation

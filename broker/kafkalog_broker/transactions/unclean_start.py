@@ -30,6 +30,7 @@ from typing import NamedTuple
 from kafkalog_broker.coordinator.coordinator_log import OffsetsBatch
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.storage.file_fault import is_transient
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import Producer, read_marker
@@ -317,10 +318,13 @@ class UncleanStart:
 
 @contextmanager
 def _reported(subject: object) -> Iterator[None]:
-    """What cannot be read leaves this transaction as it is, not the broker down."""
+    """What cannot be read leaves this transaction as it is, not the broker down. A lack of descriptors does end the
+    start: read_committed consumers would wait for the transaction until the next one."""
     try:
         yield
     except (KafkalogError, OSError) as error:
+        if is_transient(error):
+            raise
         _log.error("%.200s: its open transaction is left as it is, since a log cannot be read: %s", subject, error)
 
 
@@ -349,10 +353,12 @@ class _Plan:
         return False
 
     def decide(self, scan: Callable[[], Iterator[OffsetsBatch]], producer_ids: set[int]) -> None:
-        """Blocks; for a thread, while nothing is appended."""
+        """Blocks; for a thread, while nothing is appended. Raises OSError and BrokerError for a lack of descriptors."""
         try:
             self._decisions = list(decisions(scan(), producer_ids)) if producer_ids else []
         except (KafkalogError, OSError) as error:
+            if is_transient(error):
+                raise
             _log.error("open transactions are left as they are, since decisions cannot be read: %s", error)
             return
         for metadata in self.lost_ends:

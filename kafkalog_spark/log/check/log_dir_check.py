@@ -17,7 +17,7 @@ from kafkalog_spark.log.check.partition_check import PartitionResult
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import LOG_DIR_MARKS, log_bytes, refuse_copies
 from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.log.remote.tiered_log import TieredLocation
+from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId, TieredLocation
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ def check_log_dirs(
 
     for key, place in dirs.places.items():
         files = of_path.get(place.log_dir)
+        if isinstance(place, LocationWithoutTopicId):
+            place = place.local  # an unreadable topic ID is a finding of its own
         checked = check_partition(place, result.findings, files, closed=closed, on_bytes=count, records=records)
         if checked is not None:
             result.partitions[key] = checked

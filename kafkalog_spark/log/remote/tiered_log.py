@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
 
-from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
+from kafkalog_spark.errors import CorruptLog, NotALogDirectory, UnsupportedFormat
 from kafkalog_spark.format.layout import MAX_INT64
+from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
 from kafkalog_spark.log.read.batch_search import LogEnd
@@ -80,6 +81,29 @@ class TieredLocation(PartitionLocation):
             return super().topic_id()
         ids = {place.partition.topic_id for place in self.remote}
         return ids.pop() if len(ids) == 1 else None
+
+
+@dataclass(frozen=True)
+class LocationWithoutTopicId(PartitionLocation):
+    """A partition of a broker that copies segments, whose topic ID is missing or cannot be read: its remote segments
+    cannot be found. It can be opened as long as all of the log is on disk."""
+
+    @property
+    def local(self) -> PartitionLocation:
+        """What is on disk alone."""
+        return PartitionLocation(self.topic, self.partition, self.directory, self.store)
+
+    def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
+        log = super().open_unread(hints)
+        if log.segments and log.segments[0].base_offset > (hints.log_start or 0):
+            raise NotALogDirectory(
+                f"the segments before offset {log.segments[0].base_offset} are in remote storage and cannot be found, "
+                "since the topic ID is missing or cannot be read",
+                topic_partition=log.name,
+                path=os.path.join(self.directory, PARTITION_METADATA_FILE),
+                hint="restore that file; layout=broker reads what is on disk alone",
+            )
+        return log
 
 
 class TieredLog(PartitionLog):

@@ -197,7 +197,7 @@ def zone_of(name: str) -> tzinfo:
         raise ValueError(f"there is no time zone '{name}'")
     try:
         zone = ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+    except (ZoneInfoNotFoundError, ValueError) as error:
         raise ValueError(f"there is no time zone '{name}'") from error
     return zone if zone.utcoffset(None) != timedelta(0) else UTC  # Etc/UTC, GMT0 and the like never differ from it
 

@@ -75,6 +75,14 @@ def test_a_topic_that_is_only_validated_is_not_made(broker):
     assert broker.topics.get("orders").partitions == 1
 
 
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_the_topic_of_krafts_metadata_cannot_be_created(broker, validate_only):
+    refused = one(ask(broker, create(new_topic("__cluster_metadata"), validate_only=validate_only)))
+    assert refused.error_code is ErrorCode.invalid_request
+    assert refused.error_message == "Creation of internal topic __cluster_metadata is prohibited."
+    assert "__cluster_metadata" not in broker.topics
+
+
 def test_more_partitions_than_a_request_may_make_are_refused(broker):
     answer = ask(broker, create(new_topic("a", 9_000), new_topic("b", 2_000)))
     assert {topic.error_code for topic in answer.topics} == {ErrorCode.policy_violation}
@@ -403,6 +411,37 @@ def test_cleaner_threads_change_by_a_factor_of_two_at_most(broker, wanted, what)
         assert again.error_code is ErrorCode.none
         down = one(ask(broker, incremental(change(BROKER, "1", ("log.cleaner.threads", SET, "1")))))
         assert down.error_message == "Log cleaner threads cannot be reduced to less than half the current value 4"
+
+
+@pytest.mark.parametrize(
+    ("name", "now", "beyond"),
+    [("num.io.threads", 8, "not be greater than double"), ("background.threads", 10, "not be greater than double")],
+)
+def test_pools_of_threads_change_by_a_factor_of_two_at_most(broker, name, now, beyond):
+    def changed(wanted):
+        return one(ask(broker, incremental(change(BROKER, "1", (name, SET, str(wanted))))))
+
+    refused = changed(2 * now + 1)
+    assert refused.error_code is ErrorCode.invalid_request
+    assert f"failed for {name}={2 * now + 1}, value should {beyond} the current value {now}" in refused.error_message
+    assert f"value should be at least half the current value {now}" in changed(1).error_message
+    assert changed(2 * now).error_code is ErrorCode.none
+
+
+@pytest.mark.parametrize("resource", ["", "1"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("max.connections", "Invalid max.connections 0"),
+        ("max.connection.creation.rate", "Invalid max.connection.creation.rate 0"),
+        ("max.connections.per.ip", "max.connections.per.ip can be set to zero only if"),
+    ],
+)
+def test_a_change_that_would_lock_everybody_out_is_refused(broker, resource, name, said):
+    refused = one(ask(broker, incremental(change(BROKER, resource, (name, SET, "0")))))
+    assert refused.error_code is ErrorCode.invalid_request
+    assert refused.error_message.startswith(said)
+    assert described(broker, BROKER, "1", name) == str(2**31 - 1)
 
 
 def test_partitions_stay_in_their_log_directory(tmp_path, caplog):

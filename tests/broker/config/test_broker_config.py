@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.admin.config_listing import ConfigResourceType, broker_entries, resource_entries, topic_entries
-from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig, nearest_property
 from kafkalog_broker.config.definition import ConfigError, Source
 from kafkalog_broker.config.listeners import Listener, with_bound_ports
 
@@ -113,17 +113,13 @@ def test_an_upper_layer_wins_and_the_start_is_not_forgotten():
 @pytest.mark.parametrize(
     ("properties", "name", "said"),
     [
-        ({"num.partition": "1"}, "num.partition", "did you mean num.partitions?"),
-        ({"zookeeper.connect": "x"}, "zookeeper.connect", "Unknown broker property"),
         ({"num.partitions": "0"}, "num.partitions", "Value must be at least 1"),
         ({"num.partitions": "many"}, "num.partitions", "Not a number of type INT"),
         ({"compression.type": "rar"}, "compression.type", "String must be one of: uncompressed, zstd"),
         ({"log.retention.ms": "0"}, "log.retention.ms", "unlimited is -1"),
         ({"log.roll.ms": "0"}, "log.roll.ms", "at least 1"),
-        ({"log.dirs": "/a,/a"}, "log.dirs", "twice"),
         ({"log.dirs": "", "log.dir": ""}, "log.dirs", "at least one directory"),
         ({"authorizer.class.name": "org.Some"}, "authorizer.class.name", "classes of Java cannot be loaded"),
-        ({"rsm.config.dir": "/x", "rsm.confi.dir": "/x"}, "rsm.confi.dir", "Unknown broker property"),
         (
             {"group.min.session.timeout.ms": "9", "group.max.session.timeout.ms": "8"},
             "group.min.session.timeout.ms",
@@ -151,6 +147,51 @@ def test_a_mistake_is_told_by_name(properties, name, said):
     assert raised.value.name == name
     assert name in str(raised.value)
     assert said in str(raised.value)
+
+
+def test_an_unknown_property_of_the_file_is_accepted_without_effect_as_in_kafka():
+    of_other_releases = {
+        "max.decompressed.message.bytes": "1000",
+        "zookeeper.connect": "localhost:2181",
+        "zookeeper.ssl.keystore.location": "/x",
+        "confluent.support.metrics.enable": "false",
+        "listener.name.external.my.plugin.option": "x",
+        "num.partition": "4",
+        "rsm.confi.dir": "/x",
+    }
+    config = BrokerConfig.from_properties({**of_other_releases, "rsm.config.dir": "/x"})
+    assert config.unknown() == sorted(of_other_releases)
+    assert config.without_effect() == ["rsm.config.dir"]
+    assert config.num_partitions == 1
+    assert config.with_dynamic({"message.max.bytes": "9"}, {}).unknown() == sorted(of_other_releases)
+    assert nearest_property("num.partition") == "num.partitions"
+    assert nearest_property("max.decompressed.message.bytes") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("autorizer.class.name", "did you mean authorizer.class.name?"),
+        ("suoer.users", "did you mean super.users?"),
+        ("listners", "did you mean listeners?"),
+        ("listener.name.external.ssl.client.auht", "did you mean ssl.client.auth?"),
+        ("listener.name.external.scram-sha-512.sasl.jaas.confg", "did you mean sasl.jaas.config?"),
+        ("sasl.mechanisms.of.tomorrow", "Unknown broker property"),
+        ("log.dirz", "did you mean log.dir"),
+        ("log.retention.hour", "did you mean log.retention.hours?"),
+        ("log.flush.interval.message", "did you mean log.flush.interval.messages?"),
+    ],
+)
+def test_an_unknown_property_of_the_file_is_refused_where_neglect_is_dangerous(name, said):
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.from_properties({"log.dirs": "/x", name: "x"})
+    assert caught.value.name == name
+    assert said in str(caught.value)
+
+
+def test_an_unknown_override_is_refused():
+    with pytest.raises(ConfigError, match=r"did you mean num\.partitions\?"):
+        BrokerConfig.from_properties({"log.dirs": "/x"}, {"num.partition": "1"})
 
 
 def test_properties_of_kraft_are_accepted_and_named_as_without_effect():
@@ -188,11 +229,46 @@ def test_clients_are_told_the_advertised_listeners_with_the_ports_that_were_boun
     assert told == (Listener("PLAINTEXT", "example.org", 19092),)
 
 
+@pytest.mark.parametrize(
+    ("properties", "name", "said"),
+    [
+        ({"max.connections": "0"}, "max.connections", "Invalid max.connections 0"),
+        ({"max.connection.creation.rate": "0"}, "max.connection.creation.rate", "Invalid max.connection.creation.rate"),
+        ({"max.connections.per.ip": "0"}, "max.connections.per.ip", "can be set to zero only if"),
+        ({"connections.max.idle.ms": "100"}, "connections.max.idle.ms", "should always be less than"),
+        *(
+            ({"max.connections.per.ip.overrides": text}, "max.connections.per.ip.overrides", "list of address:number")
+            for text in (":5", "127.0.0.1:-1", "127.0.0.1", "[::1]:5", "a b:5")
+        ),
+    ],
+)
+def test_limits_that_would_admit_no_connection_are_refused(properties, name, said):
+    with pytest.raises(ConfigError, match=said) as caught:
+        BrokerConfig.from_properties({"log.dirs": "/x"}, properties)
+    assert caught.value.name == name
+    with pytest.raises(ConfigError, match=said):
+        BrokerConfig.from_properties({"log.dirs": "/x"}).with_dynamic(properties, {})
+
+
+def test_a_limit_of_zero_per_ip_is_accepted_with_overrides():
+    config = made(max_connections_per_ip=0, max_connections_per_ip_overrides="127.0.0.1:5,host.example-1.org:2,::1:3")
+    assert config.max_connections_per_ip == 0
+
+
+def test_a_key_map_of_a_cleaner_thread_is_larger_than_a_mebibyte():
+    needed = "at least 1MB per cleaner thread"
+    for too_small in ({"log.cleaner.dedupe.buffer.size": 1 << 20}, {"log.cleaner.enable": "false"}):
+        with pytest.raises(ConfigError, match=needed) as caught:
+            BrokerConfig.from_properties({"log.cleaner.dedupe.buffer.size": 500_000, **too_small})
+        assert caught.value.name == "log.cleaner.dedupe.buffer.size"
+    config = BrokerConfig.from_properties({"log.cleaner.dedupe.buffer.size": 2_000_000})
+    with pytest.raises(ConfigError, match=needed):
+        config.with_dynamic({"log.cleaner.threads": "2"}, {})
+
+
 def test_a_map_of_keys_that_holds_no_key_is_refused_unless_nothing_is_compacted():
-    small = {"log.cleaner.dedupe.buffer.size": 60, "log.cleaner.io.buffer.load.factor": 0.5}
+    small = {"log.cleaner.dedupe.buffer.size": 2_000_000, "log.cleaner.io.buffer.load.factor": 0.00001}
     with pytest.raises(ConfigError, match="even a single message") as caught:
         BrokerConfig.from_properties(small)
     assert caught.value.name == "log.cleaner.dedupe.buffer.size"
     BrokerConfig.from_properties({**small, "log.cleaner.enable": "false"})
-    with pytest.raises(ConfigError, match=r"decrease log\.cleaner\.threads"):
-        BrokerConfig.from_properties({"log.cleaner.dedupe.buffer.size": 240, "log.cleaner.threads": 10})

@@ -169,7 +169,6 @@ def test_every_attribute_of_the_configurations_is_read_by_the_broker():
     layers = {"static", "dynamic_default", "dynamic_broker"}
     brokers = {field.name for field in dataclasses.fields(BrokerConfig)} - layers
     checked_together = {"log_cleaner_min_compaction_lag_ms", "log_cleaner_max_compaction_lag_ms"}
-    checked_together |= {name for name in brokers if re.match("group_share_(min|max)_(?!size)", name)}  # of a group's
     assert brokers - read - defaults - checked_together == set()
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, FILE, GROUPS, DynamicConfigs
 from kafkalog_spark.errors import UnsupportedFormat
+from kafkalog_spark.format.atomic_file import read_state
 
 
 def loaded(*directories, node=1):
@@ -71,6 +74,36 @@ def test_a_damaged_copy_is_passed_over(two, damage):
     loaded(*two).save({"a": "1"}, {})
     (two[0] / FILE).write_bytes(damage)
     assert loaded(*two).default == {"a": "1"}
+
+
+def test_copies_that_cannot_be_read_now_are_not_taken_for_lost(two, monkeypatch):
+    loaded(*two).save({"a": "1"}, {})
+
+    def refuse(path, parse):
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kafkalog_broker.config.state_copies.read_state", refuse)
+        with pytest.raises(OSError, match="Input/output error"):
+            loaded(*two)
+    assert loaded(*two).default == {"a": "1"}
+
+
+def test_an_older_copy_does_not_stand_in_for_one_that_lacks_a_descriptor(two, monkeypatch):
+    configs = loaded(*two)
+    configs.save({"a": "1"}, {})
+    old = (two[0] / FILE).read_bytes()
+    configs.save({"a": "2"}, {})
+    (two[0] / FILE).write_bytes(old)
+
+    def refuse(path, parse):
+        if path.parent == two[1]:
+            raise OSError(errno.EMFILE, "Too many open files", str(path))
+        return read_state(path, parse)
+
+    monkeypatch.setattr("kafkalog_broker.config.state_copies.read_state", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        loaded(*two)
 
 
 def test_a_file_of_a_later_release_stops_the_broker(two):

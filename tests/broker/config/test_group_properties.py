@@ -9,9 +9,9 @@ import pytest
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.dynamic_configs import GROUPS, DynamicConfigs
-from kafkalog_broker.config.group_properties import check_group_properties
+from kafkalog_broker.config.group_properties import check_group_properties, reset_duration_ms
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_context import GroupSettings, consumer_group_settings
+from kafkalog_broker.groups.modern.group_context import GroupSettings, consumer_group_settings, share_group_settings
 from tests.broker.groups.consumer.test_consumer_group_machine import Groups
 
 P = "group.consumer."
@@ -30,6 +30,18 @@ MAX_SIZE = 2**31 - 1
             f"{P}heartbeat.interval.ms must be less than {P}session.timeout.ms",
         ),
         ({P + "assignment.interval.ms": 15_001}, f"{P}assignment.interval.ms must be less than or equal to {P}max."),
+        (
+            {"group.share.session.timeout.ms": 44_999},
+            "group.share.session.timeout.ms must be greater than or equal to group.share.min.session",
+        ),
+        (
+            {"group.share.record.lock.duration.ms": 60_001},
+            "group.share.max.record.lock.duration.ms must be greater than or equal to group.share.record",
+        ),
+        (
+            {"group.share.max.share.sessions": 500, "group.share.max.size": 501},
+            "group.share.max.share.sessions must be greater than or equal to group.share.max.size",
+        ),
         ({P + "assignors": "uniform,com.example.Mine"}, "this broker has uniform and range"),
     ],
 )
@@ -51,6 +63,70 @@ def test_a_groups_own_values_hold_within_the_limits_of_the_broker() -> None:
     assert consumer_group_settings(config, beyond) == GroupSettings(
         45_000, 5_000, 15_000, MAX_SIZE
     )  # the limits were other ones
+
+
+@pytest.mark.parametrize(
+    ("reset", "duration_ms"),
+    [
+        ("by_duration:P1D", 86_400_000),
+        ("by_duration:PT1H2M3.5S", 3_723_500),
+        ("by_duration:pt1h", 3_600_000),
+        ("by_duration:P-1DT48H", 86_400_000),
+        ("by_duration:-PT-1H", 3_600_000),
+        ("by_duration:PT+1H", 3_600_000),
+        ("by_duration:PT1,25S", 1_250),
+        ("by_duration:PT1.S", 1_000),
+        ("by_duration:PT0S", 0),
+    ],
+)
+def test_a_share_group_begins_a_duration_back(reset: str, duration_ms: int) -> None:
+    config = BrokerConfig.from_properties({"log.dirs": "/x"})
+    check_group_properties({"share.auto.offset.reset": reset}, config)
+    assert reset_duration_ms(reset) == duration_ms
+
+
+@pytest.mark.parametrize(
+    "reset",
+    [
+        "EARLIEST", "Latest", "none", "by_duration:", "BY_DURATION:PT1H", "by_duration:P", "by_duration:PT",
+        "by_duration:PT-1H", "by_duration:-PT1H", "by_duration:P1W", "by_duration: P1D", "by_duration:PT.5S",
+        "by_duration:P" + "9" * 5_000 + "D",
+    ],
+)  # fmt: skip
+def test_a_reset_that_kafka_refuses_is_refused(reset: str) -> None:
+    config = BrokerConfig.from_properties({"log.dirs": "/x"})
+    with pytest.raises(ConfigError, match="must be either 'earliest', 'latest' or of the format 'by_duration:"):
+        check_group_properties({"share.auto.offset.reset": reset}, config)
+
+
+@pytest.mark.parametrize(
+    ("name", "beyond", "bound", "limit"),
+    [
+        ("share.session.timeout.ms", "60000", "group.share.max.session.timeout.ms", 55_000),
+        ("share.heartbeat.interval.ms", "5000", "group.share.min.heartbeat.interval.ms", 5_500),
+        ("share.assignment.interval.ms", "1500", "group.share.max.assignment.interval.ms", 1_400),
+        ("share.record.lock.duration.ms", "60000", "group.share.max.record.lock.duration.ms", 50_000),
+        ("share.delivery.count.limit", "10", "group.share.max.delivery.count.limit", 9),
+        ("share.partition.max.record.locks", "3000", "group.share.max.partition.max.record.locks", 2_500),
+    ],
+)
+def test_a_share_groups_own_values_hold_within_the_limits_that_the_broker_has_now(
+    name: str, beyond: str, bound: str, limit: int
+) -> None:
+    usual = {"group.share.heartbeat.interval.ms": 6_000}
+    check_group_properties({name: beyond}, BrokerConfig.from_properties({"log.dirs": "/x", **usual}))
+    settings = share_group_settings(
+        BrokerConfig.from_properties({"log.dirs": "/x", **usual, bound: limit}), {name: beyond}
+    )
+    found = {
+        "share.session.timeout.ms": settings.session_timeout_ms,
+        "share.heartbeat.interval.ms": settings.heartbeat_interval_ms,
+        "share.assignment.interval.ms": settings.assignment_interval_ms,
+        "share.record.lock.duration.ms": settings.limits.lock_ms,
+        "share.delivery.count.limit": settings.limits.max_deliveries,
+        "share.partition.max.record.locks": settings.limits.max_in_flight,
+    }
+    assert found[name] == limit
 
 
 def test_what_is_set_for_groups_outlives_a_restart(tmp_path: Path) -> None:

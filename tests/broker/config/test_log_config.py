@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.config.definition import TOPIC_PROPERTIES, ConfigError
 from kafkalog_broker.config.log_config import LogConfig
 
 BROKER = BrokerConfig.from_properties({"log.retention.hours": "24", "log.segment.bytes": "2000000"})
@@ -45,3 +45,27 @@ def test_a_cleanup_policy_is_a_list(policy, compacted, deleted):
 def test_a_mistake_is_told_in_kafkas_words(overrides, said):
     with pytest.raises(ConfigError, match=said):
         LogConfig.of(BROKER, overrides)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0.5f", 0.5), ("0.5D", 0.5), (" 5e-1 ", 0.5), (".5", 0.5), ("1.", 1.0), ("+0.25", 0.25)],
+)
+def test_a_ratio_is_a_number_as_java_writes_it(text, value):
+    assert LogConfig.of(BROKER, {"min.cleanable.dirty.ratio": text}).min_cleanable_dirty_ratio == value
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "infinity", "0_5", "\u0660.\u0665", "0.5ff", ".", "", "e1"])
+def test_a_ratio_that_java_does_not_parse_is_refused(text):
+    with pytest.raises(ConfigError, match="Not a number of type DOUBLE"):
+        LogConfig.of(BROKER, {"min.cleanable.dirty.ratio": text})
+
+
+def test_values_are_described_as_kafka_formats_them():
+    policy, ratio = (TOPIC_PROPERTIES[name] for name in ("cleanup.policy", "min.cleanable.dirty.ratio"))
+    assert policy.text_of("compact,delete, compact") == "compact,delete"
+    assert LogConfig.of(BROKER, {"cleanup.policy": "compact,compact"}).cleanup_policy == ("compact",)
+    replicas = TOPIC_PROPERTIES["leader.replication.throttled.replicas"]
+    assert replicas.text_of("1:1,1:1") == "1:1,1:1"
+    assert ratio.text_of("NaN") == "NaN"
+    assert ratio.text_of("0.5f") == "0.5"

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
-from kafkalog_broker.net.acceptor import UNLIMITED, CreationRate, connections_within, raise_open_files_limit
+from kafkalog_broker.net.acceptor import (
+    UNLIMITED,
+    CreationRate,
+    address_of,
+    connections_within,
+    raise_open_files_limit,
+)
 from tests.broker.net.helpers.fakes import Handler, Peer, config, framed, in_a_loop, network, run, settle
 
 
@@ -40,6 +47,47 @@ async def test_connections_are_counted_by_address() -> None:
     peers = [Peer(net, host) for host in ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.9", "10.0.0.9", "10.0.0.9")]
     await settle()
     assert [peer.transport.lost for peer in peers] == [False, True, False, False, False, True]
+
+
+@in_a_loop
+async def test_a_host_name_in_the_overrides_limits_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = {"one.example.org": "10.0.0.1", "two.example.org": "10.0.0.2"}
+    monkeypatch.setattr("kafkalog_broker.net.listener.address_of", addresses.__getitem__)
+    net = network(Handler())
+    net.use(config(max_connections_per_ip_overrides="one.example.org:1,2001:DB8::1:1,10.0.0.2:3,two.example.org:1"))
+    assert net.host_look_up is not None
+    await net.host_look_up
+    peers = [Peer(net, host) for host in ("10.0.0.1", "10.0.0.1", "2001:db8::1", "2001:db8::1", "10.0.0.2", "10.0.0.2")]
+    await settle()
+    assert [peer.transport.lost for peer in peers] == [False, True, False, True, False, False]
+    await net.stop()
+
+
+def test_a_host_name_in_the_overrides_that_is_not_found_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(host: str) -> str:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    async def test() -> None:
+        net = network(Handler())
+        net.use(config(max_connections_per_ip_overrides="nowhere.invalid:1"))
+        assert net.host_look_up is not None
+        await net.host_look_up
+        assert not Peer(net).transport.lost
+        await net.stop()
+
+    monkeypatch.setattr("kafkalog_broker.net.listener.address_of", fail)
+    run(test)
+    (line,) = caplog.messages
+    assert line == (
+        "max.connections.per.ip.overrides: the limit of nowhere.invalid has no effect, its address is not found: "
+        "Name or service not known"
+    )
+
+
+def test_the_address_of_a_name_is_ipv4_where_it_has_one() -> None:
+    assert address_of("localhost") == "127.0.0.1"
 
 
 @in_a_loop
@@ -238,7 +286,7 @@ async def test_limits_hold_for_new_connections_as_soon_as_they_are_changed() -> 
     peers = [Peer(net), Peer(net)]
     net.admission.use(config(max_connections=1))
     peers.append(Peer(net))
-    net.admission.use(config(max_connection_creation_rate=0, max_connections=9))
+    net.admission.use(config(max_connections_per_ip=2, max_connections=9))
     peers.append(Peer(net))
     await settle()
     assert [peer.transport.lost for peer in peers] == [False, False, True, True]

@@ -321,6 +321,27 @@ def test_what_a_request_costs_counts_and_quotas_outlive_the_broker(tmp_path: Pat
     with_broker(tmp_path, second)
 
 
+def test_quotas_are_answered_in_kafkas_order(tmp_path: Path) -> None:
+    quotas: dict[str, float | None] = {"request_percentage": 50.0, "producer_byte_rate": 1e9, "consumer_byte_rate": 1e9}
+
+    async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        altered = await client.ask(alteration(quotas, user="u", client_id="c"))
+        found = await client.ask(describe.DescribeClientQuotasRequest(components=(), strict=False))
+        for entry in (*altered.entries, *found.entries):
+            assert [(part.entity_type, part.entity_name) for part in entry.entity] == [
+                ("client-id", "c"),
+                ("user", "u"),
+            ]
+        assert [value.key for value in found.entries[0].values] == [
+            "consumer_byte_rate",
+            "request_percentage",
+            "producer_byte_rate",
+        ]
+
+    with_broker(tmp_path, scenario)
+
+
 def test_a_request_that_fails_as_a_whole_counts_too(tmp_path: Path) -> None:
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
         client = await connect()

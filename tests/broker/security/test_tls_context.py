@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
 from kafkalog_broker.config.definition import ConfigError
@@ -67,6 +70,35 @@ def test_suites_decide_protocols(suites: str, lowest: ssl.TLSVersion, highest: s
 def test_suites_that_cannot_be_had(suites: str, protocols: str, said: str):
     with pytest.raises(ConfigError, match=said):
         tls_context(settings({**inline(), "ssl.cipher.suites": suites, "ssl.enabled.protocols": protocols}))
+
+
+@pytest.mark.parametrize(
+    ("bits", "sha1", "said"),
+    [
+        (2048, True, r"signed with SHA-1 or MD5, which OpenSSL refuses at security level 2 \(CA_MD_TOO_WEAK\)"),
+        (1024, False, r"its key is too short, which OpenSSL refuses at security level 2 \(EE_KEY_TOO_SMALL\)"),
+    ],
+)
+def test_a_certificate_that_openssl_finds_too_weak_is_refused_with_the_reason(bits: int, sha1: bool, said: str):
+    with pytest.raises(ConfigError, match=said) as refused:
+        tls_context(settings(inline(weak(bits, sha1=sha1))))
+    assert "CN=old.example.org" in str(refused.value)
+    assert "issue it anew, signed with SHA-256" in str(refused.value)
+
+
+def weak(bits: int, *, sha1: bool) -> Issued:
+    """Certificate of an RSA key that another key has signed. sha1: it says so; the signature is not one of SHA-1, which
+    cryptography does not make, but nobody checks the signature of a certificate that is loaded."""
+    key = rsa.generate_private_key(65537, bits)
+    subject, issuer = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in ("old.example.org", "ca"))
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder(issuer, subject, key.public_key(), 1, now, now + timedelta(days=1))
+    chain = made.sign(rsa.generate_private_key(65537, 2048), hashes.SHA256()).public_bytes(Encoding.DER)
+    if sha1:
+        of_sha256, of_sha1 = (bytes.fromhex("2a864886f70d0101") + last for last in (b"\x0b", b"\x05"))
+        chain = chain.replace(of_sha256, of_sha1)  # sha256WithRSAEncryption, sha1WithRSAEncryption
+    pem = x509.load_der_x509_certificate(chain).public_bytes(Encoding.PEM).decode()
+    return Issued(pem, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode())
 
 
 def test_no_key_lies_on_the_disk_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -21,6 +23,7 @@ from kafkalog_broker.share.share_coordinator import (
 from kafkalog_broker.share.state_records import SNAPSHOT, SharePartitionKey, StateBatch, decode_state_key
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
+from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.manual_clock import ManualClock
 
 TOPIC = UUID(int=7)
@@ -58,7 +61,7 @@ class Topic(CoordinatorLog):
         self.records += records
         return len(self.records) - len(records)
 
-    def prune(self, partition: int, offset: int) -> None:
+    async def prune(self, partition: int, offset: int) -> None:
         self.start = max(self.start, offset)
 
 
@@ -102,14 +105,28 @@ def test_pruning_keeps_the_last_snapshot_and_what_follows(topic: Topic) -> None:
         one.initialize(key, 1, 0)
     for number in range(20):
         one.write(KEY, *change(number))
-    one.prune()
+    asyncio.run(one.prune())
     assert topic.start == 1  # the other one's snapshot is needed
     one.delete(other)
-    one.prune()
+    asyncio.run(one.prune())
     assert topic.start == max(at for at, kind in enumerate(kinds(topic)[:-1]) if kind == SNAPSHOT)
     again = coordinator(topic)
     assert again.read(KEY, 0) == one.read(KEY, 0)
     assert again.summary(other) == UNKNOWN_STATE
+
+
+def test_pruning_waits_until_the_superseding_snapshot_is_on_disk(tmp_path: Path) -> None:
+    """Or after a power cut the log would end below its start, and the state of all share groups would be gone."""
+    with BrokerInProcess(tmp_path / "data", {"share.coordinator.state.topic.num.partitions": "1"}) as broker:
+        state_topic = broker.broker.share_state_topic
+        broker.run(broker.broker.ensure_internal_topic(SHARE_STATE_TOPIC))
+        for number in range(4):
+            state_topic.append(0, [(b"key", b"snapshot %d" % number)])
+        log = broker.broker.log(SHARE_STATE_TOPIC, 0)
+        assert log.recovery_point == 0
+        broker.run(state_topic.prune(0, 2))
+        assert log.log_start_offset == 2
+        assert log.recovery_point > 2
 
 
 def test_what_does_not_change_is_snapshotted_now_and_then(topic: Topic) -> None:
@@ -122,6 +139,7 @@ def test_what_does_not_change_is_snapshotted_now_and_then(topic: Topic) -> None:
         one.write(KEY, *change(number))
     clock.advance(300_001)
     list(one.due())
+    asyncio.run(one.prune_if_due())
     assert topic.start > 1
     assert coordinator(topic).read(other, 0).start_offset == 5
 
@@ -141,6 +159,7 @@ def test_many_share_partitions_are_snapshotted_step_by_step(topic: Topic) -> Non
     written = [len(topic.records)]
     for _ in one.due():
         written.append(len(topic.records))
+    asyncio.run(one.prune_if_due())
     assert len(topic.records) == 2 * len(keys)
     assert max(after - before for before, after in pairwise(written)) == KEYS_A_STEP
     assert topic.start == len(keys), "what the snapshots supersede is pruned"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
@@ -241,6 +242,24 @@ def test_idle_logs_give_their_files_back(tmp_path):
     assert descriptors() - before < used - 8
     broker.append(partition=3)
     assert offsets_of(broker, partition=3) == (0, 2)
+    broker.logs.shutdown()
+
+
+def test_a_log_whose_files_cannot_be_closed_keeps_no_checkpoint_from_being_written(tmp_path, monkeypatch):
+    broker = started(tmp_path)
+    broker.create("orders", 2)
+    for partition in range(2):
+        broker.append(partition=partition)
+    broker.tick(60_000)
+    broker.append(partition=1)
+
+    def refuse(self):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("kafkalog_broker.storage.partition.local_log.LocalLog.release_files", refuse)
+    broker.tick(60_000)
+    assert read_offset_checkpoint(tmp_path / HIGH) == {("orders", 0): 1, ("orders", 1): 2}
+    monkeypatch.undo()
     broker.logs.shutdown()
 
 

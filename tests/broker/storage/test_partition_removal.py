@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import uuid
 from types import SimpleNamespace
 
@@ -60,6 +61,28 @@ def test_what_cannot_be_removed_is_told_once_and_the_rest_goes(tmp_path, caplog)
     assert not (tmp_path / "g").exists()
     removals.remove_due(2)
     assert [str(tmp_path / "f" / "below-a-file") in message for message in caplog.messages] == [True]
+
+
+def test_a_file_whose_rename_is_not_on_disk_is_removed_when_it_is(tmp_path, monkeypatch, caplog):
+    """After a power cut an older segment could otherwise come back without those behind it."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.log.deleted").write_text("x")
+
+    def refuse(directory):
+        if directory.name == "a":
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    removals = housekeeping()
+    for name in ("a", "b"):
+        removals.schedule_removal(tmp_path / name / "0.log.deleted", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("kafkalog_broker.storage.housekeeping.fsync_directory", refuse)
+        removals.remove_due(1)
+    assert [(tmp_path / name / "0.log.deleted").exists() for name in ("a", "b")] == [True, False]
+    assert "are removed later: [Errno 24] Too many open files" in caplog.text
+    removals.remove_due(60_001)
+    assert not (tmp_path / "a" / "0.log.deleted").exists()
 
 
 def test_a_link_is_removed_and_not_what_it_points_to(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import struct
 from datetime import timedelta
@@ -58,6 +60,33 @@ def test_ids_begin_above_those_that_a_real_kafka_gave(tmp_path: Path) -> None:
     assert max(known) >= 0
     assert ProducerIds([golden]).next() >= max(known) + LEAP
     assert ProducerIds([golden]).next() % BLOCK == 0
+
+
+def test_a_damaged_snapshot_shows_that_ids_are_in_use(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / f"{5:020d}.snapshot").write_bytes(b"damaged")
+    assert ProducerIds([tmp_path]).next() >= LEAP
+    assert "ids in it are not known" in caplog.text
+
+
+@pytest.mark.parametrize("name", [f"orders-0/{5:020d}.snapshot", f"__cluster_metadata-0/{0:020d}.log"])
+def test_ids_are_not_given_out_while_those_in_use_cannot_be_read(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / name
+    path.parent.mkdir()
+    path.write_bytes(b"")
+    open_file = os.open
+
+    def refuse(opened: str | Path, *arguments: int, **named: int) -> int:
+        if Path(opened) == path:
+            raise OSError(errno.EMFILE, "Too many open files", str(path))
+        return open_file(opened, *arguments, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        ProducerIds([tmp_path])
+    assert not (tmp_path / FILE).exists()
 
 
 def test_the_largest_number_of_all_directories_counts(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ none with the wrong outcome."""
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -146,6 +147,24 @@ def test_transaction_whose_marker_was_lost_ends_as_decided(crashing, versions, c
     crashing.lose_power(accounts_0=before_marker)
     assert crashing.describe().state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
     assert crashing.outcome(0) == crashing.outcome(1) == [commit]
+
+
+def test_start_that_lacks_descriptors_for_the_decisions_ends_and_the_next_one_settles(crashing, monkeypatch):
+    """Else read_committed consumers would wait for the open transaction until another unclean start."""
+    producer = crashing.producer()
+    crashing.produce(producer, OF_EPOCH[0], 0)
+    before_marker = crashing.log().log_end_offset
+    producer.end("", OF_EPOCH[1], COMMIT)
+
+    def refuse(*_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kafkalog_broker.transactions.unclean_start.decisions", refuse)
+        with pytest.raises(OSError, match="Too many open files"):
+            crashing.lose_power(accounts_0=before_marker)
+    crashing.lose_power()
+    assert crashing.outcome(0) == [COMMIT]
 
 
 @versions

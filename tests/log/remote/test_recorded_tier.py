@@ -13,6 +13,7 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS, RemoteStorageOptions
 from kafkalog_spark.log.remote.tiered_log import TieredLog
+from kafkalog_spark.log.tiered.remote_names import Layout
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.store.storage_options import StorageOptions
 from tests.log.remote.moving_log import DATE, MovingLog
@@ -170,3 +171,26 @@ def test_a_bucket_is_read_with_the_credentials_of_the_user(tmp_path: Path, s3: S
     keys = {name: text for name, text in s3_options(s3).items() if "endpoint" not in name}
     dirs = LogDirs.open(log.data, StorageOptions.of(keys))
     assert rows_of(dirs.partition(TOPIC, 0)) == ALL
+
+
+@pytest.mark.parametrize("content", [None, b"", b"damaged"], ids=["missing", "empty", "damaged"])
+def test_remote_segments_of_a_partition_without_a_readable_topic_id_are_not_left_out_silently(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    log = MovingLog(tmp_path, TOPIC, {})
+    metadata = log.data / f"{TOPIC}-0" / "partition.metadata"
+    if content is None:
+        metadata.unlink()
+    else:
+        metadata.write_bytes(content)
+    assert rows_of(LogDirs.open(log.data).partition(TOPIC, 0)) == ALL, "all of the log is on disk"
+    log.move(3)
+    with pytest.raises(NotALogDirectory, match="are in remote storage and cannot be found") as refused:
+        LogDirs.open(log.data).partition(TOPIC, 0)
+    assert f"{TOPIC}-0" in str(refused.value)
+    assert "layout=broker" in str(refused.value)
+    if content is not None:
+        findings = check_log_dirs([str(log.data)]).findings
+        assert [(finding.path, finding.severity.value) for finding in findings.kept] == [(str(metadata), "error")]
+    only_local = rows_of(opened(log.data, topic=TOPIC, tier=TierOptions(layout=Layout.BROKER)))
+    assert 0 < len(only_local) < len(ALL)

@@ -131,26 +131,28 @@ class ShareGroupSettings(GroupSettings):
     reads_committed: bool = False
 
 
-def share_group_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> ShareGroupSettings:
+def share_group_settings(c: BrokerConfig, overrides: Mapping[str, str]) -> ShareGroupSettings:
     """overrides: of the group; their values were checked when they were set."""
-
-    def number(name: str, default: int) -> int:
-        return int(overrides.get(f"share.{name}", default))
-
     return ShareGroupSettings(
-        number("session.timeout.ms", config.group_share_session_timeout_ms),
-        number("heartbeat.interval.ms", config.group_share_heartbeat_interval_ms),
-        number("assignment.interval.ms", config.group_share_assignment_interval_ms),
-        config.group_share_max_size,
+        _bounded(overrides, "share.session.timeout.ms", c.group_share_session_timeout_ms,
+                 c.group_share_min_session_timeout_ms, c.group_share_max_session_timeout_ms),
+        _bounded(overrides, "share.heartbeat.interval.ms", c.group_share_heartbeat_interval_ms,
+                 c.group_share_min_heartbeat_interval_ms, c.group_share_max_heartbeat_interval_ms),
+        _bounded(overrides, "share.assignment.interval.ms", c.group_share_assignment_interval_ms,
+                 c.group_share_min_assignment_interval_ms, c.group_share_max_assignment_interval_ms),
+        c.group_share_max_size,
         Limits(
-            number("partition.max.record.locks", config.group_share_partition_max_record_locks),
-            number("delivery.count.limit", config.group_share_delivery_count_limit),
-            number("record.lock.duration.ms", config.group_share_record_lock_duration_ms),
-            overrides.get("share.renew.acknowledge.enable", "true").lower() == "true",
+            _bounded(overrides, "share.partition.max.record.locks", c.group_share_partition_max_record_locks,
+                     c.group_share_min_partition_max_record_locks, c.group_share_max_partition_max_record_locks),
+            _bounded(overrides, "share.delivery.count.limit", c.group_share_delivery_count_limit,
+                     c.group_share_min_delivery_count_limit, c.group_share_max_delivery_count_limit),
+            _bounded(overrides, "share.record.lock.duration.ms", c.group_share_record_lock_duration_ms,
+                     c.group_share_min_record_lock_duration_ms, c.group_share_max_record_lock_duration_ms),
+            overrides.get("share.renew.acknowledge.enable", "true").strip().lower() == "true",
         ),
-        overrides.get("share.auto.offset.reset", LATEST).lower(),
-        overrides.get("share.isolation.level", "").lower() == "read_committed",
-    )
+        overrides.get("share.auto.offset.reset", LATEST).strip(),
+        overrides.get("share.isolation.level", "").strip() == "read_committed",
+    )  # fmt: skip
 
 
 # ---- the context

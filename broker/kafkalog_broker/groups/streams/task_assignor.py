@@ -169,7 +169,7 @@ class _Assignment:
                 if role is TaskRole.STANDBY:
                     for partition in partitions:
                         self.had_standby.setdefault((subtopology_id, partition), []).append(member)
-                elif replicas:
+                elif role is TaskRole.ACTIVE and replicas:
                     self.had_active.update(((subtopology_id, partition), member) for partition in partitions)
         self.processes = list(processes.values())
         self.replicas = replicas
@@ -201,7 +201,7 @@ class _Assignment:
             if sum(map(len, held.values())) > least:
                 limit, last = sorted((index, name) for name, some in held.items() for index in some)[least]
                 more.append((limit, last, member))
-                held = {name: {index for index in some if index < limit + (name < last)} for name, some in held.items()}
+                held = {name: {index for index in some if (index, name) < (limit, last)} for name, some in held.items()}
             member.process.keep(member, tasks, held)
             for name, some in held.items():
                 free[name] -= some

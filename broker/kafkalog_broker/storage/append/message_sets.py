@@ -119,7 +119,8 @@ def _opened(wrapper: memoryview, magic: int) -> tuple[int, memoryview]:
     if codec == Codec.ZSTD:
         raise BrokerError(_INVALID, "messages v0 and v1 are not compressed with zstd: send v2 batches")
     if codec > Codec.ZSTD:
-        raise BrokerError(ErrorCode.unsupported_compression_type, f"codec {codec} is not known (0 none ... 3 lz4)")
+        known = "messages v0 and v1 have 0 (none), 1 (gzip), 2 (snappy) and 3 (lz4)"
+        raise BrokerError(ErrorCode.unsupported_compression_type, f"codec {codec} is not known: {known}")
     try:
         value_at = wrapper_value_at(wrapper, magic)
         if codec == Codec.LZ4 and magic > 0:

@@ -57,10 +57,11 @@ class Follower:
 
     # ---- appending
 
-    def append(self, batches: Window, now_ms: int) -> None:
+    def append(self, batches: Window, now_ms: int) -> list[Path]:
         """Append batches that `fetched_batches` has found, at least one, byte for byte, to the page cache: 3 us a
         batch, so give no more at once than the thread has time for. A log that holds nothing may begin with the batch
-        that holds its log end offset; the log start offset stays. Raises UnexpectedAppendOffset for batches from below
+        that holds its log end offset; the log start offset stays. Returns the files of the log that held nothing,
+        renamed `.deleted`, that may be removed now. Raises UnexpectedAppendOffset for batches from below
         the log end offset, CorruptBatch for a marker that cannot be read (nothing has changed then), BrokerError
         kafka_storage_error."""
         self._log.check()
@@ -68,9 +69,10 @@ class Follower:
         if (bad := first_bad_marker(batches)) is not None:
             raise bad[1].at(topic_partition=self._log.name)
         first, last = int(table[0, H.BASE_OFFSET]), int(table[0, H.LAST_OFFSET])
+        gone: list[Path] = []
         if first < local.log_end_offset <= last and not any(segment.size for segment in local.segments):
             _log.info("%s begins at offset %d, with the batch of %d", self._log.name, first, local.log_end_offset)
-            self._start_over(first, local.log_start_offset)
+            gone = self._start_over(first, local.log_start_offset)
         if first < local.log_end_offset:  # gaps are fine: compaction leaves them
             raise UnexpectedAppendOffset(
                 f"a batch of offsets {first} to {last} came, the log goes on at {local.log_end_offset}",
@@ -94,6 +96,7 @@ class Follower:
                     row += len(run.table)
         finally:
             local.appended(now_ms)
+        return gone
 
     def _assign_epochs(self, run: Window) -> None:
         """Before the bytes are written, as a leader does. What is older than epochs has none, and what comes after it

@@ -139,8 +139,9 @@ def test_a_log_may_begin_with_the_batch_that_holds_its_log_start_offset(tmp_path
     """The leader's records were deleted up to the middle of a batch, which it sends whole."""
     log, follower = new_follower(tmp_path)
     follower.truncate_fully_and_start_at(15)
-    follower.append(window(records(10, 10, leader_epoch=4), records(20, leader_epoch=4)), NOW)
+    gone = follower.append(window(records(10, 10, leader_epoch=4), records(20, leader_epoch=4)), NOW)
     assert (log.log_start_offset, log.log_end_offset, bases(log)) == (15, 21, [10])
+    assert "00000000000000000015.log.deleted" in {path.name for path in gone}, "the caller is to remove them"
     assert log_bytes(log) == records(10, 10, leader_epoch=4) + records(20, leader_epoch=4)
 
 

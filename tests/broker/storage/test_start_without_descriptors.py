@@ -1,0 +1,87 @@
+"""A start that lacks file descriptors ends, and takes nothing for damaged or lost."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkalog_broker.storage import log_directory
+from kafkalog_broker.storage.log_directory import LogDirectories
+from kafkalog_spark.errors import KafkalogError
+from tests.broker.storage.helpers import managed_logs
+from tests.broker.storage.helpers.managed_logs import content, killed, started
+
+
+@contextlib.contextmanager
+def no_descriptor_for(name: str) -> Iterator[None]:
+    """While it lasts, files of that name cannot be opened."""
+    open_file = os.open
+
+    def refuse(path: str | Path, *arguments: int, **named: int) -> int:
+        if Path(path).name == name:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+        return open_file(path, *arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        yield
+
+
+@pytest.fixture
+def opened_dirs(monkeypatch: pytest.MonkeyPatch) -> list[LogDirectories]:
+    """Log directories that a start has opened, whether it succeeded or not."""
+    found: list[LogDirectories] = []
+
+    def open_log_dirs(*arguments: object) -> LogDirectories:
+        found.append(log_directory.open_log_dirs(*arguments))  # type: ignore[arg-type]
+        return found[-1]
+
+    monkeypatch.setattr(managed_logs, "open_log_dirs", open_log_dirs)
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "meta.properties", "recovery-point-offset-checkpoint", "kafkalog.topics.json", "partition.metadata",
+        f"{0:020d}.log",
+    ],
+)  # fmt: skip
+def test_a_start_without_descriptors_ends_and_leaves_the_directories_as_they_are(
+    tmp_path: Path, name: str, opened_dirs: list[LogDirectories]
+) -> None:
+    running = started(tmp_path / "a", tmp_path / "b")
+    running.create("orders", 2)
+    for partition in range(2):
+        running.append(partition=partition)
+    running.tick(600_000)  # checkpoints
+    before = [content(running, partition=partition) for partition in range(2)]
+    crashed = [killed(tmp_path / each, tmp_path / f"{each}-crashed") for each in ("a", "b")]
+    running.logs.shutdown()
+    opened_dirs.clear()
+    with no_descriptor_for(name), pytest.raises((OSError, KafkalogError), match="Too many open files"):
+        started(*crashed)
+    for dirs in opened_dirs:
+        assert len(dirs.online) == 2
+        dirs.close()
+    again = started(*crashed)
+    assert [content(again, partition=partition) for partition in range(2)] == before
+    again.logs.shutdown()
+
+
+def test_a_shutdown_without_descriptors_leaves_no_marker_and_closes_the_directories(tmp_path: Path) -> None:
+    running = started(tmp_path)
+    running.create("orders")
+    running.append()
+    with no_descriptor_for(".kafka_cleanshutdown.tmp"):
+        running.logs.shutdown()
+    assert running.dirs.online
+    assert running.logs.to_recover == [tmp_path]
+    again = started(tmp_path)
+    assert again.log().log_end_offset == 1
+    again.logs.shutdown()
