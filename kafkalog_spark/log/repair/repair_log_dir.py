@@ -42,9 +42,11 @@ from kafkalog_spark.log.read.partition_log import (
     parsed_file,
 )
 from kafkalog_spark.log.read.segment_file import SegmentFile, Table
+from kafkalog_spark.log.remote.recorded_storage import refuse_unallowed
 from kafkalog_spark.log.repair.damaged_segment import Damage, FirstBad, end_of, judged_batches
 from kafkalog_spark.log.repair.merged_log import MergedLog, merged_location
 from kafkalog_spark.log.repair.report import Loss, PartitionReport, RepairReport, Taken, key_text, lost_keys
+from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 from kafkalog_spark.log.write.segment_recovery import INDEX_INTERVAL_BYTES, IndexBuilder
 
 if TYPE_CHECKING:
@@ -257,6 +259,7 @@ def repair_log_dirs(
     sources: Iterable[str | os.PathLike[str]],
     destination: str | os.PathLike[str],
     storage: StorageOptions | None = None,
+    tier: TierOptions = NO_TIER,
     *,
     records: bool = False,
     on_partition: Callable[[PartitionReport, int], None] | None = None,
@@ -266,10 +269,11 @@ def repair_log_dirs(
     Of a partition that lies in several of them, the copy is taken that a read takes (replicas), and what is damaged in
     it from the others (merged_log). records: decode every record; batches that cannot be are lost, too. on_partition:
     called with each partition, and how many there are. On return everything is on disk. Raises OptionError for a
-    destination that is not new and empty, or lies in a source; NotALogDirectory for a source; OSError where the
-    destination cannot be written.
+    destination that is not new and empty, or lies in a source, and for remote storage that a source names and no option
+    allows; NotALogDirectory for a source; OSError where the destination cannot be written.
     """
-    dirs = LogDirs.open(sources, storage)
+    dirs = LogDirs.open(sources, storage, tier)
+    refuse_unallowed(dirs.places.values())
     target = _new_directory(destination, [Path(root.path) for root in dirs.roots if not root.store.remote])
     report = RepairReport(str(target))
     check_one_topic(dirs.places, dirs.copies, list(dirs.places))
