@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafkalog_spark.errors import CorruptBatch, CorruptIndex, KafkalogError, UnsupportedFormat
+from kafkalog_spark.errors import CorruptBatch, CorruptIndex, KafkalogError, UnsupportedFormat, in_utf8
 from kafkalog_spark.format import layout, names, offset_index, time_index
 from kafkalog_spark.format.batch_header import BatchHeader, crc_in_pieces, wrapper_value_at
 from kafkalog_spark.format.checkpoint import HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
@@ -156,7 +156,8 @@ class _Columns:
     def __init__(self, file: SegmentFile, topic: str, partition: int, max_decompressed: int | None) -> None:
         self._file = file
         self._uncompressed = Uncompressed(file, max_decompressed)
-        self._constants = {"topic": topic, "partition": partition, "segment": file.base_offset, "file": file.path}
+        self._constants = {"topic": topic, "partition": partition, "segment": file.base_offset}
+        self._constants["file"] = in_utf8(file.path)
 
     def column(self, name: str, table: HeaderTable) -> pa.Array:
         if name in self._constants:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafkalog_spark.errors import OptionError
+from kafkalog_spark.errors import OptionError, in_utf8
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.layout import MAX_INT64, NO_TIMESTAMP
@@ -56,7 +56,15 @@ class Table:
         """These columns of rows, null where a row has no value of a name; timestamps are in microseconds."""
         schema, left = self.schema(columns), iter(rows)
         while chunk := list(islice(left, _ROWS_A_BATCH)):
-            yield pa.RecordBatch.from_pylist(chunk, schema)
+            try:
+                batch = pa.RecordBatch.from_pylist(chunk, schema)
+            except UnicodeEncodeError:  # a path or name in the file system that is not UTF-8
+                batch = pa.RecordBatch.from_pylist(list(map(_in_utf8, chunk)), schema)
+            yield batch
+
+
+def _in_utf8(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: in_utf8(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 # What the columns mean is said in README.md beside this, whose names and types a test holds against these declarations.
