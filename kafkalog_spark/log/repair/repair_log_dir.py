@@ -35,10 +35,10 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import check_one_topic
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
 from kafkalog_spark.log.read.partition_log import (
+    Checkpoints,
     PartitionLocation,
     PartitionLog,
     leader_epochs,
-    offset_checkpoint,
     parsed_file,
 )
 from kafkalog_spark.log.read.segment_file import SegmentFile, Table
@@ -172,12 +172,14 @@ class SegmentRepair:
 # One partition: its segments repaired one after the other, and the small files alongside them made anew.
 
 
-def repair_partition(place: PartitionLocation, log_dir: Path, *, records: bool = False) -> PartitionReport:
+def repair_partition(
+    place: PartitionLocation, log_dir: Path, *, records: bool = False, checkpoints: Checkpoints | None = None
+) -> PartitionReport:
     """Write the partition's good batches to a directory of its own in `log_dir`. records: batches whose records cannot
     be decoded count as damaged, too. Raises OSError where the destination cannot be written."""
     report = PartitionReport(place.topic, place.partition, place.directory)
     try:
-        source = place.open(pass_over_damage=True)
+        source = place.open(pass_over_damage=True, checkpoints=checkpoints)
     except KafkalogError as error:
         report.error = str(error)
         return report
@@ -277,6 +279,7 @@ def repair_log_dirs(
     target = _new_directory(destination, [Path(root.path) for root in dirs.roots if not root.store.remote])
     report = RepairReport(str(target))
     check_one_topic(dirs.places, dirs.copies, list(dirs.places))
+    checkpoints = Checkpoints()
     marks: dict[TopicPartition, int] = {}
     starts: dict[TopicPartition, int] = {}
     for tp, first in dirs.places.items():
@@ -286,14 +289,14 @@ def repair_log_dirs(
         except (KafkalogError, FileNotFoundError) as error:  # the other partitions go on
             repaired = PartitionReport(first.topic, first.partition, first.directory, error=str(error))
         else:
-            repaired = repair_partition(place, target, records=records)
+            repaired = repair_partition(place, target, records=records, checkpoints=checkpoints)
         report.partitions.append(repaired)
         start, end = repaired.log_start_offset, repaired.log_end_offset
         if repaired.error is None:
             if start:
                 starts[tp] = start
             if place.local.has_checkpoints:
-                known = offset_checkpoint(place.store, place.log_dir, checkpoint.HIGH_WATERMARK_CHECKPOINT)
+                known = checkpoints.read(place.store, place.log_dir, checkpoint.HIGH_WATERMARK_CHECKPOINT)
                 marks[tp] = min(max(known.get(tp, end), start), end)
         if on_partition is not None:
             on_partition(repaired, len(dirs.places))

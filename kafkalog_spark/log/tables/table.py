@@ -18,7 +18,7 @@ from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.layout import MAX_INT64, NO_TIMESTAMP
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from kafkalog_spark.log.read.discovery import Root
-from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 """As in `records`. What lies outside of what it can hold (year 294,247 and more) is null."""
@@ -268,13 +268,14 @@ def units_of(
     end) of each, None for all of them; a partition that is not in it is left out. whole: whether the log directories
     themselves are looked at too, of a table that does. Raises NotALogDirectory."""
     units: list[TableUnit] = []
+    checkpoints = Checkpoints()
     if query.of is FINDINGS and whole:
         units.append(TableUnit(None))
     for tp, place in places.items():
         if ranges is not None and tp not in ranges:
             continue
         start, end = (0, MAX_INT64) if ranges is None else ranges[tp]
-        log = place.open(pass_over_damage=True)
+        log = place.open(pass_over_damage=True, checkpoints=checkpoints)
         if not query.of.has_ranges:
             units.append(TableUnit(place, size=sum(segment_size(log, index) for index in range(len(log.segments)))))
             continue
