@@ -80,7 +80,10 @@ def main(directory: Path, bucket: str | None) -> None:
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
-    orders = spark.read.format("kafkalog").option("subscribe", "orders").load(str(directory / "data"))
+    reader = spark.read.format("kafkalog").option("subscribe", "orders")
+    if bucket is not None:  # a folder beside the log directory is found without an option
+        reader = reader.option("tiered.root", f"s3://{bucket}")
+    orders = reader.load(str(directory / "data"))
     orders.groupBy(window(col("timestamp"), "6 hours").start.alias("from")).count().orderBy("from").show()
     print(f"{orders.count()} records of a day")
     spark.stop()

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from kafkalog_spark.source.resolved_read import LoadOptions
 
 _KNOWN_TO_PYSPARK = (".zip", ".egg", ".jar")  # pyspark.core.context: PACKAGE_EXTENSIONS
+_REDACTION = "spark.sql.redaction.options.regex"
+REDACTED_OPTIONS = r"(?i:^(storage|fs\.s3a|tiered\.encryption|kafka\.ssl|kafka\.sasl)\.|schema\.registry\.)"
+"""Regular expression of Java for the names of options that may hold a secret, or an endpoint with one. Spark's own
+patterns have `secret`, `password`, `token` and `access.key` only."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -150,9 +155,13 @@ def register(spark: SparkSession) -> None:
     registered with that of the workers (PYSPARK_PYTHON), on the driver too, where planning happens. With `--archives
     env.tar.gz#env` and PYSPARK_PYTHON=./env/bin/python a driver in client mode has no such file.
 
+    The session's `spark.sql.redaction.options.regex` then covers all options that may hold a secret: Spark shows
+    options in plans of temporary views, in its UI and in event logs.
+
     Raises OptionError where the workers' Python is not on the driver's machine, and Spark does not find the source by
     itself either.
     """
+    _redact_options(spark)
     python = _missing_python(spark)
     if python is None:
         _give_wheel_to_workers(spark)
@@ -166,6 +175,12 @@ def register(spark: SparkSession) -> None:
             "register (docs/clusters.md)",
         )
     _log.warning("not registered, since Spark finds format('kafkalog') by itself: %s", why)
+
+
+def _redact_options(spark: SparkSession) -> None:
+    current = spark.conf.get(_REDACTION) or ""
+    if REDACTED_OPTIONS not in current:
+        spark.conf.set(_REDACTION, f"{current}|{REDACTED_OPTIONS}" if current else REDACTED_OPTIONS)
 
 
 def _with_storage_options(spark: SparkSession) -> type[KafkaLogDataSource]:

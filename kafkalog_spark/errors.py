@@ -82,6 +82,12 @@ def escaped(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
+def in_utf8(text: str) -> str:
+    """Bytes of a file's name that are not UTF-8 (lone surrogates to Python) are escaped, such as `\\udcff`: Arrow and
+    files in UTF-8 cannot hold them."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 class OptionError(KafkalogError, ValueError):
     """An option's value cannot be used. The text names the option, the expected form and the given value."""
 

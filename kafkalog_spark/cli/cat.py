@@ -415,10 +415,22 @@ def _record_format(arguments: argparse.Namespace) -> RecordFormat:
     return RecordFormat((*keys, "s", unescaped(arguments.delimiter)), null)
 
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters but newlines and tabs."""
+
+
+def _for_terminal(data: pa.Buffer | bytes) -> bytes:
+    """Output with control characters escaped, such as `\\x1b`: a terminal would obey those in keys and values."""
+    text = bytes(data).decode("utf-8", "backslashreplace")
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text).encode()
+
+
 def _print(batches: Iterator[pa.RecordBatch], text: Text, *, flush: bool) -> None:
     out = sys.stdout.buffer
+    is_terminal = sys.stdout.isatty()
     for rows in batches:
-        out.write(text(rows))
+        data = text(rows)
+        out.write(_for_terminal(data) if is_terminal else data)
         if flush:
             out.flush()
     out.flush()

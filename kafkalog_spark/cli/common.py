@@ -111,8 +111,8 @@ def command_parser(
         default=[],
         metavar="NAME=VALUE",
         help="about an object store, such as fs.s3a.endpoint=http://minio:9000 (docs/object_storage.md), or about "
-        "tiered storage: layout, tiered.key.prefix, tiered.encryption.key.ID=PATH; secrets are better said by the "
-        "environment, the profile or a file",
+        "tiered storage: layout, tiered.root, tiered.key.prefix, tiered.encryption.key.ID=PATH; secrets are better "
+        "said by the environment, the profile or a file",
     )
     return parser
 

@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 dirs = LogDirs.open(arguments.paths, *storage)
                 report = metadata_from_tier(dirs, arguments.to, partitions=arguments.partitions, on_partition=count)
             else:
-                source = arguments.paths, arguments.to, storage[0]
+                source = arguments.paths, arguments.to, *storage
                 report = repair_log_dirs(*source, records=arguments.records, on_partition=count)
         except OSError as error:
             print(f"kafkalog-repair: {error}", file=sys.stderr)

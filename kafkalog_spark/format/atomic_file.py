@@ -240,7 +240,8 @@ def replace_files_in(directory: Path, contents: Mapping[str, bytes]) -> None:
 def _rename_aside(target: Path, data: bytes, *, sync: bool = True, private: bool = False) -> None:
     aside = target.with_name(target.name + TEMPORARY_SUFFIX)
     try:
-        with descriptor(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+        # O_NOFOLLOW: a link of that name would have the file that it leads to overwritten
+        with descriptor(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW) as fd:
             if private:
                 os.fchmod(fd, OWNER_ONLY)
             write_all(fd, data)

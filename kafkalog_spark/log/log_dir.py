@@ -19,17 +19,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kafkalog_spark.errors import NotALogDirectory, UnknownPartition
+from kafkalog_spark.errors import UnknownPartition
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
-from kafkalog_spark.format.meta_properties import parse_properties
 from kafkalog_spark.log.read import discovery
 from kafkalog_spark.log.read.discovery import RemoteDir, Replicas, Root
-from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog, parsed_file
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
-from kafkalog_spark.log.tiered.remote_names import Layout, TopicIdPartition, remote_directory
-from kafkalog_spark.log.tiered.tier_options import NO_TIER, KeyRing, TierOptions
-from kafkalog_spark.store.interface import Store, in_parallel
+from kafkalog_spark.log.tiered.remote_names import Layout
+from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,8 +58,9 @@ class LogDirs:
         tier: TierOptions = NO_TIER,
     ) -> LogDirs:
         """List log directories, or single partition directories (which may be -stray, -future or -delete ones), and
-        what tiered storage made of segments: the layout is found by names, unless `tier` says it. Where a log
-        directory's own file names its remote storage, that is opened too, unless layout=broker.
+        what tiered storage made of segments: the layout is found by names, unless `tier` says it. Remote storage that a
+        log directory's own file names is opened too, unless layout=broker, if it is a folder beside the log directory,
+        one of `paths` or `tier.root`.
 
         Paths, and URLs of object stores (docs/object_storage.md), which `storage` says how to reach; `~` and the
         wildcards of a shell are understood. Raises NotALogDirectory: a path is missing, unreadable or neither of the
@@ -79,9 +78,12 @@ class LogDirs:
             remote += found.remote
             places = found.places
             if found.remote_storage is not None and tier.layout is not Layout.BROKER:
-                places, recorded, keys = _recorded_dirs(found.remote_storage, root.store, found.places, storage)
-                remote += recorded
-                tier = replace(tier, keys=tier.keys.joined(keys))
+                from kafkalog_spark.log.remote.recorded_storage import recorded_dirs  # only where there is one
+
+                recorded = recorded_dirs(Root(found.remote_storage, root.store), found.places, roots, storage, tier)
+                remote += recorded.dirs
+                tier = replace(tier, keys=tier.keys.with_recorded_files(recorded.key_files))
+                places = recorded.places
             for place in places:
                 others = local.setdefault((place.topic, place.partition), [])
                 if not any(_same_directory(place, other) for other in others):
@@ -235,42 +237,6 @@ def _same_directory(one: PartitionLocation, other: PartitionLocation) -> bool:
         return os.path.samefile(one.directory, other.directory)
     except OSError:
         return False  # gone since it was listed
-
-
-def _recorded_dirs(
-    path: str, store: Store, places: Iterable[PartitionLocation], storage: StorageOptions | None
-) -> tuple[list[PartitionLocation], list[RemoteDir], KeyRing]:
-    """`places`, where the broker that works in a log directory copies their segments to, and the private keys by the
-    paths that it has. A place without a readable topic ID becomes a LocationWithoutTopicId.
-
-    `path`, kafkalog.remote-storage.properties, holds its properties (RemoteStorageOptions) but for secrets: credentials
-    of a bucket come from `storage`, which goes before what the file says, the environment or the machine's role.
-    Raises CorruptFile, OptionError for a value that cannot be used, NotALogDirectory.
-    """
-    from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions  # only where there is one
-    from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId
-    from kafkalog_spark.store.storage_options import StorageOptions
-    from kafkalog_spark.store.stores import store_of
-
-    try:
-        options = RemoteStorageOptions.of(parsed_file(store, path, parse_properties))
-    except OSError as error:
-        raise NotALogDirectory(f"cannot be read: {error.strerror}", path=path) from error
-    layout, root, prefix = options.layout, options.root, options.key_prefix
-    tier_store = store_of(root, (storage or StorageOptions()).over(options.storage))
-
-    def located(place: PartitionLocation) -> tuple[PartitionLocation, RemoteDir | None]:
-        if names.is_internal(place.topic) or place.topic == REMOTE_LOG_METADATA_TOPIC:  # never copied
-            return place, None
-        topic_id = place.topic_id()
-        if topic_id is None:
-            return LocationWithoutTopicId(place.topic, place.partition, place.directory, place.store), None
-        partition = TopicIdPartition(place.topic, topic_id, place.partition)
-        directory = f"{root}/{remote_directory(layout, partition, prefix)}"
-        return place, RemoteDir(layout, partition, directory, tier_store, root)
-
-    found = list(in_parallel(located, places, lambda place: place.store.remote))
-    return [place for place, _ in found], [remote_dir for _, remote_dir in found if remote_dir], options.keys
 
 
 def _with_remote_dirs(

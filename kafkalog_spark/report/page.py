@@ -12,6 +12,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from kafkalog_spark.errors import in_utf8
 from kafkalog_spark.report import words
 from kafkalog_spark.report.charts import charts, producer_name
 from kafkalog_spark.report.facts import Facts, KeyCount, PartitionTotal, ProducerTotal, Row, TopicFacts
@@ -112,7 +113,7 @@ def page(facts: Facts, title: str = "Kafka log report") -> str:
         f'<section id="{name}"><h2>{escape(head)}</h2>{content}</section>' for name, head, content in sections
     )
     data = json.dumps(specs, separators=(",", ":")).replace("<", "\\u003c")  # neither </script nor <!-- in a script
-    return (
+    return in_utf8(
         "<!DOCTYPE html>\n"
         '<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -20,12 +20,17 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kafkalog_spark.errors import CorruptFile, InvalidRecord, UnknownPartition, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
+from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 from kafkalog_spark.format.names import metrics_name, segment_name, valid_topic_name
 from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.partition_metadata import new_uuid, uuid_from_text, uuid_to_text
 
 VERSION = 0
 
+MOST_PARTITIONS = 1_000_000
+"""Partitions of a new topic: each is a directory, and a broker opens three files of each."""
+
+_JOB = re.compile(r"[0-9a-f]{32}")
 _PIECE = re.compile(r"kafkalog\.(staged/[0-9a-f]{32}/[0-9]+|sink-[0-9a-f]{32}-[0-9]+)-[0-9a-f]+-[0-9]+\.log")
 
 
@@ -172,10 +177,14 @@ def parse_record(data: bytes) -> CommitRecord:
     try:
         return CommitRecord(
             str(content["id"]),
-            None if content["job"] is None else str(content["job"]),
+            None if content["job"] is None else _job(content["job"]),
             {str(query): _whole_number(batch) for query, batch in content["queries"].items()},
             tuple(
-                NewTopic(_topic_name(topic["name"]), uuid_from_text(topic["id"]), _whole_number(topic["partitions"]))
+                NewTopic(
+                    _topic_name(topic["name"]),
+                    uuid_from_text(topic["id"]),
+                    _whole_number(topic["partitions"], MOST_PARTITIONS),
+                )
                 for topic in content["topics"]
             ),
             tuple(_segment(entry) for entry in content["segments"]),
@@ -185,32 +194,47 @@ def parse_record(data: bytes) -> CommitRecord:
 
 
 def _segment(entry: Any) -> PlannedSegment:
-    numbers = {name: _whole_number(entry[name]) for name in ("partition", "records", "base_offset", "leader_epoch")}
-    epochs = entry["epochs"]
-    return PlannedSegment(
+    epochs, pieces = entry["epochs"], entry["pieces"]
+    if not pieces:
+        raise ValueError("a segment has no pieces")
+    segment = PlannedSegment(
         topic=_topic_name(entry["topic"]),
-        pieces=tuple(StagedPiece(_piece(piece["name"]), _whole_number(piece["size"])) for piece in entry["pieces"]),
-        epochs=None if epochs is None else tuple(EpochEntry(_whole_number(e), _whole_number(o)) for e, o in epochs),
+        partition=_whole_number(entry["partition"], MAX_INT32),
+        records=_whole_number(entry["records"]),
+        pieces=tuple(StagedPiece(_piece(piece["name"]), _whole_number(piece["size"])) for piece in pieces),
+        base_offset=_whole_number(entry["base_offset"]),
+        leader_epoch=_whole_number(entry["leader_epoch"], MAX_INT32),
+        epochs=None
+        if epochs is None
+        else tuple(EpochEntry(_whole_number(e, MAX_INT32), _whole_number(o)) for e, o in epochs),
         replaces_empty=entry["replaces_empty"] is True,
-        **numbers,
     )
+    _whole_number(segment.next_offset)
+    return segment
+
+
+def _job(value: Any) -> str:
+    """The names of files that are removed are made of it."""
+    if not isinstance(value, str) or not _JOB.fullmatch(value):
+        raise ValueError(f"{value!r:.100} is no ID of a job")
+    return value
 
 
 def _topic_name(value: Any) -> str:
     if not isinstance(value, str) or not valid_topic_name(value):
-        raise ValueError(f"{value!r} is no name of a topic")
+        raise ValueError(f"{value!r:.100} is no name of a topic")
     return value
 
 
-def _whole_number(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no whole number from 0 on")
+def _whole_number(value: Any, largest: int = MAX_INT64) -> int:
+    if type(value) is not int or not 0 <= value <= largest:
+        raise ValueError(f"{value!r:.100} is no whole number from 0 to {largest}")
     return value
 
 
 def _piece(value: Any) -> str:
     if not isinstance(value, str) or not _PIECE.fullmatch(value):
-        raise ValueError(f"{value!r} is no name of a staged file")
+        raise ValueError(f"{value!r:.100} is no name of a staged file")
     return value
 
 

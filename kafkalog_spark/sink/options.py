@@ -25,11 +25,12 @@ from kafkalog_spark.options import (
     local_path,
     option,
     plain_text,
-    positive_int,
+    positive,
     specs_of,
     unknown_option,
 )
 from kafkalog_spark.sink.columns import encoded_columns
+from kafkalog_spark.sink.commit_plan import MOST_PARTITIONS
 from kafkalog_spark.spark import librdkafka
 from kafkalog_spark.store.interface import normalised
 from kafkalog_spark.store.object_client import OBJECT_SCHEMES
@@ -131,7 +132,7 @@ class WriteOptions:
     segment_bytes: int = option("segment.bytes", _size, "1g")
     max_message_bytes: int = option("max.message.bytes", _size, "1048588")
     timestamp_type: TimestampType = option("message.timestamp.type", _timestamp_type, "CreateTime")
-    num_partitions: int = option("numPartitions", positive_int, "1")
+    num_partitions: int = option("numPartitions", positive(MOST_PARTITIONS), "1")
     checkpoint_location: str | None = option("checkpointLocation", plain_text)
     producer: Mapping[str, str]
     encoded: tuple[ResolvedFormat, ...]

@@ -88,8 +88,10 @@ def read_job(log_dir: Path, job: str) -> Job:
     """Without known owner when its .job file is missing or cannot be read."""
     try:
         content = json.loads(read_whole(log_dir / job_file(job)))
-        owner = content["owner"]
-        return Job(owner and Owner(**owner), content["stream"], content["made_directory"])
+        owner = None if content["owner"] is None else Owner(**content["owner"])
+        if owner is not None and not (type(owner.pid) is type(owner.start) is int):  # a path in /proc is made of it
+            owner = None
+        return Job(owner, content["stream"], content["made_directory"] is True)
     except (CorruptFile, OSError, ValueError, KeyError, TypeError, RecursionError):
         return Job()
 

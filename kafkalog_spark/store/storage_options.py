@@ -42,9 +42,15 @@ def _number(name: str, text: str) -> float:
     return number
 
 
+def _whole_number(name: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,6}", text.strip(), re.ASCII):
+        raise OptionError(f"option '{LIBRARY_PREFIX}{name}' must be a whole number from 0 on, got '{text}'")
+    return int(text)
+
+
 OUR_OPTIONS = (
     OptionSpec("profile", plain_text),
-    OptionSpec("max_retries", _number, str(MAX_RETRIES)),
+    OptionSpec("max_retries", _whole_number, str(MAX_RETRIES)),
     OptionSpec("retry_timeout", _number, str(RETRY_TIMEOUT)),
 )
 """After `storage.`, and not the library's."""
@@ -235,7 +241,7 @@ class StorageOptions:
         if config.get("endpoint", config.get("base_url", "")).startswith("http://"):
             client.setdefault("allow_http", "true")
         ours = parsed(OUR_OPTIONS, self._library(OUR_NAMES))
-        policy = RetryPolicy(1 + int(ours["max_retries"]), ours["retry_timeout"])
+        policy = RetryPolicy(1 + ours["max_retries"], ours["retry_timeout"])
         return ClientSettings(HiddenOptions(config), HiddenOptions(client), policy, ours["profile"])
 
     def __repr__(self) -> str:
@@ -256,15 +262,17 @@ def _from_hadoop(said: Mapping[str, str], bucket: str) -> dict[str, str]:
     path_style = said.get("path.style.access")
     in_host = None if path_style is None else not boolean(HADOOP_PREFIX + "path.style.access", path_style)
     endpoint = said.get("endpoint", "")
-    of_aws = _AWS_ENDPOINT.fullmatch(endpoint.rpartition("://")[2].rstrip("/"))
+    scheme, mark, host = endpoint.rpartition("://")
+    scheme = scheme.lower() if mark else ("https" if secure else "http")
+    host = host.rstrip("/")
+    of_aws = _AWS_ENDPOINT.fullmatch(host)
     if of_aws is not None and of_aws[1] is None:
-        endpoint = ""  # the central one redirects to the region's, which the library knows
+        # the central one redirects to the region's, which the library knows, but not for http
+        endpoint = endpoint if scheme == "http" else ""
+        host = host.replace("s3.", f"s3.{config['region']}.", 1) if "region" in config else host
     elif of_aws is not None:
         config.setdefault("region", of_aws[1])
     if endpoint:
-        scheme, mark, host = endpoint.rpartition("://")
-        scheme = scheme.lower() if mark else ("https" if secure else "http")
-        host = host.rstrip("/")
         if in_host and bucket:
             host = f"{bucket}.{host}"  # the library wants it so
         config["endpoint"] = f"{scheme}://{host}"

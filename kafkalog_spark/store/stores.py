@@ -1,13 +1,16 @@
 """Which store reads a path; and the store over fsspec: HDFS, and every other scheme of its registry.
 
-The file system's arguments are given as options `storage.fsspec.NAME`. HDFS is fsspec's wrapper of Arrow's, which needs
-libhdfs of a Hadoop on the machine (HADOOP_HOME, CLASSPATH, as Arrow's manual says).
+A file system gets its host and user from the URL, and other arguments from options `storage.fsspec.NAME`. HDFS is
+fsspec's wrapper of Arrow's, which needs libhdfs of a Hadoop on the machine (HADOOP_HOME, CLASSPATH, as Arrow's manual
+says).
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -37,20 +40,45 @@ _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "LastModified", 
 T = TypeVar("T")
 
 
-def as_os_errors(path: str, call: Callable[[], T]) -> T:
+def as_os_errors(path: str, call: Callable[[], T], *, pass_on: tuple[type[Exception], ...] = ()) -> T:
     """Result of `call`. Raises FileNotFoundError, PermissionError, OSError, each with `path` and a sentence, never with
-    the library's text: nobody here knows what that holds."""
+    the library's text: nobody here knows what that holds. pass_on: classes that are raised as they are."""
     try:
         return call()
+    except pass_on:
+        raise
     except FileNotFoundError:
         number, sentence = errno.ENOENT, "there is nothing of this name"
     except PermissionError:
         number, sentence = errno.EACCES, "the file system does not allow it with the credentials it has"
     except Exception as error:  # noqa: BLE001 - any class may come out of a file system of fsspec
-        number = error.errno if isinstance(error, OSError) and error.errno else errno.EIO
+        number = errno.EIO
+        if isinstance(error, OSError) and error.errno is not None and error.errno > 0:  # resolvers have negative ones
+            number = error.errno
         reason = os.strerror(number) if number != errno.EIO else type(error).__name__
         sentence = f"the file system fails ({reason})"
     raise OSError(number, sentence, path)  # not in `except`: a traceback would show the library's text above it
+
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?")
+_OF_TEXT = re.compile(r".*(user|username|password|passwd|passphrase|secret|token|key|account|host)")
+
+
+def _typed(name: str, text: str) -> Any:
+    """Value of an argument of a file system: a boolean, a number or JSON where the text is one, else the text. Names of
+    users and secrets are texts, also where they look like a number."""
+    if _OF_TEXT.fullmatch(name.lower()):
+        return text
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if _NUMBER.fullmatch(text):
+        return float(text) if "." in text else int(text)
+    if text[:1] in ('"', "[", "{"):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+    return text
 
 
 @dataclass(frozen=True)
@@ -64,7 +92,7 @@ class FsspecStore:
 
     @property
     def _files(self) -> Any:
-        """The file system, which fsspec keeps for a thread. Raises OptionError, and OSError without HDFS."""
+        """The file system, which fsspec keeps for a thread. Raises OptionError; OSError if it cannot be reached."""
         try:
             import fsspec
         except ImportError:
@@ -72,18 +100,36 @@ class FsspecStore:
                 f"{self.scheme}:// is read with the package fsspec, which is not installed here",
                 hint=f"{install_hint('object-store')} on the driver and on every worker",
             ) from None
-        given = self.options.after(FSSPEC_PREFIX)
+        texts = self.options.after(FSSPEC_PREFIX)
+        given = {name: _typed(name, text) for name, text in texts.items()}
+        url = f"{self.scheme}://{self.authority}"
         try:
             if self.scheme in HADOOP_SCHEMES:
-                # the host as Arrow's HadoopFileSystem takes it; without one, the name node of Hadoop's configuration
-                host, _, port = self.authority.partition(":")
-                name_node = {"host": f"{self.scheme}://{host}", "port": int(port or 0)} if host else {}
-                return fsspec.filesystem("hdfs", **{**name_node, **given})
-            return fsspec.filesystem(self.scheme, **given)
+                return self._hadoop_files(fsspec, given)
+            known = fsspec.get_filesystem_class(self.scheme)
         except ImportError as error:
             wanted = f" (it needs {error.name})" if error.name else ""
         except ValueError:
             wanted = " (fsspec does not know the scheme)"
+        except TypeError:
+            wanted = f" (it does not take the options {', '.join(given) or 'given'})"
+        else:
+            try:
+                # what the URL says of a server and a user, by the file system's own rules
+                arguments = {**known._get_kwargs_from_urls(f"{url}/"), **given}
+                return as_os_errors(url, lambda: known(**arguments), pass_on=(ImportError, TypeError, ValueError))
+            except ImportError as error:
+                wanted = f" (it needs {error.name})" if error.name else ""
+            except (TypeError, ValueError):
+                wanted = f" (it does not take the options {', '.join(given) or 'given'})"
+        raise OptionError(f"{self.scheme}:// cannot be read{wanted}", hint="look at it, and install what it needs")
+
+    def _hadoop_files(self, fsspec: Any, given: dict[str, Any]) -> Any:
+        # the host as Arrow's HadoopFileSystem takes it; without one, the name node of Hadoop's configuration
+        host, _, port = self.authority.partition(":")
+        name_node = {"host": f"{self.scheme}://{host}", "port": int(port or 0)} if host else {}
+        try:
+            return fsspec.filesystem("hdfs", **{**name_node, **given})
         except OSError as error:
             wanted = str(error).partition("\n")[0]
             raise OSError(
@@ -92,13 +138,12 @@ class FsspecStore:
                 "JAVA_HOME and CLASSPATH=$(hadoop classpath --glob)",
                 f"{self.scheme}://{self.authority}",
             ) from None
-        except TypeError:
-            wanted = f" (it does not take the options {', '.join(given) or 'given'})"
-        raise OptionError(f"{self.scheme}:// cannot be read{wanted}", hint="look at it, and install what it needs")
 
     def _place(self, path: str) -> str:
-        key = parse_path(path).key
-        return f"/{key}" if self.scheme in HADOOP_SCHEMES or not self.authority else f"{self.authority}/{key}"
+        if self.scheme in HADOOP_SCHEMES:
+            return f"/{parse_path(path).key}"
+        place: str = self._files._strip_protocol(path)
+        return place
 
     def list(self, directory: str, after: str = "") -> Listing:
         files = self._files

@@ -36,12 +36,15 @@ _OTHER_NAMES = {
     "dec": "decimal",
     "numeric": "decimal",
 }
-_TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)*)`|(\w+)|([<>(),:]))", re.UNICODE)
+_TOKEN = re.compile(
+    r"""\s*(?:`((?:[^`]|``)*)`|(\w+)|([<>(),:])|('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"))""", re.UNICODE | re.DOTALL
+)
 _DEPTH = 60
 
 
 class _Reader:
-    """The tokens of a text, one after the other. A token is (kind, text); kind "name" for what was in backquotes."""
+    """The tokens of a text, one after the other. A token is (kind, text): "name" for what was in backquotes, "text" for
+    a literal with its quotes."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -51,9 +54,11 @@ class _Reader:
             found = _TOKEN.match(text, at)
             if found is None:
                 raise self.error(f"'{text[at : at + 20].strip()}' is not understood")
-            quoted, word, sign = found.groups()
+            quoted, word, sign, literal = found.groups()
             if quoted is not None:
                 self.tokens.append(("name", quoted.replace("``", "`")))
+            elif literal is not None:
+                self.tokens.append(("text", literal))
             else:
                 self.tokens.append(("word", word) if word is not None else ("sign", sign))
             at = found.end()
@@ -77,6 +82,14 @@ class _Reader:
             return True
         return False
 
+    def word(self, word: str) -> bool:
+        """True if the next token is that word in any case, which is then taken."""
+        kind, text = self.peek()
+        if kind == "word" and text.lower() == word:
+            self.at += 1
+            return True
+        return False
+
     def need(self, sign: str) -> None:
         if not self.sign(sign):
             raise self.error(f"expected '{sign}', got '{self.peek()[1]}'")
@@ -85,7 +98,8 @@ class _Reader:
 def schema_of_ddl(text: str) -> pa.Schema:
     """The Arrow schema of a DDL text; `struct<...>` around it is allowed. Raises OptionError."""
     reader = _Reader(text)
-    if reader.tokens[:2] == [("word", "struct"), ("sign", "<")]:
+    first, second = [*reader.tokens[:2], ("end", ""), ("end", "")][:2]
+    if first[0] == "word" and first[1].lower() == "struct" and second == ("sign", "<"):
         kind = _type(reader, 0)
         fields = list(kind)
     else:
@@ -107,8 +121,10 @@ def _fields(reader: _Reader, depth: int, end: str | None) -> list[pa.Field]:
             raise reader.error(f"expected a column's name, got '{name}'")
         reader.sign(":")
         fields.append(pa.field(name, _type(reader, depth)))
-        if reader.peek() == ("word", "comment"):
-            raise reader.error("COMMENT is not understood")
+        if reader.word("not") and not reader.word("null"):
+            raise reader.error("expected NULL after NOT")
+        if reader.word("comment") and reader.take()[0] != "text":
+            raise reader.error("COMMENT takes a text in quotes")
         if not reader.sign(","):
             if end is not None:
                 reader.need(end)
@@ -232,15 +248,17 @@ def file_bytes(option: str, path: str) -> bytes:
 
 
 def depth(most: int, *, strict: bool) -> Parser:
-    """Parser of the depth of a recursive schema. strict: more than `most` is refused even where none is recursive."""
+    """Parser of the depth of a recursive schema: 0 and less refuse such schemas, as in Spark. strict: more than `most`
+    is refused even where none is recursive."""
+    expected = f"expected 1 to {most}, or 0 or less to refuse recursive schemas"
 
     def parse(name: str, text: str) -> int:
         try:
             number = int(text)
         except ValueError:
-            raise OptionError(f"option '{name}' is '{text}': expected 1 to {most}") from None
+            raise OptionError(f"option '{name}' is '{text}': {expected}") from None
         if strict and number > most:
-            raise OptionError(f"option '{name}' is {number}: expected 1 to {most}")
+            raise OptionError(f"option '{name}' is {number}: {expected}")
         return number
 
     return parse

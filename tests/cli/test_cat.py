@@ -386,3 +386,16 @@ def test_json_has_no_control_characters_and_the_same_values() -> None:
         assert [json.loads(line) for line in told] == values
         assert not [one for line in told for one in line if unicodedata.category(one) == "Cc"]
     assert json_text(pa.array(["é".encode()], pa.binary())).to_pylist() == ['"é"'.encode()]
+
+
+def test_control_characters_are_escaped_on_a_terminal_only(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = "a\x1b[2J\r\tb\u009bé\u3000".encode() + b"\xff"
+    write_segments(tmp_path, {0: batch(0, [V2Record(0, TIME, b"\x07k", value)])})
+    arguments = [str(tmp_path), "-t", "orders", "-f", r"%k %s\n"]
+    assert cat.main(arguments) == 0
+    assert capfdbinary.readouterr().out == b"\x07k " + value + b"\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert cat.main(arguments) == 0
+    assert capfdbinary.readouterr().out.decode() == "\\x07k a\\x1b[2J\\x0d\tb\\x9bé\u3000\\xff\n"

@@ -197,3 +197,20 @@ def test_keys_of_a_topic_are_counted_past_a_batch_that_cannot_be_read(root: Path
     assert LAST_LOG in found.unread[0]
     assert report.main([str(root), "-o", str(tmp_path / "page.html"), "--top-keys", "orders"]) == 0
     assert "Records that cannot be read are not counted" in (tmp_path / "page.html").read_text()
+
+
+def test_names_that_are_not_utf8_are_escaped_in_reports_and_tables(root: Path, tmp_path: Path) -> None:
+    """Names of a log directory, and of a directory in it."""
+    (root / os.fsdecode(b"p\xff-0")).mkdir()
+    named = tmp_path / os.fsdecode(b"logs\xff")
+    root.rename(named)
+    log = named / FIRST_LOG
+    log.write_bytes(log.read_bytes()[:-1] + b"?")
+    assert report.main([str(named), "-o", str(tmp_path / "page.html")]) == 0
+    assert r"logs\udcff" in (tmp_path / "page.html").read_text()
+    dirs, shown = LogDirs.open(named), rf"{tmp_path}/logs\udcff"
+    assert rf"{shown}/p\udcff-0" in dirs.table("findings").read_all()["path"].to_pylist()
+    files = {*dirs.table("batches", columns=("file",)).read_all()["file"].to_pylist()}
+    assert files == {f"{shown}/{FIRST_LOG}", f"{shown}/{LAST_LOG}"}
+    rows = [row for batch in dirs.scan("orders", damage_rows=True) for row in batch.to_pylist()]
+    assert {row["_file"] for row in rows} == {None, f"{shown}/{FIRST_LOG}"}

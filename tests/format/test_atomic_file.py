@@ -101,3 +101,13 @@ def test_fsync_tree_puts_all_files_and_names_on_disk(tmp_path, monkeypatch):
     fsync_tree(tmp_path)
     assert [path for path in (tmp_path, tmp_path / "a", tmp_path / "a/b", tmp_path / "a/b/file")
             if not watch.is_synced(path)] == []  # fmt: skip
+
+
+def test_a_link_of_the_temporary_name_is_not_followed(tmp_path):
+    victim, target = tmp_path / "victim", tmp_path / "checkpoint"
+    victim.write_bytes(b"untouched")
+    target.with_name("checkpoint.tmp").symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic links"):
+        replace_file(target, b"new")
+    replace_file(target, b"new")  # the failure has removed the link
+    assert (victim.read_bytes(), target.read_bytes()) == (b"untouched", b"new")

@@ -7,7 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -42,18 +42,20 @@ def _without_vega(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Seen(HTMLParser):
-    """Ids and tags of a page; every tag that is opened is closed in order."""
+    """Ids, tags and names of attributes of a page; every tag that is opened is closed in order."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.ids: list[str] = []
         self.tags: list[str] = []
+        self.attributes: set[tuple[str, str]] = set()
         self._open: list[str] = []
         self.feed(text)
         assert self._open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
+        self.attributes |= {(tag, name) for name, _ in attrs}
         self.ids += [value for name, value in attrs if name == "id" and value]
         if tag not in ("meta", "input"):
             self._open.append(tag)
@@ -87,6 +89,30 @@ def test_names_and_keys_are_text_and_never_markup(facts: Facts) -> None:
     text = page(replace(facts, topics=(topic, *facts.topics[1:]), top_keys=(keys,)), bad)
     assert "img" not in Seen(text).tags
     assert "0xff00" in text
+
+
+MARKUP = "\"'><img src=x onerror=alert(1)><a href=javascript:alert(1)>`\u2028\u202e\x1b</script><!--"
+
+
+def with_markup(value: Any) -> Any:
+    """The same facts, with MARKUP in front of every text."""
+    if isinstance(value, str):
+        return MARKUP + value
+    if isinstance(value, bytes):
+        return MARKUP.encode() + value
+    if isinstance(value, dict):
+        return {name: with_markup(each) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [*map(with_markup, value)] if isinstance(value, list) else tuple(map(with_markup, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{each.name: with_markup(getattr(value, each.name)) for each in fields(value)})
+    return value
+
+
+def test_no_text_of_any_fact_becomes_a_tag_or_an_attribute(facts: Facts) -> None:
+    plain, marked = Seen(page(facts)), Seen(page(with_markup(facts), MARKUP))
+    assert marked.tags == plain.tags
+    assert marked.attributes == plain.attributes
 
 
 def test_no_name_ends_a_script_or_hides_its_end(facts: Facts) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 import re
@@ -15,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, NotALogDirectory, OptionError, UnsupportedFormat
 from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.commit_plan import CommitRecord, parse_record
+from kafkalog_spark.sink.commit_plan import MOST_PARTITIONS, CommitRecord, parse_record
 from kafkalog_spark.sink.medium_bucket import Bucket
 from kafkalog_spark.sink.options import parse_write_options
 from kafkalog_spark.sink.writer import KafkaLogBatchWriter
@@ -193,6 +194,25 @@ def test_records_are_parsed_strictly() -> None:
     )
     elsewhere = b'{"version": 0, "id": "a", "job": null, "queries": {}, "segments": [], "topics": '
     elsewhere += b'[{"name": "../t", "id": "FEjhIyDdTCKRqdTaanlPnA", "partitions": 1}]}'
+    piece = {"name": f"kafkalog.sink-{'0' * 32}-0-a-0.log", "size": 100}
+    segment = {"topic": "t", "partition": 0, "records": 1, "base_offset": 0, "leader_epoch": 0, "epochs": None,
+               "replaces_empty": False, "pieces": [piece]}  # fmt: skip
+    topic = {"name": "t", "id": "FEjhIyDdTCKRqdTaanlPnA", "partitions": 1}
+    whole = {"version": 0, "id": "a", "job": "0" * 32, "queries": {}, "topics": [topic], "segments": [segment]}
+    assert parse_record(json.dumps(whole).encode()).segments[0].size == 100
+    for changes in (
+        {"job": "../../victim"},
+        {"job": ""},
+        {"topics": [{**topic, "partitions": MOST_PARTITIONS + 1}]},
+        {"segments": [{**segment, "pieces": []}]},
+        {"segments": [{**segment, "pieces": [{**piece, "name": "../../x.log"}]}]},
+        {"segments": [{**segment, "partition": 2**31}]},
+        {"segments": [{**segment, "leader_epoch": 2**31}]},
+        {"segments": [{**segment, "base_offset": 2**63 - 1}]},
+        {"segments": [{**segment, "epochs": [[2**31, 0]]}]},
+    ):
+        with pytest.raises(CorruptFile):
+            parse_record(json.dumps({**whole, **changes}).encode())
     for broken in (
         b"",
         b"[]",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +14,14 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from kafkalog_spark.errors import BrokerOwnsDirectory, CorruptLog, InvalidRecord, UnknownPartition
+from kafkalog_spark.errors import (
+    BrokerOwnsDirectory,
+    CorruptFile,
+    CorruptLog,
+    InvalidRecord,
+    NotALogDirectory,
+    UnknownPartition,
+)
 from kafkalog_spark.format.checkpoint import EpochEntry, read_leader_epochs, read_offset_checkpoint
 from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from kafkalog_spark.log.write.record_encoder import BatchParams
@@ -324,3 +332,37 @@ def test_writers_in_several_processes_take_turns(tmp_path: Path) -> None:
     assert sorted(found) == sorted(f"{w} {t} {n}" for w in range(WRITERS) for t in range(TURNS) for n in range(20))
     for at in range(0, len(found), 20):
         assert len({text.rpartition(" ")[0] for text in found[at : at + 20]}) == 1, "each write is in one piece"
+
+
+def test_commit_record_of_somebody_else_removes_nothing_outside(tmp_path: Path) -> None:
+    """`kafkalog.sink-<job>.job` is removed when a commit is finished."""
+    log_dir, victim = tmp_path / "data", tmp_path / "victim.job"
+    write(log_dir, values("a", topic="t"))
+    victim.write_text("untouched")
+    (log_dir / "kafkalog.sink-..").mkdir()
+    record = log_dir / "kafkalog.commits-00000000000000000001.json"
+    content = json.loads((log_dir / "kafkalog.commits-00000000000000000000.json").read_text())
+    record.write_text(json.dumps({**content, "job": "../../../victim", "segments": [], "topics": []}))
+    with pytest.raises(CorruptFile, match=r"'../../../victim' is no ID of a job"):
+        write(log_dir, values("b", topic="t"))
+    assert victim.exists()
+
+
+def test_link_in_the_place_of_a_joined_file_is_not_followed(tmp_path: Path) -> None:
+    log_dir, victim = tmp_path / "data", tmp_path / "victim"
+    victim.write_text("untouched")
+    job = open_job(log_dir)
+    tasks = stage(log_dir, job, values("a", topic="t"), values("b", topic="t"))
+    first = min(log_dir.glob("kafkalog.sink-*-0-*.log"))
+    first.with_name(f"{first.stem}-joined.log").symlink_to(victim)
+    with pytest.raises(NotALogDirectory, match="symbolic links"):
+        committer(log_dir).commit(job, tasks, 1 << 20)
+    assert victim.read_text() == "untouched"
+
+
+def test_owner_of_a_job_that_is_no_process_id_is_unknown(tmp_path: Path) -> None:
+    job = "0" * 32
+    owner = {"boot": "b", "pid_namespace": "n", "pid": "../../tmp/pipe", "start": 1}
+    content = {"owner": owner, "stream": None, "made_directory": False}
+    (tmp_path / staging.job_file(job)).write_text(json.dumps(content))
+    assert staging.read_job(tmp_path, job).owner is None

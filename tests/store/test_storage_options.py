@@ -73,6 +73,15 @@ def test_names_of_hadoop() -> None:
         ({"fs.s3a.endpoint": "http://h:1/"}, "http://h:1"),
         ({"fs.s3a.endpoint": "https://h", "fs.s3a.connection.ssl.enabled": "false"}, "https://h"),
         ({"fs.s3a.endpoint": "https://h:1", "fs.s3a.path.style.access": "false"}, "https://b.h:1"),
+        ({"fs.s3a.endpoint": "http://s3.amazonaws.com"}, "http://s3.amazonaws.com"),
+        (
+            {"fs.s3a.endpoint": "s3.amazonaws.com", "fs.s3a.connection.ssl.enabled": "false"},
+            "http://s3.amazonaws.com",
+        ),
+        (
+            {"fs.s3a.endpoint": "http://s3.amazonaws.com", "fs.s3a.endpoint.region": "eu-west-1"},
+            "http://s3.eu-west-1.amazonaws.com",
+        ),
     ],
 )
 def test_endpoints(given: dict[str, str], endpoint: str) -> None:
@@ -145,7 +154,8 @@ def test_credential_providers_that_mean_the_same_here(providers: str, skip: str 
         ({"storage.bucket": "CANARY"}, "there is no option storage.bucket"),
         ({"fs.s3a.path.style.access": "yes"}, "'fs.s3a.path.style.access' must be true or false"),
         ({"fs.s3a.bucket.b.path.style.access": "1"}, "must be true or false"),
-        ({"storage.max_retries": "many"}, "'storage.max_retries' must be a number from 0 on, got 'many'"),
+        ({"storage.max_retries": "many"}, "'storage.max_retries' must be a whole number from 0 on, got 'many'"),
+        ({"storage.max_retries": "2.7"}, "'storage.max_retries' must be a whole number from 0 on, got '2.7'"),
         ({"fs.s3a.access.key": "CANARY"}, "fs.s3a.access.key is given without fs.s3a.secret.key"),
     ],
 )

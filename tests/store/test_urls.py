@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, ClassVar
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.utils import infer_storage_options
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from kafkalog_spark.errors import OptionError
+from kafkalog_spark.errors import NotALogDirectory, OptionError
+from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.store.interface import PathParts, is_local, normalised, parse_path
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.storage_options import StorageOptions
@@ -141,3 +148,99 @@ def test_name_nodes(monkeypatch: pytest.MonkeyPatch, path: str, host: str, port:
     monkeypatch.setattr("pyarrow.fs.HadoopFileSystem", connect)
     assert not store_of(path, StorageOptions.of({"storage.fsspec.user": host})).exists(path)
     assert asked == [(host, port, host)]
+
+
+class RemoteFiles(MemoryFileSystem):  # type: ignore[misc]
+    """A file system with a server, as SFTPFileSystem is one: the URL names the host, and a path has none."""
+
+    protocol = "remotefiles"
+    cachable = False
+    arguments: ClassVar[list[dict[str, Any]]] = []
+    error: ClassVar[Exception | None] = None
+
+    def __init__(self, host: str, **arguments: Any) -> None:
+        if self.error is not None:
+            raise self.error
+        super().__init__()
+        self.arguments.append({"host": host, **arguments})
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(infer_storage_options(path)["path"])
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
+        return {name: value for name, value in infer_storage_options(path).items() if name not in ("path", "protocol")}
+
+
+@pytest.fixture
+def remote_files(monkeypatch: pytest.MonkeyPatch) -> type[RemoteFiles]:
+    monkeypatch.setattr(RemoteFiles, "arguments", [])
+    monkeypatch.setattr(RemoteFiles, "error", None)
+    fsspec.register_implementation("remotefiles", RemoteFiles, clobber=True)
+    return RemoteFiles
+
+
+def test_host_port_and_user_of_a_url_reach_the_file_system(remote_files: type[RemoteFiles]) -> None:
+    path = "remotefiles://me@server:2222/logs/orders-0"
+    fsspec.filesystem("memory").pipe_file("/logs/orders-0/x.log", b"data")
+    store = store_of(path)
+    assert store.list(path).names == ["x.log"]
+    assert store.read_all(f"{path}/x.log", 9) == b"data"
+    assert remote_files.arguments[0] == {"host": "server", "port": 2222, "username": "me"}
+    store_of(path, StorageOptions.of({"storage.fsspec.username": "other", "storage.fsspec.port": "22"})).exists(path)
+    assert remote_files.arguments[-1] == {"host": "server", "port": 22, "username": "other"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("look_for_keys", "false", False),
+        ("allow_agent", "True", True),
+        ("timeout", "5", 5),
+        ("banner_timeout", "2.5", 2.5),
+        ("offset", "-1", -1),
+        ("password", "123456", "123456"),
+        ("username", "true", "true"),
+        ("key_filename", '["/a", "/b"]', ["/a", "/b"]),
+        ("anything", '"5"', "5"),
+        ("anything", "007", "007"),
+        ("anything", "{no json", "{no json"),
+        ("anything", "1.2.3.4", "1.2.3.4"),
+    ],
+)
+def test_arguments_of_a_file_system_have_types(
+    name: str, text: str, value: object, remote_files: type[RemoteFiles]
+) -> None:
+    store_of("remotefiles://h/x", StorageOptions.of({f"storage.fsspec.{name}": text})).exists("remotefiles://h/x")
+    given = remote_files.arguments[-1][name]
+    assert (given, type(given)) == (value, type(value))
+
+
+class AuthenticationException(Exception):
+    """As paramiko's, which is no OSError."""
+
+
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "CANARY"), "Connection refused"),
+        (socket.gaierror(-2, "CANARY"), "gaierror"),
+        (AuthenticationException("CANARY"), "AuthenticationException"),
+    ],
+)
+def test_server_that_cannot_be_reached_is_an_error_of_its_own_scheme(
+    raised: Exception, reason: str, remote_files: type[RemoteFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_files, "error", raised)
+    with pytest.raises(NotALogDirectory) as caught:
+        LogDirs.open("remotefiles://server/logs")
+    assert f"the file system fails ({reason})" in str(caught.value)
+    assert "CANARY" not in str(caught.value)
+
+
+def test_ftp_server_that_is_not_there_is_not_reported_as_hdfs() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(NotALogDirectory, match=r"ftp://127.0.0.1:[0-9]+/logs: cannot be read: .*Connection refused"):
+        LogDirs.open(f"ftp://127.0.0.1:{port}/logs")

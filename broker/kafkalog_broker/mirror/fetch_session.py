@@ -107,12 +107,11 @@ class ResponseFrames(asyncio.BufferedProtocol):
 
     def expect(self, most: int = MAX_RESPONSE) -> asyncio.Future[memoryview]:
         """The next response but for those that are expected already, from its header on; ConnectionError when the
-        connection ends before, or the response has more than `most` bytes."""
-        future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        connection ends before, or the response has more than `most` bytes. Raises ConnectionError if it is closed."""
         if self.is_over:
-            future.set_exception(ConnectionError("the connection is closed"))
-        else:
-            self._waiting.append((future, most))
+            raise ConnectionError("the connection is closed")
+        future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self._waiting.append((future, most))
         return future
 
     def give_back(self, body: memoryview) -> None:

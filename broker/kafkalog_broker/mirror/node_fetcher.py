@@ -100,7 +100,8 @@ class NodeFetcher:
                     await self._append()
                     self._answer = answer = await answering
                 finally:
-                    answering.cancel()
+                    if not answering.cancel() and not answering.cancelled():
+                        answering.exception()  # asyncio would log an exception that is not retrieved
                 await self._take(answer, session, wanted, asked)
                 self.received_bytes += (size := sum(len(one.records) for one in answer.partitions))
                 pause = self._rate.took(size, time.monotonic()) if size else 0

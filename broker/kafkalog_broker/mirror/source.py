@@ -172,9 +172,13 @@ class SourceConnection:
         """The response without its header."""
         self._correlation_id = correlation_id = (self._correlation_id + 1) % 2**31
         head = client_codec.request_header(api_key, version, correlation_id, self._client_id)
-        expected = self._frames.expect(most)
         try:
-            self._transport.write((len(head) + len(body)).to_bytes(4, "big") + head + body)
+            expected = self._frames.expect(most)
+            try:
+                self._transport.write((len(head) + len(body)).to_bytes(4, "big") + head + body)
+            except BaseException:
+                expected.cancel()  # no response comes, and asyncio would log the exception of its future
+                raise
             async with asyncio.timeout(self._timeout_s):
                 answer = await expected
         except (OSError, TimeoutError, RuntimeError) as error:  # RuntimeError: of a transport that is closed

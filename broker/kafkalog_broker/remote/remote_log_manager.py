@@ -523,7 +523,7 @@ def open_remote_storage(config: Callable[[], BrokerConfig], directories: Sequenc
     options = RemoteStorageOptions.of(config().static, str(default))
     content = options.recorded_file(datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC))
     for directory in directories:
-        replace_file(directory / REMOTE_STORAGE_FILE, content)
+        replace_file(directory / REMOTE_STORAGE_FILE, content, private=True)
     cached = (directories[0] / INDEX_CACHE_DIR, lambda: config().remote_log_index_file_cache_total_size_bytes)
     return RemoteStorage(options, cached)
 

@@ -81,7 +81,8 @@ def check_partition(
             result = PartitionCheck(log, findings, closed, on_bytes, records).run()
             _check_checkpoints(local, files, result, findings, closed=closed)
         except (KafkalogError, OSError) as error:
-            if isinstance(error, OSError) or local.exists():
+            is_missing = isinstance(error, KafkalogError | FileNotFoundError)  # another OSError says nothing about that
+            if not is_missing or local.exists():
                 findings.add_unreadable(error, local.directory)
     if isinstance(place, TieredLocation):
         result = TierCheck(place, findings, on_bytes, records, result or PartitionResult()).run()

@@ -17,6 +17,7 @@ from kafkalog_spark.log.check.partition_check import PartitionResult
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import LOG_DIR_MARKS, log_bytes, refuse_copies
 from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.remote.recorded_storage import refuse_unallowed
 from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId, TieredLocation
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 
@@ -48,9 +49,11 @@ def check_log_dirs(
     closed: the brokers were stopped cleanly, so that a torn tail or a padded index is an error; a directory with a
     clean-shutdown marker is taken so anyway. records: decode them, too: a valid CRC does not say that they can be read.
     storage: how object stores are reached; tier: of remote segments. on_bytes: called with (bytes done, bytes in all).
-    Raises NotALogDirectory when a path is none, or where a partition lies in two of them: each is checked alone.
+    Raises NotALogDirectory when a path is none, or where a partition lies in two of them: each is checked alone;
+    OptionError for remote storage that a log directory names and no option allows.
     """
     dirs = LogDirs.open(paths, storage, tier)
+    refuse_unallowed(dirs.places.values())
     _refuse_what_only_has_such_names(dirs)
     refuse_copies(dirs.copies, dirs.copies)
     result = CheckResult(Findings(on_finding))

@@ -454,6 +454,8 @@ class PartFinder:
                     pending.append(LogPart(start, MAX_INT64, files, None, {}, listing=listing, objects=found))
             except OSError as error:
                 raise self._cannot_ask(listing, error) from error
+            except KafkalogError as error:
+                raise error.at(topic_partition=self._name) from None
         return sorted(pending, key=lambda part: part.start)
 
     def ask(self, pending: Sequence[LogPart]) -> list[StoredSegment | None]:

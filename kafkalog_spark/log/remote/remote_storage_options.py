@@ -14,6 +14,7 @@ Aiven's `storage.backend.class` says what kind of place; without either it is Ai
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -66,6 +67,16 @@ def _list(name: str, text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def _endpoint(name: str, text: str) -> str:
+    """URL of a store, without credentials: it is recorded, and shown in errors."""
+    if re.search(r"[@?#]", text):
+        raise OptionError(
+            f"{name} has a user, a query or a fragment in it",
+            hint="give the URL alone, and credentials by their own properties or the environment",
+        )
+    return text
+
+
 def _custom_fields(name: str, text: str) -> frozenset[str]:
     return frozenset(choice(*CUSTOM_FIELDS)(name, part) for part in _list(name, text))
 
@@ -80,7 +91,7 @@ _BUCKETS: dict[str, tuple[str, str, dict[str, tuple[Parser, str]]]] = {
     _S3: ("s3", "storage.s3.bucket.name", {
         "storage.aws.access.key.id": (plain_text, "fs.s3a.access.key"),
         "storage.aws.secret.access.key": (plain_text, "fs.s3a.secret.key"),
-        "storage.s3.endpoint.url": (plain_text, "fs.s3a.endpoint"),
+        "storage.s3.endpoint.url": (_endpoint, "fs.s3a.endpoint"),
         "storage.s3.region": (plain_text, "fs.s3a.endpoint.region"),
         "storage.s3.path.style.access.enabled": (boolean, "fs.s3a.path.style.access"),
         "storage.s3.api.call.timeout": (lambda *given: str(_milliseconds(*given) / 1000), "storage.retry_timeout"),
@@ -89,7 +100,7 @@ _BUCKETS: dict[str, tuple[str, str, dict[str, tuple[Parser, str]]]] = {
     _GCS: ("gs", "storage.gcs.bucket.name", {
         "storage.gcs.credentials.json": (plain_text, "storage.service_account_key"),
         "storage.gcs.credentials.path": (plain_text, "storage.application_credentials"),
-        "storage.gcs.endpoint.url": (plain_text, "storage.base_url"),
+        "storage.gcs.endpoint.url": (_endpoint, "storage.base_url"),
         "storage.gcs.credentials.default": (boolean, ""),
     }),
     _AZURE: ("az", "storage.azure.container.name", {
@@ -97,7 +108,7 @@ _BUCKETS: dict[str, tuple[str, str, dict[str, tuple[Parser, str]]]] = {
         "storage.azure.account.name": (plain_text, "storage.account_name"),
         "storage.azure.account.key": (plain_text, "storage.account_key"),
         "storage.azure.sas.token": (plain_text, "storage.sas_key"),
-        "storage.azure.endpoint.url": (plain_text, "storage.endpoint"),
+        "storage.azure.endpoint.url": (_endpoint, "storage.endpoint"),
     }),
 }  # fmt: skip
 """Scheme, property of the bucket, and the others: their parsers, and the options of StorageOptions that they become."""
@@ -106,10 +117,14 @@ _OF_CONNECTION = {
     "SharedAccessSignature": "storage.sas_key", "BlobEndpoint": "storage.endpoint",
 }  # fmt: skip
 """The same of the parts of `storage.azure.connection.string`, which yield to properties of their own."""
-_SECRET = frozenset({
-    "storage.aws.access.key.id", "storage.aws.secret.access.key", "storage.gcs.credentials.json",
-    "storage.azure.account.key", "storage.azure.sas.token", "storage.azure.connection.string",
-})  # fmt: skip
+_KEY_FILE = "encryption.key.pairs.{}.private.key.file"
+_RECORDED = re.compile(
+    r"dir|key\.prefix|encryption\.key\.pairs|storage\.(backend\.class|root|s3\.bucket\.name|gcs\.bucket\.name|"
+    r"azure\.container\.name|azure\.account\.name|(s3|gcs|azure)\.endpoint\.url|s3\.region|"
+    r"s3\.path\.style\.access\.enabled)|" + re.escape(_KEY_FILE).replace(r"\{\}", ".+")
+)
+"""Properties that say where segments are. Only these are written into a log directory, and read from one: all others
+may hold a secret, or are needed by a writer only."""
 _WITHOUT_MEANING = (
     "metrics.", "fetch.", "upload.", "segment.manifest.cache.", "segment.indexes.cache.", "key.prefix.mask",
     "storage.overwrite.enabled", "storage.aws.checksum.check.enabled", "storage.s3.multipart.upload.part.size",
@@ -130,7 +145,7 @@ _OF_LOCAL_TIERED = ("delete.on.close", "delete.enable", "transferer.class", "bro
 class RemoteStorageOptions:
     """Where segments lie (layout AIVEN or LOCAL_TIERED; root: an absolute path or a URL), and how they are written.
     key_id: the key pair for new segments, None without encryption. chunk_size, chunk_cache_bytes, prefetch_bytes:
-    bytes. recorded: the properties that may be written down, by full name; without secrets."""
+    bytes. recorded: the properties that may be written down, by full name (_RECORDED)."""
 
     layout: Layout
     root: str
@@ -166,15 +181,29 @@ class RemoteStorageOptions:
                 hint=f"{AIVEN_CLASS} and {LOCAL_TIERED_CLASS} are written here",
             )
         recorded = {name: text for name, text in properties.items() if name in (CLASS_NAME, PREFIX_NAME)}
-        recorded |= {prefix + name: text for name, text in given.items() if name not in _SECRET}
+        recorded |= {prefix + name: text for name, text in given.items() if _RECORDED.fullmatch(name)}
         if made.layout is Layout.LOCAL_TIERED:
             recorded[prefix + "dir"] = os.path.dirname(made.root)
         elif is_local(made.root):
             recorded[prefix + "storage.root"] = made.root
         return replace(made, recorded=tuple(sorted(recorded.items())))
 
+    @classmethod
+    def of_recorded(cls, properties: Mapping[str, str]) -> RemoteStorageOptions:
+        """Options by the content of REMOTE_STORAGE_FILE, of which only the properties that `recorded_file` writes
+        count. Raises OptionError as `of`."""
+        prefix = properties.get(PREFIX_NAME, DEFAULT_PREFIX)
+        return cls.of(
+            {
+                name: text
+                for name, text in properties.items()
+                if name in (CLASS_NAME, PREFIX_NAME)
+                or (name.startswith(prefix) and _RECORDED.fullmatch(name.removeprefix(prefix)))
+            }
+        )
+
     def recorded_file(self, date: datetime) -> bytes:
-        """Content of REMOTE_STORAGE_FILE: the properties that `of` makes the same of, but for secrets."""
+        """Content of REMOTE_STORAGE_FILE: where the segments are, without secrets, for `of_recorded`."""
         return format_properties(dict(self.recorded), date)
 
 
@@ -223,13 +252,18 @@ def _refuse_unknown(
 def _key_pairs(given: Mapping[str, str], prefix: str) -> tuple[KeyRing, str | None]:
     """The private keys, and the id of the pair for new segments. The public key is the private one's."""
     is_enabled, key_id, ids = (spec.value(given.get(spec.name), prefix) for spec in _ENCRYPTION)
-    name = "encryption.key.pairs.{}.private.key.file"
+    name = _KEY_FILE
     files = {key_id: given.get(name.format(key_id)) for key_id in ids}
     missing = [key_id for key_id, file in files.items() if not file]
     if missing:
         raise OptionError(
             f"{prefix}encryption.key.pairs names {missing[0]!r}, without {prefix}{name.format(missing[0])}"
         )
+    for key_id, file in files.items():
+        if file and ("\n" in file or "-----" in file):
+            raise OptionError(
+                f"{prefix}{name.format(key_id)} holds a key", hint="write the key to a file, and give the file's path"
+            )
     keys = KeyRing({key_id: file for key_id, file in files.items() if file}, prefix + name)
     if not is_enabled:
         return keys, None

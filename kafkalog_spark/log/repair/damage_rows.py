@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.errors import KafkalogError, in_utf8
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES, ScanRequest
 from kafkalog_spark.log.decode.run_decoder import ScanBuffers
@@ -105,7 +105,10 @@ def scan_with_damage(
             statistics.bytes_read += file.bytes_read
             in_range = [found for found in judged.stretches if _is_in_range(found, start, end, until, is_first)]
             if in_range:
-                facts = ((of.error, of.path, of.position, of.size, of.first_offset, of.next_offset) for of in in_range)
+                facts = (
+                    (of.error, in_utf8(of.path), of.position, of.size, of.first_offset, of.next_offset)
+                    for of in in_range
+                )
                 found = [place | dict(zip(DAMAGE_COLUMN_TYPES, row, strict=True)) for row in facts]
                 yield pa.RecordBatch.from_pylist(found, schema)
         tries = 0

@@ -35,16 +35,18 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import check_one_topic
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
 from kafkalog_spark.log.read.partition_log import (
+    Checkpoints,
     PartitionLocation,
     PartitionLog,
     leader_epochs,
-    offset_checkpoint,
     parsed_file,
 )
 from kafkalog_spark.log.read.segment_file import SegmentFile, Table
+from kafkalog_spark.log.remote.recorded_storage import refuse_unallowed
 from kafkalog_spark.log.repair.damaged_segment import Damage, FirstBad, end_of, judged_batches
 from kafkalog_spark.log.repair.merged_log import MergedLog, merged_location
 from kafkalog_spark.log.repair.report import Loss, PartitionReport, RepairReport, Taken, key_text, lost_keys
+from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 from kafkalog_spark.log.write.segment_recovery import INDEX_INTERVAL_BYTES, IndexBuilder
 
 if TYPE_CHECKING:
@@ -170,12 +172,14 @@ class SegmentRepair:
 # One partition: its segments repaired one after the other, and the small files alongside them made anew.
 
 
-def repair_partition(place: PartitionLocation, log_dir: Path, *, records: bool = False) -> PartitionReport:
+def repair_partition(
+    place: PartitionLocation, log_dir: Path, *, records: bool = False, checkpoints: Checkpoints | None = None
+) -> PartitionReport:
     """Write the partition's good batches to a directory of its own in `log_dir`. records: batches whose records cannot
     be decoded count as damaged, too. Raises OSError where the destination cannot be written."""
     report = PartitionReport(place.topic, place.partition, place.directory)
     try:
-        source = place.open(pass_over_damage=True)
+        source = place.open(pass_over_damage=True, checkpoints=checkpoints)
     except KafkalogError as error:
         report.error = str(error)
         return report
@@ -257,6 +261,7 @@ def repair_log_dirs(
     sources: Iterable[str | os.PathLike[str]],
     destination: str | os.PathLike[str],
     storage: StorageOptions | None = None,
+    tier: TierOptions = NO_TIER,
     *,
     records: bool = False,
     on_partition: Callable[[PartitionReport, int], None] | None = None,
@@ -266,13 +271,15 @@ def repair_log_dirs(
     Of a partition that lies in several of them, the copy is taken that a read takes (replicas), and what is damaged in
     it from the others (merged_log). records: decode every record; batches that cannot be are lost, too. on_partition:
     called with each partition, and how many there are. On return everything is on disk. Raises OptionError for a
-    destination that is not new and empty, or lies in a source; NotALogDirectory for a source; OSError where the
-    destination cannot be written.
+    destination that is not new and empty, or lies in a source, and for remote storage that a source names and no option
+    allows; NotALogDirectory for a source; OSError where the destination cannot be written.
     """
-    dirs = LogDirs.open(sources, storage)
+    dirs = LogDirs.open(sources, storage, tier)
+    refuse_unallowed(dirs.places.values())
     target = _new_directory(destination, [Path(root.path) for root in dirs.roots if not root.store.remote])
     report = RepairReport(str(target))
     check_one_topic(dirs.places, dirs.copies, list(dirs.places))
+    checkpoints = Checkpoints()
     marks: dict[TopicPartition, int] = {}
     starts: dict[TopicPartition, int] = {}
     for tp, first in dirs.places.items():
@@ -282,14 +289,14 @@ def repair_log_dirs(
         except (KafkalogError, FileNotFoundError) as error:  # the other partitions go on
             repaired = PartitionReport(first.topic, first.partition, first.directory, error=str(error))
         else:
-            repaired = repair_partition(place, target, records=records)
+            repaired = repair_partition(place, target, records=records, checkpoints=checkpoints)
         report.partitions.append(repaired)
         start, end = repaired.log_start_offset, repaired.log_end_offset
         if repaired.error is None:
             if start:
                 starts[tp] = start
             if place.local.has_checkpoints:
-                known = offset_checkpoint(place.store, place.log_dir, checkpoint.HIGH_WATERMARK_CHECKPOINT)
+                known = checkpoints.read(place.store, place.log_dir, checkpoint.HIGH_WATERMARK_CHECKPOINT)
                 marks[tp] = min(max(known.get(tp, end), start), end)
         if on_partition is not None:
             on_partition(repaired, len(dirs.places))

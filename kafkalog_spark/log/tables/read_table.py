@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
-from kafkalog_spark.log.check.dir_files import check_directories, check_partition
+from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE
+from kafkalog_spark.log.check.dir_files import DirFiles, check_directories, check_partition
 from kafkalog_spark.log.check.finding import Findings
-from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.tables import table
 from kafkalog_spark.log.tables.internal_topics import (
@@ -37,7 +38,8 @@ def rows_of_units(units: Iterable[table.TableUnit], query: table.TableQuery, aro
 
 
 class _Reader:
-    """Reads unit after unit; neighbours of one partition share its listing."""
+    """Reads unit after unit. Neighbours of one partition share its listing, and those of one log directory what its own
+    files say: with a listing and checkpoints for each partition, many of them would take hours."""
 
     def __init__(self, query: table.TableQuery, around: table.Surroundings) -> None:
         self._query = query
@@ -45,6 +47,9 @@ class _Reader:
         self._place: PartitionLocation | None = None
         self._opened: PartitionLog | None = None
         self._end_of = cache(self._find_end)
+        self._checkpoints = Checkpoints()
+        self._closed: dict[str, bool] = {}
+        self._dir_files: dict[str, DirFiles] = {}
 
     def batches(self, unit: table.TableUnit) -> Batches:
         query = self._query
@@ -73,9 +78,10 @@ class _Reader:
     def _rows(self, unit: table.TableUnit, place: PartitionLocation) -> Iterable[Mapping[str, Any]]:
         history, coordinators = self._query.history, self._around.coordinators
         if self._query.of is table.PARTITIONS:
-            return [partition_row(place)]
+            return [partition_row(place, self._checkpoints, closed=place.has_checkpoints and self._is_closed(place))]
         if self._query.of is table.FINDINGS:
-            return _finding_rows(partial(check_partition, place))
+            files = self._files_of(place.local) if place.local.has_checkpoints else None
+            return _finding_rows(partial(check_partition, place, files=files))
         log = self._log(place)
         match self._query.table:
             case "consumer_offsets":
@@ -95,15 +101,26 @@ class _Reader:
 
     def _log(self, place: PartitionLocation) -> PartitionLog:
         if self._opened is None or self._place != place:
-            self._place, self._opened = place, place.open(pass_over_damage=True)
+            self._place = place
+            self._opened = place.open(pass_over_damage=True, checkpoints=self._checkpoints)
         return self._opened
+
+    def _is_closed(self, place: PartitionLocation) -> bool:
+        if place.log_dir not in self._closed:
+            self._closed[place.log_dir] = CLEAN_SHUTDOWN_FILE in place.store.list(place.log_dir).names
+        return self._closed[place.log_dir]
+
+    def _files_of(self, place: PartitionLocation) -> DirFiles:
+        if place.log_dir not in self._dir_files:
+            self._dir_files[place.log_dir] = DirFiles.read(place.log_dir, place.store, Findings())
+        return self._dir_files[place.log_dir]
 
     def _find_end(self, topic: str, partition: int) -> int | None:
         place = self._around.places.get((topic, partition))
         if place is None:
             return None
         try:
-            return place.open(pass_over_damage=True).log_end_offset
+            return place.open(pass_over_damage=True, checkpoints=self._checkpoints).log_end_offset
         except KafkalogError as error:
             _log.warning("no log end offset: %s", error)
             return None

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafkalog_spark.errors import CorruptBatch, CorruptIndex, KafkalogError, UnsupportedFormat
+from kafkalog_spark.errors import CorruptBatch, CorruptIndex, KafkalogError, UnsupportedFormat, in_utf8
 from kafkalog_spark.format import layout, names, offset_index, time_index
 from kafkalog_spark.format.batch_header import BatchHeader, crc_in_pieces, wrapper_value_at
 from kafkalog_spark.format.checkpoint import HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
@@ -22,7 +22,7 @@ from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
 from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog, leader_epochs, offset_checkpoint
+from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog, leader_epochs
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_file import Table as HeaderTable
 from kafkalog_spark.log.repair.damaged_segment import Damage, end_of, stretches
@@ -156,7 +156,8 @@ class _Columns:
     def __init__(self, file: SegmentFile, topic: str, partition: int, max_decompressed: int | None) -> None:
         self._file = file
         self._uncompressed = Uncompressed(file, max_decompressed)
-        self._constants = {"topic": topic, "partition": partition, "segment": file.base_offset, "file": file.path}
+        self._constants = {"topic": topic, "partition": partition, "segment": file.base_offset}
+        self._constants["file"] = in_utf8(file.path)
 
     def column(self, name: str, table: HeaderTable) -> pa.Array:
         if name in self._constants:
@@ -283,17 +284,19 @@ def _index(file: SegmentFile, name: str | None, entry_size: int) -> bytes:
 # The table `partitions`: where each begins and ends, and what the files alongside its log say.
 
 
-def partition_row(place: PartitionLocation) -> dict[str, Any]:
-    """The row of one partition. Raises NotALogDirectory for one that is gone or cannot be read."""
-    parent, tp = place.log_dir, (place.topic, place.partition)
+def partition_row(place: PartitionLocation, checkpoints: Checkpoints, *, closed: bool) -> dict[str, Any]:
+    """The row of one partition. closed: its log directory has a clean-shutdown marker. Raises NotALogDirectory for one
+    that is gone or cannot be read."""
+    tp = place.topic, place.partition
     row: dict[str, Any] = {}
     if place.has_checkpoints:
+        of_dir = place.store, place.log_dir
         row = {
-            "high_watermark": offset_checkpoint(place.store, parent, HIGH_WATERMARK_CHECKPOINT).get(tp),
-            "recovery_point": offset_checkpoint(place.store, parent, RECOVERY_POINT_CHECKPOINT).get(tp),
-            "clean_shutdown": names.CLEAN_SHUTDOWN_FILE in place.store.list(parent).names,
+            "high_watermark": checkpoints.read(*of_dir, HIGH_WATERMARK_CHECKPOINT).get(tp),
+            "recovery_point": checkpoints.read(*of_dir, RECOVERY_POINT_CHECKPOINT).get(tp),
+            "clean_shutdown": closed,
         }
-    log = place.open(pass_over_damage=True)
+    log = place.open(pass_over_damage=True, checkpoints=checkpoints)
     topic_id = place.topic_id()
     row |= {
         "topic": place.topic,
@@ -307,7 +310,7 @@ def partition_row(place: PartitionLocation) -> dict[str, Any]:
         "log_end_offset": log.log_end_offset,
     }
     try:
-        strict = place.open()  # damage hides the LSO: a marker may lie in it
+        strict = place.open(checkpoints=checkpoints)  # damage hides the LSO: a marker may lie in it
         if strict.log_end_offset == row["log_end_offset"]:
             row["last_stable_offset"] = last_stable_offset(strict)
     except KafkalogError as error:

@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafkalog_spark.errors import OptionError
+from kafkalog_spark.errors import OptionError, in_utf8
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.layout import MAX_INT64, NO_TIMESTAMP
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from kafkalog_spark.log.read.discovery import Root
-from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 """As in `records`. What lies outside of what it can hold (year 294,247 and more) is null."""
@@ -56,7 +56,15 @@ class Table:
         """These columns of rows, null where a row has no value of a name; timestamps are in microseconds."""
         schema, left = self.schema(columns), iter(rows)
         while chunk := list(islice(left, _ROWS_A_BATCH)):
-            yield pa.RecordBatch.from_pylist(chunk, schema)
+            try:
+                batch = pa.RecordBatch.from_pylist(chunk, schema)
+            except UnicodeEncodeError:  # a path or name in the file system that is not UTF-8
+                batch = pa.RecordBatch.from_pylist(list(map(_in_utf8, chunk)), schema)
+            yield batch
+
+
+def _in_utf8(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: in_utf8(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 # What the columns mean is said in README.md beside this, whose names and types a test holds against these declarations.
@@ -260,13 +268,14 @@ def units_of(
     end) of each, None for all of them; a partition that is not in it is left out. whole: whether the log directories
     themselves are looked at too, of a table that does. Raises NotALogDirectory."""
     units: list[TableUnit] = []
+    checkpoints = Checkpoints()
     if query.of is FINDINGS and whole:
         units.append(TableUnit(None))
     for tp, place in places.items():
         if ranges is not None and tp not in ranges:
             continue
         start, end = (0, MAX_INT64) if ranges is None else ranges[tp]
-        log = place.open(pass_over_damage=True)
+        log = place.open(pass_over_damage=True, checkpoints=checkpoints)
         if not query.of.has_ranges:
             units.append(TableUnit(place, size=sum(segment_size(log, index) for index in range(len(log.segments)))))
             continue

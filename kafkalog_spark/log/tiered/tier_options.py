@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafkalog_spark.errors import CorruptManifest, KafkalogError, KeyNotGiven, OptionError, install_hint
+from kafkalog_spark.errors import CorruptFile, CorruptManifest, KafkalogError, KeyNotGiven, OptionError, install_hint
+from kafkalog_spark.format.atomic_file import read_whole
 from kafkalog_spark.log.tiered.remote_names import Layout
-from kafkalog_spark.options import OptionSpec, choice
+from kafkalog_spark.options import OptionSpec, choice, plain_text
 
 if TYPE_CHECKING:
     from Crypto.Cipher.PKCS1_OAEP import PKCS1OAEP_Cipher
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 DATA_KEY_SIZE = 32  # bytes: AES-256
 
 OPTION = "tiered.encryption.key."  # prefix of the options that give a key; the id of the key pair follows
+ROOT_OPTION = "tiered.root"
+"""Option with the root of the remote storage that log directories name (kafkalog.remote-storage.properties)."""
 
 _PEM_BEGIN = "-----BEGIN "
 _MAX_PEM = 1 << 20
@@ -38,11 +40,15 @@ _MAX_PEM = 1 << 20
 
 class KeyRing:
     """Private RSA keys by id. Picklable; the repr shows ids only. keys: id -> the PEM itself, or a path to it, which
-    Spark's workers must be able to read. option: what errors call the option that gives a key, with `{}` for its id."""
+    Spark's workers must be able to read. option: what errors call the option that gives a key, with `{}` for its id.
+    recorded_files: by id, paths that a log directory names. Errors show them; they are never opened."""
 
-    def __init__(self, keys: Mapping[str, str], option: str = OPTION + "{}") -> None:
+    def __init__(
+        self, keys: Mapping[str, str], option: str = OPTION + "{}", recorded_files: Mapping[str, str] | None = None
+    ) -> None:
         self._given = dict(keys)
         self._option = option
+        self._recorded_files = dict(recorded_files or {})
         self._parsed: dict[str, RsaKey] = {}
 
     @property
@@ -53,7 +59,7 @@ class KeyRing:
         return f"KeyRing({self.ids})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return KeyRing, (self._given, self._option)  # parsed again where it arrives
+        return KeyRing, (self._given, self._option, self._recorded_files)  # parsed again where it arrives
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, KeyRing) and self._given == other._given
@@ -61,9 +67,14 @@ class KeyRing:
     def __hash__(self) -> int:
         return hash(tuple(self.ids))
 
-    def joined(self, others: KeyRing) -> KeyRing:
-        """These keys, and those of `others` that have other ids."""
-        return KeyRing({**others._given, **self._given}, self._option)
+    @property
+    def files(self) -> dict[str, str]:
+        """What was given for each key, without those that are PEMs."""
+        return {key_id: text for key_id, text in self._given.items() if _PEM_BEGIN not in text}
+
+    def with_recorded_files(self, files: Mapping[str, str]) -> KeyRing:
+        """The same keys, with more paths for errors to show."""
+        return KeyRing(self._given, self._option, {**self._recorded_files, **files})
 
     def wrapped(self, key_id: str, data_key: bytes) -> bytes:
         """A segment's AES key, encrypted for the pair. Raises KeyNotGiven, OptionError as `data_key`."""
@@ -99,10 +110,12 @@ class KeyRing:
                 others = [text for name, text in self._given.items() if name.lower() == key_id.lower()]
                 given = others[0] if len(others) == 1 else None
             if given is None:
+                file = self._recorded_files.get(key_id)
+                known = "" if file is None else f"; the broker of the log directory has it in {file}"
                 raise KeyNotGiven(
                     f"the segment is encrypted, and the private key {key_id[:60]!r} that opens it is not given",
                     hint=f"give it with the option {self._named(key_id)}, as a path that Spark's workers can read or "
-                    f"as the PEM itself; given are {self.ids or 'none'}",
+                    f"as the PEM itself; given are {self.ids or 'none'}{known}",
                 )
             option = self._named(key_id)
             key = self._parsed[key_id] = _private_key(option, _pem(option, given))
@@ -123,19 +136,16 @@ def _oaep(key: RsaKey) -> PKCS1OAEP_Cipher:
 
 
 def _pem(option: str, given: str) -> str:
-    """The PEM: what was given, or what is in the file that it names."""
+    """The PEM: what was given, or what is in the regular file that it names."""
     if _PEM_BEGIN in given:
         return given
     try:
-        path = Path(given)
-        if path.stat().st_size > _MAX_PEM:
-            raise OptionError(f"option {option}: {given[:200]!r} has more than {_MAX_PEM} bytes and is no PEM")
-        return path.read_text("ascii")
+        return read_whole(given, _MAX_PEM).decode("ascii")
+    except CorruptFile:
+        raise OptionError(f"option {option}: {given[:200]!r} has more than {_MAX_PEM} bytes and is no PEM") from None
     except UnicodeDecodeError:
         raise OptionError(f"option {option}: {given[:200]!r} is no PEM file") from None
     except (OSError, ValueError) as error:
-        if isinstance(error, OptionError):
-            raise
         # not the text that was given: it may be a key without its first line
         reason = getattr(error, "strerror", None) or "no file has such a name"
         raise OptionError(
@@ -183,6 +193,7 @@ _AUTO = "auto"
 TIER_OPTIONS = (
     OptionSpec("layout", choice(_AUTO, *(layout.value for layout in Layout)), _AUTO),
     OptionSpec("tiered.key.prefix", _key_prefix),
+    OptionSpec(ROOT_OPTION, plain_text),
 )
 NO_KEYS = KeyRing({})
 
@@ -190,22 +201,24 @@ NO_KEYS = KeyRing({})
 @dataclass(frozen=True)
 class TierOptions:
     """layout: None to find it from the names below each path; a path that has none of the layout may still be a log
-    directory. key_prefix: what of the plugin's `key.prefix` follows its last slash. A pickle carries the keys; the repr
-    does not."""
+    directory. key_prefix: what of the plugin's `key.prefix` follows its last slash. root: path or URL of the remote
+    storage of log directories that name one; None to follow a folder beside the log directory only. A pickle carries
+    the keys; the repr does not."""
 
     layout: Layout | None = None
     keys: KeyRing = NO_KEYS
     key_prefix: str = ""
+    root: str | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> TierOptions:
         """Those of `options` (names in any case) that are about tiered storage. Raises OptionError."""
         texts = {name.lower(): text for name, text in options.items()}
-        layout, prefix = (spec.value(texts.get(spec.name)) for spec in TIER_OPTIONS)
+        layout, prefix, root = (spec.value(texts.get(spec.name)) for spec in TIER_OPTIONS)
         keys = {name[len(OPTION) :]: text for name, text in options.items() if name.lower().startswith(OPTION)}
         if "" in keys:
             raise OptionError(f"option '{OPTION}' lacks the id of the key pair", hint=f"write {OPTION}ID")
-        return cls(None if layout == _AUTO else Layout(layout), KeyRing(keys), prefix or "")
+        return cls(None if layout == _AUTO else Layout(layout), KeyRing(keys), prefix or "", root)
 
 
 NO_TIER = TierOptions()

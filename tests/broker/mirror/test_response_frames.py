@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from kafkalog_broker.mirror import fetch_session
+from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.fetch_session import ResponseFrames
+from kafkalog_broker.mirror.source import SourceConnection, SourceUnreachable
+from kafkalog_broker.protocol.client_codec import METADATA
 
 LARGE = fetch_session._POOLED_FROM
 
@@ -147,3 +152,28 @@ def test_a_connection_that_is_lost_fails_what_is_under_way(error: Exception | No
         assert before.lost == [error]
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_request_over_a_closed_transport_fails_without_an_unretrieved_exception(is_over: bool) -> None:
+    """A transport of uvloop raises RuntimeError for a write after it was closed."""
+
+    class Closed(Transport):
+        def write(self, data: bytes) -> None:
+            raise RuntimeError("the handler is closed")
+
+    async def run() -> list[str]:
+        logged: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context["message"]))
+        connection = Mock(_protocol=Before(), _versions={METADATA: (0, 12)})
+        connection._writer.transport = transport = Closed()
+        source = SourceConnection(connection, "source:9092", ClientSettings(), {})
+        if is_over:
+            transport.protocol.connection_lost(None)
+        with pytest.raises(SourceUnreachable):
+            await source.call(METADATA, lambda answer: answer, topics=None)
+        transport.protocol.connection_lost(None)
+        gc.collect()
+        return logged
+
+    assert asyncio.run(run()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from kafkalog_spark.format.producer_snapshot import ProducerEntry, read_producer
 from kafkalog_spark.format.transaction_index import format_transaction, load_transaction_index
 from kafkalog_spark.log.check.finding import MOST_OF_A_FILE
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
+from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
 from tests.log.helpers.batch_builder import V2Record, batch, sealed
 from tests.log.helpers.damaged_log import NAME, log_path, records, write_segments
 
@@ -413,3 +415,17 @@ def test_one_record_a_batch_and_odd_files(tmp_path: Path) -> None:
     assert any(line.endswith("notes.txt: is no file of a partition") for line in lines)
     assert any("is an index without a .log" in line for line in lines)
     assert any("leader-epoch-checkpoint.tmp: is left over" in line for line in lines)
+
+
+def test_check_of_a_partition_that_is_deleted_meanwhile_finds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = write_segments(tmp_path, {0: batch(0, records(0))})
+
+    def delete(self: PartitionCheck) -> PartitionResult:
+        shutil.rmtree(directory)
+        raise FileNotFoundError(2, "No such file or directory", str(directory))
+
+    monkeypatch.setattr(PartitionCheck, "run", delete)
+    result = check_log_dirs([tmp_path])
+    assert (result.findings.kept, result.partitions) == ([], {})

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.errors import NotALogDirectory, OptionError
+from kafkalog_spark.format.meta_properties import parse_properties
 from kafkalog_spark.format.names import REMOTE_STORAGE_FILE
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
@@ -19,7 +20,7 @@ from kafkalog_spark.store.storage_options import StorageOptions
 from tests.log.remote.moving_log import DATE, MovingLog
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS
 from tests.log.tiered.golden_tiered import CLEAN
-from tests.log.tiered.reading import consumed, opened, rows_of
+from tests.log.tiered.reading import WITH_KEY, consumed, opened, rows_of
 from tests.store.buckets import s3_options
 from tests.store.s3_server import S3Server
 
@@ -36,7 +37,9 @@ LAYOUTS: dict[str, dict[str, str]] = {
     "local-tiered": {CLASS_NAME: LOCAL_TIERED_CLASS},
 }
 S3 = {"rsm.config.storage.backend.class": "io.aiven.kafka.tieredstorage.storage.s3.S3Storage"}
+TIER = {**S3, "rsm.config.storage.s3.bucket.name": "tier"}
 layouts = pytest.mark.parametrize("properties", LAYOUTS.values(), ids=LAYOUTS)
+ONE_KEY = "rsm.config.encryption.key.pairs.one.private.key.file"
 TOPIC = "transactions"
 ALL = consumed(CLEAN, TOPIC)
 
@@ -47,9 +50,9 @@ def test_the_directory_alone_is_the_whole_log(tmp_path: Path, properties: dict[s
     log = MovingLog(tmp_path, TOPIC, properties)
     log.move(moved)
     for committed in (False, True):
-        read = rows_of(opened(log.data, topic=TOPIC, tier=TierOptions()), committed=committed)
+        read = rows_of(opened(log.data, topic=TOPIC, tier=WITH_KEY), committed=committed)
         assert read == consumed(CLEAN, TOPIC, committed=committed)
-    assert rows_of(opened(log.data / f"{TOPIC}-0", topic=TOPIC, tier=TierOptions())) == ALL
+    assert rows_of(opened(log.data / f"{TOPIC}-0", topic=TOPIC, tier=WITH_KEY)) == ALL
 
 
 @layouts
@@ -59,7 +62,7 @@ def test_segments_that_move_while_they_are_read(
 ) -> None:
     """Each one when it is about to be opened, and others with it."""
     log = MovingLog(tmp_path, TOPIC, properties)
-    partition = opened(log.data, topic=TOPIC, tier=TierOptions())
+    partition = opened(log.data, topic=TOPIC, tier=WITH_KEY)
     open_segment = TieredLog.open_segment
 
     def move_and_open(self: TieredLog, index: int) -> SegmentFile:
@@ -82,7 +85,7 @@ def test_a_tasks_plan_holds_when_segments_have_moved(tmp_path: Path) -> None:
 def test_what_is_all_on_disk_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = MovingLog(tmp_path, TOPIC, {})
     monkeypatch.setattr("kafkalog_spark.log.remote.part_finder.RemoteDirListing.look", pytest.fail)
-    assert rows_of(opened(log.data, topic=TOPIC, tier=TierOptions())) == ALL
+    assert rows_of(opened(log.data, topic=TOPIC, tier=WITH_KEY)) == ALL
 
 
 def test_layout_broker_reads_the_disk_alone(tmp_path: Path) -> None:
@@ -97,7 +100,7 @@ def test_remote_storage_that_is_not_there_is_no_loss_in_silence(tmp_path: Path) 
     log.move(3)
     (tmp_path / "tier").rename(tmp_path / "elsewhere")
     with pytest.raises(NotALogDirectory, match=r"not there, and the log directory says .* copied"):
-        opened(log.data, topic=TOPIC, tier=TierOptions())
+        opened(log.data, topic=TOPIC, tier=WITH_KEY)
 
 
 def test_the_file_holds_no_secret_and_is_read_again() -> None:
@@ -115,9 +118,7 @@ def test_the_file_holds_no_secret_and_is_read_again() -> None:
     assert secret not in written
     assert secret not in repr(options)
     assert "log.dirs" not in written
-    from kafkalog_spark.format.meta_properties import parse_properties
-
-    again = RemoteStorageOptions.of(parse_properties(written.encode()))
+    again = RemoteStorageOptions.of_recorded(parse_properties(written.encode()))
     assert (again.root, again.layout, again.recorded) == ("s3://tier", options.layout, options.recorded)
 
 
@@ -132,12 +133,19 @@ def test_the_file_holds_no_secret_and_is_read_again() -> None:
         ({"rsm.config.encryption.key.pairs": "one"}, r"names .one., (and|without) .*key.pairs.one.private.key.file"),
         ({"rsm.config.storage.backend.class": "S3"}, "storage.backend.class is S3"),
         (S3, "storage.s3.bucket.name is missing"),
+        (
+            {"rsm.config.encryption.key.pairs": "one", ONE_KEY: "-----BEGIN KEY-----\nabc"},
+            "private.key.file holds a key",
+        ),
+        ({**TIER, "rsm.config.storage.s3.endpoint.url": "http://me:pw@host"}, "endpoint.url has a user, a query or"),
+        ({**TIER, "rsm.config.storage.s3.endpoint.url": "https://host/?sig=abc"}, "endpoint.url has a user, a query"),
         ({CLASS_NAME: LOCAL_TIERED_CLASS, "rsm.config.storage.root": "/x"}, "unknown option 'rsm.config.storage.root'"),
     ],
 )
 def test_properties_that_cannot_be_used(given: dict[str, str], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
+    with pytest.raises(OptionError, match=message) as refused:
         RemoteStorageOptions.of(given, "/tier")
+    assert not any(secret in str(refused.value) for secret in ("pw", "abc"))
 
 
 def test_a_folder_has_to_be_named() -> None:
@@ -168,8 +176,10 @@ def test_a_bucket_is_read_with_the_credentials_of_the_user(tmp_path: Path, s3: S
     log = MovingLog(tmp_path, TOPIC, properties)
     log.move(100)
     assert s3.secret_key.encode() not in (log.data / REMOTE_STORAGE_FILE).read_bytes()
-    keys = {name: text for name, text in s3_options(s3).items() if "endpoint" not in name}
-    dirs = LogDirs.open(log.data, StorageOptions.of(keys))
+    with pytest.raises(OptionError, match=rf"give the options tiered.root=s3://tier fs.s3a.endpoint={s3.endpoint} "):
+        opened(log.data, topic=TOPIC)
+    tier = TierOptions.of({"tiered.root": "s3://tier"})
+    dirs = LogDirs.open(log.data, StorageOptions.of(s3_options(s3)), tier)
     assert rows_of(dirs.partition(TOPIC, 0)) == ALL
 
 

@@ -72,7 +72,7 @@ def test_nothing_shows_a_key() -> None:
         ({"one": ONE.split("\n", 1)[1]}, wrapped("data.key.one"), OptionError, "neither a PEM nor a path"),
         ({"one": "/no/such/file.pem"}, wrapped("data.key.one"), OptionError, "No such file.*on every worker"),
         ({"one": "a\0b"}, wrapped("data.key.one"), OptionError, "neither a PEM nor a path"),
-        ({"one": str(KEYS)}, wrapped("data.key.one"), OptionError, "Is a directory"),
+        ({"one": str(KEYS)}, wrapped("data.key.one"), OptionError, "is not a regular file"),
         ({"one": str(KEYS / "data.key.one")}, wrapped("data.key.one"), OptionError, "is no PEM file"),
         ({"one": str(KEYS / "README.md")}, wrapped("data.key.one"), OptionError, "not a private RSA key"),
         ({"one": (KEYS / "one.public.pem").read_text()}, wrapped("data.key.one"), OptionError, "a public key"),

@@ -12,7 +12,7 @@ import pytest
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.columns.buffer_pool import BufferPool, Values
-from kafkalog_spark.typed.ddl import ddl_of_schema, schema_of_ddl
+from kafkalog_spark.typed.ddl import ddl_of_schema, depth, schema_of_ddl
 from kafkalog_spark.typed.decoder import format_of
 from kafkalog_spark.typed.json.format import JsonDecoder
 from kafkalog_spark.typed.json.jackson import json_options
@@ -203,6 +203,42 @@ def test_schemas_as_ddl_and_back() -> None:
     for text in ("", "a", "a foo", "a decimal(40,2)", "a array<int", "a int, ", "a map<string>", "a int b int"):
         with pytest.raises(OptionError):
             schema_of_ddl(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"a int COMMENT 'it\'s', b string",
+        'a INT comment "x, y: \\" z", b STRING NOT NULL COMMENT \'b\'',
+        "STRUCT<a: INT COMMENT 'x', b: STRING>",
+        "struct<a int not null, b string>",
+        "Struct < a : int, b string >",
+    ],
+)
+def test_ddl_with_comments_and_words_in_any_case_is_read(text: str) -> None:
+    assert schema_of_ddl(text) == pa.schema([("a", pa.int32()), ("b", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a int COMMENT x", "COMMENT takes a text in quotes"),
+        ("a int COMMENT", "COMMENT takes a text in quotes"),
+        ("a int NOT b", "expected NULL after NOT"),
+        ("a 'int'", "expected a type, got ''int''"),
+        ("a int COMMENT 'x", "''x' is not understood"),
+    ],
+)
+def test_ddl_with_a_wrong_comment_is_refused(text: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        schema_of_ddl(text)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "-5"])
+def test_depth_below_one_refuses_recursive_schemas_as_in_spark(text: str) -> None:
+    assert depth(15, strict=True)("recursiveFieldMaxDepth", text) < 1
+    with pytest.raises(OptionError, match="is 16: expected 1 to 15, or 0 or less to refuse recursive schemas"):
+        depth(15, strict=True)("recursiveFieldMaxDepth", "16")
 
 
 def test_what_the_formats_refuse() -> None:

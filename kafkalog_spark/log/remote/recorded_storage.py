@@ -1,0 +1,225 @@
+"""Remote storage that a log directory names itself, and what a reader of the directory has to allow.
+
+A broker records where its remote segments are in `kafkalog.remote-storage.properties`. Whoever wrote the directory may
+also have written that file. It therefore selects nothing that the reader has not named: a folder beside the log
+directory is followed; any other root, and every endpoint, comes from an option or is one of the paths of the read; keys
+and credentials come from options or the environment only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
+
+from kafkalog_spark.errors import KafkalogError, NotALogDirectory, OptionError
+from kafkalog_spark.format import names
+from kafkalog_spark.format.meta_properties import parse_properties
+from kafkalog_spark.log.read.discovery import RemoteDir, Root
+from kafkalog_spark.log.read.partition_log import PartitionLocation, parsed_file
+from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
+from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId, TieredLocation
+from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
+from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout, TopicIdPartition, remote_directory
+from kafkalog_spark.log.tiered.tier_options import OPTION, ROOT_OPTION, TierOptions
+from kafkalog_spark.store.interface import (
+    FetchBlock,
+    FileFacts,
+    Listing,
+    OpenFile,
+    in_parallel,
+    is_local,
+    normalised,
+    parse_path,
+)
+from kafkalog_spark.store.storage_options import HADOOP_PREFIX, LIBRARY_PREFIX, StorageOptions
+from kafkalog_spark.store.stores import store_of
+
+_REGION = HADOOP_PREFIX + "endpoint.region"
+_PATH_STYLE = HADOOP_PREFIX + "path.style.access"
+_REGION_NAME = re.compile(r"[a-z0-9-]{1,40}")
+"""A region becomes a part of the host name: other characters could make another host of it."""
+_S3_ENDPOINT = HADOOP_PREFIX + "endpoint"
+_ENDPOINTS = (_S3_ENDPOINT, *(LIBRARY_PREFIX + name for name in ("base_url", "endpoint", "account_name")))
+"""Options of StorageOptions that decide which server gets the credentials."""
+_DISK_ALONE = "layout=broker reads what is on disk alone"
+
+
+@dataclass(frozen=True)
+class RefusedStore:
+    """Store of remote segments that the reader has not allowed: every call raises OptionError.
+
+    Logs whose records are all on disk never ask their remote storage, and can be read without an option.
+    """
+
+    path: str
+    what: str
+    hint: str
+    remote = False
+
+    def _refuse(self) -> NoReturn:
+        raise OptionError(self.what, path=self.path, hint=self.hint)
+
+    def list(self, directory: str, after: str = "") -> Listing:
+        self._refuse()
+
+    def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
+        self._refuse()
+
+    def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
+        self._refuse()
+
+    def read_all(self, path: str, most: int) -> bytes:
+        self._refuse()
+
+    def exists(self, directory: str) -> bool:
+        self._refuse()
+
+
+class RecordedDirs(NamedTuple):
+    """Remote directories of the partitions of a log directory.
+
+    places: the partitions; one without a readable topic ID is a LocationWithoutTopicId. key_files: paths of the private
+    keys that the file names, by the key's ID. They are shown, and never opened.
+    """
+
+    places: list[PartitionLocation]
+    dirs: list[RemoteDir]
+    key_files: dict[str, str]
+
+
+def recorded_dirs(
+    file: Root,
+    places: Iterable[PartitionLocation],
+    given: Sequence[Root],
+    storage: StorageOptions | None,
+    tier: TierOptions,
+) -> RecordedDirs:
+    """Find the remote directories of partitions by the file in which their broker recorded its remote storage.
+
+    Args:
+        file: kafkalog.remote-storage.properties of the log directory.
+        places: Partitions in the log directory.
+        given: All paths of the read. Remote directories below one of them are allowed.
+        storage: How the reader reaches object stores.
+        tier: Options of the reader; `tier.root` replaces the root that the file names.
+
+    Returns:
+        The partitions, and one directory for each that can have remote segments. The store of a directory that nothing allows
+        raises OptionError when it is used.
+
+    Raises:
+        CorruptFile: If the file cannot be parsed.
+        OptionError: If a value in the file cannot be used.
+        NotALogDirectory: If the file cannot be read for another reason than its permissions.
+    """
+    path = file.path
+    try:
+        recorded = RemoteStorageOptions.of_recorded(parsed_file(file.store, path, parse_properties))
+    except PermissionError as error:
+        what = f"cannot be read, and says where remote segments of this log are: {error.strerror}"
+        refused = RefusedStore(path, what, f"give the remote storage as another path of the read; {_DISK_ALONE}")
+        return RecordedDirs(*_dirs_of(places, lambda partition: _refused_dir(partition, refused)), {})
+    except OSError as error:
+        raise NotALogDirectory(f"cannot be read: {error.strerror}", path=path) from error
+    except KafkalogError as error:
+        raise error.at(path=path) from None
+    own = storage or StorageOptions()
+    root = recorded.root if tier.root is None else _chosen_root(tier.root, recorded.layout)
+    missing = _missing_options(recorded, root, file, own, tier)
+    store = None if missing else store_of(root, own.over(_harmless(recorded.storage)))
+    refused = _refused_store(path, recorded, missing, tier)
+
+    def locate(partition: TopicIdPartition) -> RemoteDir:
+        directory = f"{root}/{remote_directory(recorded.layout, partition, recorded.key_prefix)}"
+        by_path = next((other.store for other in given if directory.startswith(f"{other.path}/")), None)
+        allowed = store or by_path
+        if allowed is None:
+            return _refused_dir(partition, refused)
+        return RemoteDir(recorded.layout, partition, directory, allowed, root)
+
+    return RecordedDirs(*_dirs_of(places, locate), recorded.keys.files)
+
+
+def refuse_unallowed(places: Iterable[PartitionLocation]) -> None:
+    """Raise OptionError if a partition has remote storage that the reader has not allowed."""
+    for place in places:
+        for remote in place.remote if isinstance(place, TieredLocation) else ():
+            if isinstance(remote.store, RefusedStore):
+                remote.store.list(remote.directory)
+
+
+def _dirs_of(
+    places: Iterable[PartitionLocation], locate: Callable[[TopicIdPartition], RemoteDir]
+) -> tuple[list[PartitionLocation], list[RemoteDir]]:
+    def dir_of(place: PartitionLocation) -> tuple[PartitionLocation, RemoteDir | None]:
+        if names.is_internal(place.topic) or place.topic == REMOTE_LOG_METADATA_TOPIC:
+            return place, None  # never copied
+        topic_id = place.topic_id()
+        if topic_id is None:
+            return LocationWithoutTopicId(place.topic, place.partition, place.directory, place.store), None
+        return place, locate(TopicIdPartition(place.topic, topic_id, place.partition))
+
+    found = list(in_parallel(dir_of, places, lambda place: place.store.remote))
+    return [place for place, _ in found], [remote_dir for _, remote_dir in found if remote_dir]
+
+
+def _refused_dir(partition: TopicIdPartition, store: RefusedStore) -> RemoteDir:
+    """The file itself stands for the directory, so that nothing which data names is used as a path."""
+    return RemoteDir(Layout.AIVEN, partition, store.path, store, store.path)
+
+
+def _refused_store(path: str, recorded: RemoteStorageOptions, missing: list[str], tier: TierOptions) -> RefusedStore:
+    keys = [f"{OPTION}{key_id}={name}" for key_id, name in recorded.keys.files.items() if key_id not in tier.keys.ids]
+    options = " ".join(map(shlex.quote, [*missing, *keys]))
+    return RefusedStore(
+        path,
+        f"names {recorded.root} as the remote storage of this log, which no option allows",
+        f"if you trust it, give the options {options} (commands: --option NAME=VALUE for each); {_DISK_ALONE}",
+    )
+
+
+def _chosen_root(root: str, layout: Layout) -> str:
+    chosen = normalised(root)
+    is_above = layout is Layout.LOCAL_TIERED and os.path.basename(chosen) != LOCAL_TIERED_ROOT
+    return os.path.join(chosen, LOCAL_TIERED_ROOT) if is_above else chosen
+
+
+def _missing_options(
+    recorded: RemoteStorageOptions, root: str, file: Root, own: StorageOptions, tier: TierOptions
+) -> list[str]:
+    """Options, as NAME=VALUE, without which the recorded storage is not followed."""
+    missing = []
+    if tier.root is None and not _is_beside(recorded, file):
+        missing.append(f"{ROOT_OPTION}={recorded.root}")
+    scheme, bucket, _ = parse_path(root)
+    if scheme != parse_path(recorded.root).scheme:
+        return missing  # the reader's copy of the segments is in another kind of store
+    given = {name for name, _ in own.values}
+    if given & {f"{HADOOP_PREFIX}bucket.{bucket}.endpoint", f"{LIBRARY_PREFIX}endpoint"}:
+        given.add(_S3_ENDPOINT)
+    wanted = {name: value.text for name, value in recorded.storage.values if name in _ENDPOINTS}
+    return missing + [f"{name}={text}" for name, text in wanted.items() if name not in given]
+
+
+def _is_beside(recorded: RemoteStorageOptions, file: Root) -> bool:
+    """True if the recorded root is a local folder in the directory that has the log directory."""
+    folder = os.path.dirname(recorded.root) if recorded.layout is Layout.LOCAL_TIERED else recorded.root
+    if file.store.remote or not is_local(folder):
+        return False
+    log_dir = os.path.dirname(file.path)
+    return os.path.realpath(os.path.dirname(folder)) == os.path.realpath(os.path.dirname(log_dir))
+
+
+def _harmless(storage: StorageOptions) -> StorageOptions:
+    """The recorded options that do not decide which server gets a request, and with which credentials."""
+    return StorageOptions(
+        tuple(
+            (name, value)
+            for name, value in storage.values
+            if name == _PATH_STYLE or (name == _REGION and _REGION_NAME.fullmatch(value.text))
+        )
+    )
