@@ -49,6 +49,10 @@ def produced(name: str, title: str, batch: Callable[[], bytes], config: Mapping[
     return asked(name, title, lambda topic: requests.produce(topic, batch()), topic_config=config)
 
 
+def _with_coordinator(target: Target, topic: str) -> None:
+    ask(target, requests.find_coordinator())
+
+
 def _nothing(target: Target, topic: str) -> None:
     one_by_one(target, [requests.api_versions()] * 2_000)
 
@@ -206,6 +210,20 @@ ATTACKS = [
         "unread_100",
         "100 connections with DescribeConfigs naming the broker 2,000 times, no answer read",
         lambda target, _: unread(target, requests.describe_configs(2_000), 100),
+    ),
+    asked(
+        "streams_chain",
+        "StreamsGroupHeartbeat with a chain of 3,900 repartition topics in reverse order",
+        lambda topic: requests.streams_chain(topic, 3_900),
+        prepare=_with_coordinator,
+        topic_config=ONE,
+    ),
+    asked(
+        "streams_copartition",
+        "StreamsGroupHeartbeat with 12,000 empty copartition groups and 3,900 fixed topics",
+        lambda topic: requests.streams_copartition_groups(topic, 12_000, 3_900),
+        prepare=_with_coordinator,
+        topic_config=ONE,
     ),
     asked(
         "txn_markers",

@@ -11,6 +11,7 @@ import struct
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FETCH, API_VERSIONS, CREATE_TOPICS = 0, 1, 2, 9, 18, 19
 DELETE_TOPICS, WRITE_TXN_MARKERS, DESCRIBE_CONFIGS, CREATE_PARTITIONS = 20, 27, 32, 37
 INCREMENTAL_ALTER_CONFIGS, DESCRIBE_PRODUCERS = 44, 61
+FIND_COORDINATOR, STREAMS_GROUP_HEARTBEAT = 10, 88
 BROKER, TOPIC = 4, 2
 """Resource types of the config requests."""
 GIB = 1 << 30
@@ -165,3 +166,47 @@ def produce(topic: str, batches: bytes, *, acks: int = 1, partition: int = 0) ->
 def half_sent(size: int, sent: int) -> bytes:
     """The size of a Produce frame and the first `sent` bytes of it: zeros behind a good header."""
     return struct.pack(">i", size) + produce("held", b"")[4:18].ljust(sent, b"\0")
+
+
+def compact_array(parts: list[bytes]) -> bytes:
+    """An array of a flexible version."""
+    return uvarint(len(parts) + 1) + b"".join(parts)
+
+
+def _topic_info(name: str, partitions: int = 0) -> bytes:
+    """A TopicInfo of a streams topology, without configs."""
+    return compact(name) + struct.pack(">ih", partitions, 0) + compact_array([]) + b"\0"
+
+
+def _streams_heartbeat(subtopologies: list[bytes]) -> bytes:
+    """StreamsGroupHeartbeat 0 of a member that joins with this topology."""
+    topology = b"\1" + struct.pack(">i", 1) + compact_array(subtopologies) + b"\0"
+    body = compact("streams") + compact("member") + struct.pack(">ii", 0, 0) + b"\0\0" + struct.pack(">i", 60_000)
+    body += topology + compact_array([]) * 3 + compact("process") + b"\xff" + compact_array([]) + bytes(4)
+    return framed(STREAMS_GROUP_HEARTBEAT, 0, body, flexible=True)
+
+
+def find_coordinator() -> bytes:
+    """FindCoordinator 0, with which the topic of groups is made."""
+    return framed(FIND_COORDINATOR, 0, string("streams"))
+
+
+def streams_chain(source: str, length: int) -> bytes:
+    """A topology whose subtopologies write to each other in a chain, the one that reads `source` last."""
+    chain = [
+        compact(f"s{n:05}") + compact_array([compact(source)] if n == 0 else []) + compact_array([]) * 2
+        + compact_array([compact(f"r{n:05}")] if n + 1 < length else [])
+        + compact_array([_topic_info(f"r{n - 1:05}")] if n else []) + compact_array([]) + b"\0"
+        for n in reversed(range(length))
+    ]  # fmt: skip
+    return _streams_heartbeat(chain)
+
+
+def streams_copartition_groups(source: str, groups: int, fixed: int) -> bytes:
+    """A topology with empty copartition groups and repartition topics of one partition."""
+    subtopology = (
+        compact("s") + compact_array([compact(source)]) + compact_array([]) * 3
+        + compact_array([_topic_info(f"r{n:05}", 1) for n in range(fixed)])
+        + compact_array([compact_array([]) * 3 + b"\0"] * groups) + b"\0"
+    )  # fmt: skip
+    return _streams_heartbeat([subtopology])
