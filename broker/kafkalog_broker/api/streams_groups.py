@@ -220,7 +220,7 @@ async def streams_group_describe(request: Request, broker: Broker) -> Any:
         return _names([each for _, each in subtopologies]), {"topology": topology}, partial(_member, group)
 
     hidden = "The described group uses topics that the client is not authorized to describe."
-    return describe_groups(request, broker.groups.streams_groups, described, hidden)
+    return await describe_groups(request, broker.groups.streams_groups, described, hidden)
 
 
 def _subtopology(subtopology_id: str, subtopology: Subtopology) -> dict[str, Any]:
