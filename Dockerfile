@@ -44,7 +44,7 @@ RUN python -m kafkalog_spark.warm --only read,write,broker \
  && install -d -o kafkalog /var/lib/kafkalog
 USER kafkalog
 VOLUME /var/lib/kafkalog
-EXPOSE 9092 9404
-ENTRYPOINT ["kafkalog-broker", "--log-dir", "/var/lib/kafkalog", "--override", "listeners=PLAINTEXT://:9092", "--metrics", "0.0.0.0:9404"]
+EXPOSE 9092
+ENTRYPOINT ["kafkalog-broker", "--log-dir", "/var/lib/kafkalog", "--override", "listeners=PLAINTEXT://:9092", "--metrics", "127.0.0.1:9404"]
 HEALTHCHECK --interval=5s --timeout=3s --start-period=5m --retries=3 \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9404/readyz', timeout=2)"]

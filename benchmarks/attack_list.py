@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+import zstandard
 
 from benchmarks import attack_batches as batches
 from benchmarks import attack_requests as requests
@@ -11,11 +15,14 @@ from benchmarks.attack_runs import (
     Target,
     ask,
     crowd,
+    each_at_once,
     flood,
     held,
     one_by_one,
     pipeline,
     polls_and_produces,
+    probed,
+    pushes,
     unread,
 )
 
@@ -25,6 +32,7 @@ class Attack:
     """`run(target, topic)` is the attack; `prepare` what has to be there before, not measured.
 
     `topic_config`: of the topic with one partition that the attack has for itself, None when it needs none.
+    `tier`: settings of the folder of remote segments. `only_ours`: a real Kafka has no such door.
     """
 
     name: str
@@ -32,9 +40,12 @@ class Attack:
     run: Callable[[Target, str], object]
     prepare: Callable[[Target, str], object] | None = None
     topic_config: Mapping[str, object] | None = None
+    tier: Mapping[str, object] | None = None
+    only_ours: bool = False
 
 
 ONE: Mapping[str, object] = {}
+MILLION = 1_000_000
 COMPACTED: Mapping[str, object] = {"cleanup.policy": "compact"}
 SIXTY_MB = 60_000_000
 
@@ -47,6 +58,46 @@ def asked(name: str, title: str, frame: Callable[[str], bytes], **further: objec
 def produced(name: str, title: str, batch: Callable[[], bytes], config: Mapping[str, object] = ONE) -> Attack:
     """An attack that is one batch."""
     return asked(name, title, lambda topic: requests.produce(topic, batch()), topic_config=config)
+
+
+COLD = {
+    "remote.storage.enable": "true", "local.retention.bytes": 1, "retention.ms": -1, "segment.bytes": 68_000_000,
+    "file.delete.delay.ms": 0, "max.message.bytes": 2_000_000,
+}  # fmt: skip
+COLD_RECORDS = 140
+"""Of 1 MB each, none of which can be compressed: two closed segments."""
+LOCAL_TIERED = {
+    "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
+}
+ZSTD_4_MIB = {"rsm.config.compression.enabled": "true", "rsm.config.chunk.size": 4 << 20}
+ZSTD_64_MIB = {"rsm.config.compression.enabled": "true", "rsm.config.chunk.size": 64 << 20}
+
+
+def _make_cold(target: Target, topic: str) -> None:
+    """Produce the records, and wait until only the active segment is local."""
+    one_by_one(target, [
+        requests.produce(topic, batches.plain(random.Random(n).randbytes(1_000_000))) for n in range(COLD_RECORDS)
+    ])  # fmt: skip
+    assert target.log_dir is not None
+    end = time.monotonic() + 60
+    while len(list((target.log_dir / f"{topic}-0").glob("*.log"))) > 1:
+        if time.monotonic() > end:
+            raise TimeoutError(f"{topic} does not leave the disk")
+        time.sleep(0.1)
+
+
+def _fetches(topic: str, clients: int, partition_bytes: int) -> list[bytes]:
+    """Fetches of so many clients, spread over the remote segments."""
+    offsets = [120 * n // clients for n in range(clients)]
+    return [requests.fetch(topic, [0], offset=offset, partition_bytes=partition_bytes) for offset in offsets]
+
+
+def cold(name: str, title: str, tier: Mapping[str, object], run: Callable[[Target, str], object]) -> Attack:
+    return Attack(name, title, run, prepare=_make_cold, topic_config=COLD, tier=tier, only_ours=True)
+
+
+def _with_coordinator(target: Target, topic: str) -> None:
+    ask(target, requests.find_coordinator())
 
 
 def _nothing(target: Target, topic: str) -> None:
@@ -206,6 +257,98 @@ ATTACKS = [
         "unread_100",
         "100 connections with DescribeConfigs naming the broker 2,000 times, no answer read",
         lambda target, _: unread(target, requests.describe_configs(2_000), 100),
+    ),
+    asked(
+        "streams_chain",
+        "StreamsGroupHeartbeat with a chain of 3,900 repartition topics in reverse order",
+        lambda topic: requests.streams_chain(topic, 3_900),
+        prepare=_with_coordinator,
+        topic_config=ONE,
+    ),
+    asked(
+        "streams_copartition",
+        "StreamsGroupHeartbeat with 12,000 empty copartition groups and 3,900 fixed topics",
+        lambda topic: requests.streams_copartition_groups(topic, 12_000, 3_900),
+        prepare=_with_coordinator,
+        topic_config=ONE,
+    ),
+    asked(
+        "streams_chain_1600",
+        "the same of 1,600, which is admitted",
+        lambda topic: requests.streams_chain(topic, 1_600),
+        prepare=_with_coordinator,
+        topic_config=ONE,
+    ),
+    Attack(
+        "telemetry_points",
+        "PushTelemetry of 221 bytes with 1 M empty points",
+        lambda target, _: pushes(target, zstandard.compress(requests.empty_points(MILLION)), 1),
+        only_ours=True,
+    ),
+    Attack(
+        "telemetry_attributes",
+        "8 of them at once with 1 M empty attributes",
+        lambda target, _: pushes(target, zstandard.compress(requests.empty_attributes(MILLION)), 8),
+        only_ours=True,
+    ),
+    Attack(
+        "telemetry_largest",
+        "8 at once with the largest push that is parsed: 131,000 empty points",
+        lambda target, _: pushes(target, zstandard.compress(requests.empty_points(131_000)), 8),
+        only_ours=True,
+    ),
+    Attack(
+        "telemetry_ids",
+        "4,096 GetTelemetrySubscriptions over one connection, client ids of 32 kB",
+        lambda target, _: one_by_one(target, [requests.get_telemetry_subscriptions(client_id=b"x" * 32_000)] * 4_096),
+    ),
+    Attack(
+        "metrics_drip",
+        "32 peers of the page of metrics that send a byte a second, with /healthz asked for",
+        lambda target, _: probed(target, b"G", 32),
+        only_ours=True,
+    ),
+    Attack(
+        "metrics_heads",
+        "16 peers of the page of metrics with 99 header lines of 64 kB",
+        lambda target, _: probed(target, b"GET /metrics HTTP/1.1\r\n" + (b"x: " + b"y" * 65_000 + b"\r\n") * 99, 16),
+        only_ours=True,
+    ),
+    cold(
+        "cold_unread_60",
+        "60 clients that ask for a whole answer of a plain tier and do not read",
+        LOCAL_TIERED,
+        lambda target, topic: unread(target, _fetches(topic, 60, 50_000_000), 60),
+    ),
+    cold(
+        "cold_unread_300",
+        "300 of them",
+        LOCAL_TIERED,
+        lambda target, topic: unread(target, _fetches(topic, 300, 50_000_000), 300),
+    ),
+    cold(
+        "cold_zstd_byte",
+        "60 clients that ask for one byte of a tier of zstd in chunks of 4 MiB",
+        ZSTD_4_MIB,
+        lambda target, topic: each_at_once(target, _fetches(topic, 60, 1)),
+    ),
+    cold(
+        "cold_zstd_unread",
+        "60 clients that ask it for a whole answer and do not read",
+        ZSTD_4_MIB,
+        lambda target, topic: unread(target, _fetches(topic, 60, 50_000_000), 60),
+    ),
+    cold(
+        "cold_64_mib_byte",
+        "60 clients that ask for one byte of a tier of zstd in chunks of 64 MiB",
+        ZSTD_64_MIB,
+        lambda target, topic: each_at_once(target, _fetches(topic, 60, 1)),
+    ),
+    cold(
+        "cold_64_mib_unread",
+        "60 clients that ask it for a whole answer and do not read",
+        ZSTD_64_MIB,
+        lambda target, topic: unread(target, _fetches(topic, 60, 50_000_000), 60),
     ),
     asked(
         "txn_markers",

@@ -11,14 +11,16 @@ import struct
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FETCH, API_VERSIONS, CREATE_TOPICS = 0, 1, 2, 9, 18, 19
 DELETE_TOPICS, WRITE_TXN_MARKERS, DESCRIBE_CONFIGS, CREATE_PARTITIONS = 20, 27, 32, 37
 INCREMENTAL_ALTER_CONFIGS, DESCRIBE_PRODUCERS = 44, 61
+FIND_COORDINATOR, STREAMS_GROUP_HEARTBEAT = 10, 88
+GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY = 71, 72
 BROKER, TOPIC = 4, 2
 """Resource types of the config requests."""
 GIB = 1 << 30
 
 
-def framed(api_key: int, version: int, body: bytes, *, flexible: bool = False) -> bytes:
+def framed(api_key: int, version: int, body: bytes, *, flexible: bool = False, client_id: bytes = b"attack") -> bytes:
     """Size, request header (version 2 when `flexible`, else 1) and body."""
-    header = struct.pack(">hhih", api_key, version, 1, 6) + b"attack" + (b"\0" if flexible else b"")
+    header = struct.pack(">hhih", api_key, version, 1, len(client_id)) + client_id + (b"\0" if flexible else b"")
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
@@ -67,9 +69,12 @@ def fetch_with_a_lying_tag() -> bytes:
     return framed(FETCH, 17, struct.pack(">iiibii", 0, 0, GIB, 0, 0, -1) + uvarint(2) + topic + honest, flexible=True)
 
 
-def fetch(topic: str, partitions: list[int], *, max_wait_ms: int = 0, min_bytes: int = 0) -> bytes:
-    """Fetch 4 of these partitions of one topic, from offset 0 on, named as often as they are listed."""
-    named = [struct.pack(">iqi", partition, 0, 1 << 20) for partition in partitions]
+def fetch(
+    topic: str, partitions: list[int], *, max_wait_ms: int = 0, min_bytes: int = 0, offset: int = 0,
+    partition_bytes: int = 1 << 20,
+) -> bytes:  # fmt: skip
+    """Fetch 4 of these partitions of one topic, from `offset` on, named as often as they are listed."""
+    named = [struct.pack(">iqi", partition, offset, partition_bytes) for partition in partitions]
     head = struct.pack(">iiiib", -1, max_wait_ms, min_bytes, GIB, 0)
     return framed(FETCH, 4, head + array([string(topic) + array(named)]))
 
@@ -165,3 +170,81 @@ def produce(topic: str, batches: bytes, *, acks: int = 1, partition: int = 0) ->
 def half_sent(size: int, sent: int) -> bytes:
     """The size of a Produce frame and the first `sent` bytes of it: zeros behind a good header."""
     return struct.pack(">i", size) + produce("held", b"")[4:18].ljust(sent, b"\0")
+
+
+def compact_array(parts: list[bytes]) -> bytes:
+    """An array of a flexible version."""
+    return uvarint(len(parts) + 1) + b"".join(parts)
+
+
+def _topic_info(name: str, partitions: int = 0) -> bytes:
+    """A TopicInfo of a streams topology, without configs."""
+    return compact(name) + struct.pack(">ih", partitions, 0) + compact_array([]) + b"\0"
+
+
+def _streams_heartbeat(subtopologies: list[bytes]) -> bytes:
+    """StreamsGroupHeartbeat 0 of a member that joins with this topology."""
+    topology = b"\1" + struct.pack(">i", 1) + compact_array(subtopologies) + b"\0"
+    body = compact("streams") + compact("member") + struct.pack(">ii", 0, 0) + b"\0\0" + struct.pack(">i", 60_000)
+    body += topology + compact_array([]) * 3 + compact("process") + b"\xff" + compact_array([]) + bytes(4)
+    return framed(STREAMS_GROUP_HEARTBEAT, 0, body, flexible=True)
+
+
+def find_coordinator() -> bytes:
+    """FindCoordinator 0, with which the topic of groups is made."""
+    return framed(FIND_COORDINATOR, 0, string("streams"))
+
+
+def streams_chain(source: str, length: int) -> bytes:
+    """A topology whose subtopologies write to each other in a chain, the one that reads `source` last."""
+    chain = [
+        compact(f"s{n:05}") + compact_array([compact(source)] if n == 0 else []) + compact_array([]) * 2
+        + compact_array([compact(f"r{n:05}")] if n + 1 < length else [])
+        + compact_array([_topic_info(f"r{n - 1:05}")] if n else []) + compact_array([]) + b"\0"
+        for n in reversed(range(length))
+    ]  # fmt: skip
+    return _streams_heartbeat(chain)
+
+
+def streams_copartition_groups(source: str, groups: int, fixed: int) -> bytes:
+    """A topology with empty copartition groups and repartition topics of one partition."""
+    subtopology = (
+        compact("s") + compact_array([compact(source)]) + compact_array([]) * 3
+        + compact_array([_topic_info(f"r{n:05}", 1) for n in range(fixed)])
+        + compact_array([compact_array([]) * 3 + b"\0"] * groups) + b"\0"
+    )  # fmt: skip
+    return _streams_heartbeat([subtopology])
+
+
+def get_telemetry_subscriptions(*, client_id: bytes = b"attack") -> bytes:
+    """GetTelemetrySubscriptions 0 of a client without an instance id."""
+    return framed(GET_TELEMETRY_SUBSCRIPTIONS, 0, bytes(16) + b"\0", flexible=True, client_id=client_id)
+
+
+def instance_and_subscription(answer: bytes) -> tuple[bytes, bytes]:
+    """Instance id and subscription id of an answer to it."""
+    at = 4 + 4 + 1 + 4 + 2  # size, correlation id, tags, throttle time, error
+    return answer[at : at + 16], answer[at + 16 : at + 20]
+
+
+def push_telemetry(instance: bytes, subscription: bytes, metrics: bytes) -> bytes:
+    """PushTelemetry 0 of metrics that are compressed with zstd."""
+    body = instance + subscription + b"\0" + b"\4" + uvarint(len(metrics) + 1) + metrics + b"\0"
+    return framed(PUSH_TELEMETRY, 0, body, flexible=True)
+
+
+def _field(number: int, data: bytes) -> bytes:
+    """A field of a protobuf message that has a length."""
+    return uvarint(number << 3 | 2) + uvarint(len(data)) + data
+
+
+def empty_points(count: int) -> bytes:
+    """OpenTelemetry's MetricsData of one metric with so many empty points."""
+    gauge = _field(1, b"a") + _field(5, b"\x0a\x00" * count)
+    return _field(1, _field(2, _field(2, gauge)))
+
+
+def empty_attributes(count: int) -> bytes:
+    """The same of one point with so many empty attributes."""
+    gauge = _field(1, b"a") + _field(5, _field(1, b"\x3a\x00" * count))
+    return _field(1, _field(2, _field(2, gauge)))

@@ -13,7 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks import attack_requests as requests
 
 LIMIT = 20.0
 """Seconds that an attacker waits for an answer. What takes longer is said to take longer than this."""
@@ -23,10 +26,12 @@ HOLD = 2.0
 
 @dataclass(frozen=True)
 class Target:
-    """A broker under attack."""
+    """A broker under attack. metrics_port: of its page of metrics. log_dir: None for a broker of another kind."""
 
     host: str
     port: int
+    metrics_port: int = 0
+    log_dir: Path | None = None
 
     @contextmanager
     def connection(self) -> Iterator[socket.socket]:
@@ -34,6 +39,12 @@ class Target:
         with socket.create_connection((self.host, self.port), LIMIT) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             yield connection
+
+
+def read_answer(connection: socket.socket) -> bytes:
+    """One response, with its size in front."""
+    head = connection.recv(4, socket.MSG_WAITALL)
+    return head + connection.recv(struct.unpack(">i", head)[0], socket.MSG_WAITALL)
 
 
 def receive(connection: socket.socket) -> int:
@@ -95,13 +106,20 @@ def together(count: int, work: Callable[[], object]) -> None:
         raise late[0]
 
 
-def unread(target: Target, frame: bytes, clients: int, seconds: float = HOLD) -> None:
-    """So many clients send a request and read nothing of the answer. They leave when every answer has begun to arrive
-    and `seconds` more have passed."""
+def each_at_once(target: Target, frames: Sequence[bytes]) -> None:
+    """As many clients at once, each with a request of its own."""
+    frames_left = iter(frames)
+    together(len(frames), lambda: ask(target, next(frames_left)))
+
+
+def unread(target: Target, frame: bytes | Sequence[bytes], clients: int, seconds: float = HOLD) -> None:
+    """So many clients send a request, or one of their own, and read nothing of the answer. They leave when every answer
+    has begun to arrive and `seconds` more have passed."""
+    frames = [frame] * clients if isinstance(frame, bytes) else frame
     with ExitStack() as stack:
         held = [stack.enter_context(target.connection()) for _ in range(clients)]
-        for connection in held:
-            connection.sendall(frame)
+        for connection, request in zip(held, frames, strict=True):
+            connection.sendall(request)
         end = time.monotonic() + LIMIT
         for connection in held:
             connection.settimeout(max(0.1, end - time.monotonic()))
@@ -185,3 +203,50 @@ def one_by_one(target: Target, frames: Sequence[bytes]) -> None:
         for frame in frames:
             if not exchange(connection, frame):
                 raise ConnectionError("the broker closed the connection instead of answering")
+
+
+def pushes(target: Target, metrics: bytes, clients: int) -> None:
+    """So many clients push metrics at once, as clients that asked for a subscription may."""
+
+    def one() -> None:
+        with target.connection() as connection:
+            connection.sendall(requests.get_telemetry_subscriptions())
+            answer = read_answer(connection)
+            exchange(connection, requests.push_telemetry(*requests.instance_and_subscription(answer), metrics))
+
+    together(clients, one)
+
+
+def page_peers(target: Target, head: bytes, clients: int, seconds: float) -> None:
+    """So many peers of the page of metrics: each sends `head`, then a byte a second, and never asks for anything."""
+    page = replace(target, port=target.metrics_port)
+
+    def one() -> None:
+        with page.connection() as connection, suppress(ConnectionError):
+            connection.sendall(head)
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                connection.sendall(b"x")
+                time.sleep(1)
+
+    together(clients, one)
+
+
+def page_is_served(target: Target) -> None:
+    """Ask for /healthz. Raises TimeoutError, ConnectionError."""
+    with replace(target, port=target.metrics_port).connection() as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+        if not connection.recv(1 << 10).startswith(b"HTTP/1.1 200"):
+            raise ConnectionError("/healthz is not answered")
+
+
+def probed(target: Target, head: bytes, clients: int, seconds: float = HOLD) -> None:
+    """As `page_peers`, while /healthz is asked for once a quarter of a second."""
+    peers = threading.Thread(target=page_peers, args=(target, head, clients, seconds))
+    peers.start()
+    try:
+        while peers.is_alive():
+            page_is_served(target)
+            time.sleep(0.25)
+    finally:
+        peers.join()

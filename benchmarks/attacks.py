@@ -15,16 +15,19 @@ from __future__ import annotations
 import argparse
 import gc
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from benchmarks.attack_list import ATTACKS, Attack
 from benchmarks.attack_probe import Memory, Probe, lives
 from benchmarks.attack_runs import LIMIT, Target
-from benchmarks.broker_sides import sides
+from benchmarks.broker_sides import PROPERTIES, sides
 from benchmarks.report import Report
+from kafkalog_broker.testing import RunningBroker
 
 OTHERS_WAIT_MS, GROWTH_MB = 100, 64
 """The bars: what others may wait, what memory may grow by."""
@@ -66,19 +69,29 @@ class Outcome(NamedTuple):
         return f"{self.others_ms:.0f} ms | {self.growth_mb:+.0f} MB, {self.kept_mb:+.0f} MB after | {seconds} |"
 
 
-class Besieged:
-    """One broker with its probe: started when first needed, and again after it has ended."""
+MakeSide = Callable[[Mapping[str, object] | None], Any]
 
-    def __init__(self, name: str, side: Any) -> None:
-        self.name, self._side = name, side
+
+class Besieged:
+    """One broker with its probe: started when first needed, and again after it has ended, or for another tier.
+
+    `side(tier)` is the broker, not started, with the settings of a tier.
+    """
+
+    def __init__(self, name: str, side: MakeSide) -> None:
+        self.name, self._make = name, side
+        self._tier: Mapping[str, object] | None = None
+        self._side = side(None)
         self._probe: Probe | None = None
         self._count = 0
 
     def suffer(self, attack: Attack) -> Outcome:
         """Run the attack once, on a topic of its own."""
+        if attack.tier != self._tier:
+            self._clear()
+            self._tier, self._side = attack.tier, self._make(attack.tier)
         probe = self._ready()
-        host, _, port = self._side.bootstrap.rpartition(":")
-        target, topic = Target(host, int(port)), f"attack-{attack.name}-{self._count}"
+        target, topic = self._target(), f"attack-{attack.name}-{self._count}"
         self._count += 1
         if attack.topic_config is not None:
             self._side.create_topic(topic, 1, attack.topic_config)
@@ -113,6 +126,12 @@ class Besieged:
             return Outcome(waits.longest, waits.p99, seconds, 0, 0, False)
         return Outcome(waits.longest, waits.p99, seconds, peak - before, after - before, True)
 
+    def _target(self) -> Target:
+        host, _, port = self._side.bootstrap.rpartition(":")
+        if not isinstance(self._side, RunningBroker):
+            return Target(host, int(port))
+        return Target(host, int(port), urlsplit(self._side.metrics_url).port or 0, self._side.log_dir)
+
     def _ready(self) -> Probe:
         if self._probe is None:
             self._side.start()
@@ -134,6 +153,20 @@ class Besieged:
         self._clear()
 
 
+def _ours(home: Path, tier: Mapping[str, object] | None) -> RunningBroker:
+    """This broker with its page of metrics, in a directory of its own."""
+    home = Path(mkdtemp(dir=home))
+    properties: dict[str, object] = {**PROPERTIES}
+    if tier is not None:
+        properties |= {
+            "remote.log.storage.system.enable": "true", "remote.log.manager.task.interval.ms": 200,
+            "log.retention.check.interval.ms": 200, **tier,
+        }  # fmt: skip
+        is_plain = "remote.log.storage.manager.class.name" in tier
+        properties["rsm.config.dir" if is_plain else "rsm.config.storage.root"] = home / "tier"
+    return RunningBroker(home / "log", properties, metrics=True)
+
+
 def _limit_address_space(pid: int) -> None:
     import resource
 
@@ -149,11 +182,17 @@ def measure(names: Iterable[str], attacks: Sequence[Attack], repeat: int, report
     wait of others: other work on the machine only ever adds."""
     found: Outcomes = {attack.name: {} for attack in attacks}
     with TemporaryDirectory(prefix="kafkalog-attacks-") as home:
-        brokers = [Besieged(name, side) for name, side in sides(Path(home)).items() if name in names]
+        makers: dict[str, MakeSide] = {
+            "kafkalog": partial(_ours, Path(home)),
+            "kafka": lambda tier: sides(Path(home))["kafka"],
+        }
+        brokers = [Besieged(name, make) for name, make in makers.items() if name in names]
         try:
             for attack in attacks:
                 figures: dict[str, Any] = {}
                 for broker in brokers:
+                    if attack.only_ours and broker.name != "kafkalog":
+                        continue
                     gc.collect()
                     runs = [broker.suffer(attack) for _ in range(repeat)]
                     best = min(runs, key=lambda outcome: (not outcome.lived, outcome.others_ms))
@@ -186,7 +225,7 @@ def table(attacks: Sequence[Attack], found: Outcomes) -> str:
     head = "".join(f" {titles[name]}: others wait | memory, 5 s later | takes |" for name in names)
     lines = [f"| attack |{head}", "|---|" + "---|---|---|" * len(names)]
     for attack in attacks:
-        cells = " ".join(found[attack.name][name].cells() for name in names)
+        cells = " ".join(found[attack.name][name].cells() if name in found[attack.name] else "| | |" for name in names)
         lines.append(f"| {attack.title} | {cells}")
     return "\n".join(lines)
 

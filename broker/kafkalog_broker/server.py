@@ -150,17 +150,17 @@ class Server(Broker):
         self.is_started = True
         started.callback(setattr, self, "is_started", False)
 
-    def _requests_served(self, started: AsyncExitStack) -> Dispatch:
+    async def _requests_served(self, started: AsyncExitStack) -> Dispatch:
         self.apis.wrap(Layer.ACCESS, None if self.authorizer is None else partial(guarded, self.authorizer))
         if self._metrics_at is None:
             return dispatcher(self, self.apis, flushes=self.flushes)
         from kafkalog_broker.metrics.serving import serve_metrics
 
-        serve, self.metrics_address = serve_metrics(self, lambda: self.network, self._metrics_at, started)
+        serve, self.metrics_address = await serve_metrics(self, lambda: self.network, self._metrics_at, started)
         return serve
 
     async def _bind(self, started: AsyncExitStack) -> None:
-        dispatch, open_files = self._requests_served(started), raise_open_files_limit()
+        dispatch, open_files = await self._requests_served(started), raise_open_files_limit()
         self.network = Network(dispatch, self.config, open_files, self.quotas.connection)
         started.callback(self.network.close_listeners)
         bound = {}

@@ -43,6 +43,14 @@ def test_the_image_of_docker_build_is_the_broker() -> None:
     assert dict(steps("broker"))["ENTRYPOINT"].startswith('["kafkalog-broker"')
 
 
+def test_metrics_of_the_image_are_served_to_its_health_check_only() -> None:
+    """They have no authentication; `docker run IMAGE --metrics 0.0.0.0:9404` serves them to others."""
+    entry = json.loads(dict(steps("broker"))["ENTRYPOINT"])
+    assert entry[entry.index("--metrics") + 1] == "127.0.0.1:9404"
+    assert "http://127.0.0.1:9404/readyz" in STAGES["broker"]
+    assert "9404" not in dict(steps("broker"))["EXPOSE"]
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_step_that_fails_ends_the_build(stage: str) -> None:
     """Its parts are joined by && alone: neither `;` nor `||` may hide that one of them failed."""
@@ -128,7 +136,7 @@ def test_the_user_of_the_image_compiles_nothing(image: Path, tmp_path: Path) -> 
         port = kept_port(log)
         listeners = f"listeners=PLAINTEXT://127.0.0.1:{port}"
         given = {"/var/lib/kafkalog": str(tmp_path / "logs"), "listeners=PLAINTEXT://:9092": listeners,
-                 "0.0.0.0:9404": "127.0.0.1:0"}  # fmt: skip
+                 "127.0.0.1:9404": "127.0.0.1:0"}  # fmt: skip
         command = of_its_user(image, *(given.get(word, word) for word in entry))
         broker = subprocess.Popen(command, cwd=image / "app", stdout=log, stderr=log)
         try:

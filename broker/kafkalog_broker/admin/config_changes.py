@@ -41,7 +41,7 @@ from kafkalog_broker.protocol.acls import Operation
 from kafkalog_broker.protocol.api_registry import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.storage.topic_registry import Outcome as Changed
-from kafkalog_broker.telemetry.client_instances import check_subscription
+from kafkalog_broker.telemetry.client_instances import MAX_SUBSCRIPTIONS, check_subscription
 
 _log = logging.getLogger(__name__)
 
@@ -145,7 +145,13 @@ async def _altered(
         own, known, kept_as = broker.dynamic_configs.of_group(name), GROUP_PROPERTIES, GROUPS
         check = partial(check_group_properties, config=broker.config)
     else:  # nothing can be appended to the lists of client metrics, as in Kafka
-        own, kept_as = broker.dynamic_configs.of[CLIENT_METRICS].get(name, {}), CLIENT_METRICS
+        subscriptions, kept_as = broker.dynamic_configs.of[CLIENT_METRICS], CLIENT_METRICS
+        if name not in subscriptions and len(subscriptions) >= MAX_SUBSCRIPTIONS:
+            what = (
+                f"There are {len(subscriptions)} subscriptions to client metrics, at most {MAX_SUBSCRIPTIONS} are kept"
+            )
+            raise BrokerError(ErrorCode.policy_violation, what)
+        own = subscriptions.get(name, {})
         check = partial(check_subscription, name)
     overrides = _changed({} if replace else own, changes, known)
     try:

@@ -11,7 +11,7 @@ from kafkalog_broker.protocol.acls import CLUSTER_NAME, TEXTS, Operation, Resour
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.codec import response_class
 from kafkalog_broker.protocol.hot_messages import NodeEndpoint
-from kafkalog_broker.protocol.response_entity import answer_layout, entity, error_response, respond
+from kafkalog_broker.protocol.response_entity import answer_layout, entity, error_response, respond, struct_of
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.security.api_rights import RIGHTS
 from kafkalog_broker.security.authorizer import Authorizer
@@ -28,6 +28,16 @@ async def respond_by_partition(request: Request, answer: Answer, **fields: Any) 
     assert layout.results is not None
     topics = getattr(request.entity, layout.request_array)
     return respond(request, **{layout.results: await answers_by_partition(layout.element, topics, answer)}, **fields)
+
+
+async def respond_in_slices(request: Request, array: str, items: Iterable[Mapping[str, Any]], **fields: Any) -> Any:
+    """The response whose `array` has a struct for each of `items`; others have their turn between two of them.
+
+    For requests that may name thousands of things.
+    """
+    struct = struct_of(request, array)
+    structs = () if struct is None else [entity(struct, **item) async for item in TimeSlice().spread(items)]
+    return respond(request, **{array: tuple(structs)}, **fields)
 
 
 async def answers_by_partition(kind: Any, topics: Iterable[Any], answer: Answer) -> list[Any]:

@@ -20,7 +20,7 @@ from collections import Counter
 from itertools import chain
 from typing import Any
 
-from kafkalog_broker.admin.responses import needs_text
+from kafkalog_broker.admin.responses import needs_text, respond_in_slices
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
@@ -55,12 +55,12 @@ async def sasl_authenticate(request: Request, broker: Broker) -> Any:
 
 
 @api(50, 0, 0)
-def describe_user_scram_credentials(request: Request, broker: Broker) -> Any:
+async def describe_user_scram_credentials(request: Request, broker: Broker) -> Any:
     users = broker.scram_users.users
     asked = [user.name for user in request.entity.users or ()]
     times = Counter(asked or chain.from_iterable(users.values()))
-    results = []
-    for name in times:
+
+    def answer(name: str) -> dict[str, Any]:
         found = [(number_of(mechanism), known[name]) for mechanism, known in users.items() if name in known]
         code, text = ErrorCode.none, ""  # as Kafka: the protocol's default, not null
         if asked and times[name] > 1:
@@ -73,8 +73,9 @@ def describe_user_scram_credentials(request: Request, broker: Broker) -> Any:
             {"mechanism": mechanism, "iterations": kept.iterations}
             for mechanism, kept in (found if code is ErrorCode.none else ())
         ]
-        results.append({"user": name, "error_code": code, "error_message": text, "credential_infos": infos})
-    return respond(request, error_message="", results=results)
+        return {"user": name, "error_code": code, "error_message": text, "credential_infos": infos}
+
+    return await respond_in_slices(request, "results", map(answer, times), error_message="")
 
 
 @on_error(50)
@@ -97,20 +98,20 @@ async def alter_user_scram_credentials(request: Request, broker: Broker) -> Any:
             await broker.save("the users", known.copies.save, users)
             known.users = users
             _logger.info("SCRAM credentials of %d users are changed: %.1000r", len(done), done)
-    return _altered(request, outcomes)
+    return await _altered(request, outcomes)
 
 
 @on_error(51)
-def alter_user_scram_credentials_failed(request: Request, code: ErrorCode) -> Any:
+async def alter_user_scram_credentials_failed(request: Request, code: ErrorCode) -> Any:
     asked = request.entity
     names = dict.fromkeys(one.name for one in (*asked.deletions, *asked.upsertions))
-    return _altered(request, dict.fromkeys(names, (code, needs_text(request, code))))
+    return await _altered(request, dict.fromkeys(names, (code, needs_text(request, code))))
 
 
-def _altered(request: Request, outcomes: dict[str, Outcome]) -> Any:
-    return respond(request, results=[
+async def _altered(request: Request, outcomes: dict[str, Outcome]) -> Any:
+    return await respond_in_slices(request, "results", (
         {"user": name, "error_code": code, "error_message": text} for name, (code, text) in outcomes.items()
-    ])  # fmt: skip
+    ))  # fmt: skip
 
 
 _TIMES = ("issue_timestamp", "expiry_timestamp", "max_timestamp")

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, cast
 
-from kafkalog_broker.admin.responses import cluster_operations, respond_by_partition, this_node
+from kafkalog_broker.admin.responses import cluster_operations, respond_by_partition, respond_in_slices, this_node
 from kafkalog_broker.api.api_versions import FEATURES, METADATA_VERSION
 from kafkalog_broker.api.topics import NO_SUCH_TOPIC
 from kafkalog_broker.broker import Broker
@@ -36,6 +36,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, REFUSALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import error_response, respond
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 _SEVERAL_KEYS_FROM = 4
@@ -54,16 +55,16 @@ async def find_coordinator(request: Request, broker: Broker) -> Any:
     key_type = _key_type(request)
     if key_type not in _TYPES:
         what = f"this broker does not coordinate key type {key_type}"
-        return _coordinators(request, set(), what, error_code=ErrorCode.invalid_request)
-    refused = _refused(request)
+        return await _coordinators(request, set(), what, error_code=ErrorCode.invalid_request)
+    refused = await _refused(request)
     if refused.issuperset(_keys(request)):  # then nothing is created for the sender
-        return _coordinators(request, refused)
+        return await _coordinators(request, refused)
     try:
         await broker.ensure_internal_topic(_TYPES[key_type][0])
     except BrokerError as error:
-        return _coordinators(request, refused, error.what, error_code=ErrorCode.coordinator_not_available)
+        return await _coordinators(request, refused, error.what, error_code=ErrorCode.coordinator_not_available)
     node = this_node(broker, request.connection)
-    return _coordinators(request, refused, node_id=node.node_id, host=node.host, port=node.port)
+    return await _coordinators(request, refused, node_id=node.node_id, host=node.host, port=node.port)
 
 
 def _key_type(request: Request) -> int:
@@ -75,21 +76,22 @@ def _keys(request: Request) -> Sequence[str]:
     return [asked.key] if request.version < _SEVERAL_KEYS_FROM else cast("Sequence[str]", asked.coordinator_keys)
 
 
-def _refused(request: Request) -> set[str]:
+async def _refused(request: Request) -> set[str]:
     if request.access is None or _key_type(request) not in _TYPES:
         return set()
     _, resource, operation = _TYPES[_key_type(request)]
     if resource is ResourceType.CLUSTER:
         return set() if request.may(operation, resource, CLUSTER_NAME) else set(_keys(request))
-    return {key for key in _keys(request) if not request.may(operation, resource, key)}
+    keys = TimeSlice().spread(_keys(request))
+    return {key async for key in keys if not request.may(operation, resource, key)}
 
 
 @on_error(10)
-def find_coordinator_failed(request: Request, code: ErrorCode) -> Any:
-    return _coordinators(request, _refused(request), error_code=code)
+async def find_coordinator_failed(request: Request, code: ErrorCode) -> Any:
+    return await _coordinators(request, await _refused(request), error_code=code)
 
 
-def _coordinators(request: Request, refused: Set[str], message: str | None = None, **where: Any) -> Any:
+async def _coordinators(request: Request, refused: Set[str], message: str | None = None, **where: Any) -> Any:
     """The same for every key but those that are refused."""
     told = {**_NOWHERE, **where}
     of_refused, text = {}, ""
@@ -101,11 +103,11 @@ def _coordinators(request: Request, refused: Set[str], message: str | None = Non
             return respond(request, error_message=text, **of_refused)
         # Kafka's Errors.NONE has the text NONE, and sends it.
         return respond(request, error_message="NONE" if told["error_code"] is ErrorCode.none else message, **told)
-    return respond(request, coordinators=[  # Kafka has no text for a key that is refused here
+    return await respond_in_slices(request, "coordinators", (  # Kafka has no text for a key that is refused here
         {"key": key, "error_message": "", **of_refused} if key in refused
         else {"key": key, "error_message": message or "", **told}
         for key in request.entity.coordinator_keys
-    ])  # fmt: skip
+    ))  # fmt: skip
 
 
 BROKERS, CONTROLLERS = 1, 2  # endpoint types

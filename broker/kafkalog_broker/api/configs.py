@@ -50,6 +50,8 @@ UNKNOWN_KIND = (
 MAX_RESPONSE_BYTES = 64 << 20
 """Bytes that a response may grow to; resources beyond are refused. A topic takes 3 kB, with all texts 20 kB."""
 
+MAX_COMPONENTS = 100  # of the entity of a quota, which are answered, too; there are three types
+
 Keys = frozenset[str]  # the properties asked for; none: all
 
 
@@ -203,9 +205,12 @@ async def alter_client_quotas(request: Request, broker: Broker) -> Any:
     async with broker.altering:
         quotas = dict(broker.quotas.quotas)
         async for entry in turn.spread(asked.entries):
-            named = [(one.entity_type, one.entity_name) for one in entry.entity]
+            named = [(one.entity_type, one.entity_name) for one in entry.entity[:MAX_COMPONENTS]]
             code, text = ErrorCode.none, None
             try:
+                if len(entry.entity) > MAX_COMPONENTS:
+                    what = f"An entity has {len(entry.entity)} components, at most {MAX_COMPONENTS} are read."
+                    raise BrokerError(ErrorCode.invalid_request, what)
                 operations = [(one.key, None if one.remove else float(one.value)) for one in entry.ops]
                 whose, values = altered(quotas, named, operations)
                 if not asked.validate_only:
@@ -228,7 +233,7 @@ def alter_client_quotas_failed(request: Request, code: ErrorCode) -> Any:
     """Each entry is refused, with the parts of its entity."""
     answers = []
     for entry in request.entity.entries:
-        parts = _entity_parts({one.entity_type: one.entity_name for one in entry.entity})
+        parts = _entity_parts({one.entity_type: one.entity_name for one in entry.entity[:MAX_COMPONENTS]})
         answers.append({"error_code": code, "error_message": TEXTS.get(code), "entity": parts})
     return respond(request, entries=answers)
 

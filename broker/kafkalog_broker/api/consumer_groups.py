@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
+from kafkalog_broker.admin.responses import respond_in_slices
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.runtime import MOST_NAMES
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -110,21 +112,19 @@ async def consumer_group_describe(request: Request, broker: Broker) -> Any:
         assignor = broker.groups.consumer_groups(group.group_id).assignor(group, group.members.values())
         return names.values(), {"assignor_name": assignor}, partial(_member, group, names)
 
-    return describe_groups(request, broker.groups.consumer_groups, described)
+    return await describe_groups(request, broker.groups.consumer_groups, described)
 
 
-def describe_groups(
+async def describe_groups(
     request: Request, groups: Callable[[str], ModernGroupManager[Any, Any]], described: Callable[[Any], Described],
     hidden: str = "The group has described topic(s) that the client is not authorized to describe.",
 ) -> Any:  # fmt: skip
     """Descriptions of consumer, share or streams groups, those first that the sender may not describe. A group that is
     named more than once is answered once. hidden: text for who may not describe a topic of a group."""
-    refused: list[Fields] = []
-    answers: list[Fields] = []
-    for group_id in dict.fromkeys(request.entity.group_ids):
-        if code := request.refused(group_id):
-            refused.append({"group_id": group_id, "error_code": code})
-            continue
+    codes = {group_id: request.refused(group_id) for group_id in dict.fromkeys(request.entity.group_ids)}
+    allowed = [group_id for group_id, code in codes.items() if not code]
+
+    def answer(group_id: str) -> Fields:
         try:
             manager = groups(group_id)
             if not group_id:
@@ -136,11 +136,10 @@ def describe_groups(
         except BrokerError as error:
             has_text = error.code in (ErrorCode.group_id_not_found, ErrorCode.topic_authorization_failed)
             what = error.what if has_text else None
-            answers.append({"group_id": group_id, "error_code": error.code, "error_message": what})
-            continue
+            return {"group_id": group_id, "error_code": error.code, "error_message": what}
         if request.entity.include_authorized_operations:
             fields["authorized_operations"] = request.operations(ResourceType.GROUP, group_id)
-        answers.append({
+        return {
             "group_id": group_id, "group_state": group.state.value, "group_epoch": group.epoch,
             "assignment_epoch": group.assignment_epoch, **fields, "members": [
                 {"member_id": member.member_id, "instance_id": member.instance_id, "rack_id": member.rack_id,
@@ -148,8 +147,10 @@ def describe_groups(
                  "subscribed_topic_names": sorted(member.topics), **of_member(member)}
                 for member in group.members.values()
             ],
-        })  # fmt: skip
-    return respond(request, groups=refused + answers)
+        }  # fmt: skip
+
+    refused = ({"group_id": group_id, "error_code": code} for group_id, code in codes.items() if code)
+    return await respond_in_slices(request, "groups", chain(refused, map(answer, allowed)))
 
 
 def topic_names(broker: Broker, assignments: Iterable[Iterable[UUID]]) -> dict[UUID, str]:

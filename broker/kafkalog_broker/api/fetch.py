@@ -38,7 +38,7 @@ from kafkalog_broker.fetching.fetch_session import (
 )
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE, LongPoll, LongPolls
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api
 from kafkalog_broker.protocol.hot_messages import (
     FetchResponse,
     PartitionFetchResponse,
@@ -94,7 +94,7 @@ async def handle(request: Request, broker: Broker) -> FetchResponse:
     remote = broker.remote
     partition = None if remote is None else next((one for one in fetched.partitions if one.remote is not None), None)
     if remote is not None and partition is not None:
-        await _read_remotely(remote, fetched, partition)
+        await _read_remotely(remote, fetched, partition, request.connection)
     elif not (fetched.has_errors or context.refused or fetched.size >= min_bytes):
         wait = asked.max_wait.total_seconds()
         if context.partitions and wait > 0:
@@ -111,7 +111,9 @@ async def handle(request: Request, broker: Broker) -> FetchResponse:
     return _response(context, fetched)
 
 
-async def _read_remotely(remote: RemoteLogManager, fetched: Fetched, partition: FetchedPartition) -> None:
+async def _read_remotely(
+    remote: RemoteLogManager, fetched: Fetched, partition: FetchedPartition, connection: ConnectionInfo
+) -> None:
     """Read what one partition of a fetch has in remote storage, as Kafka; what is late comes with a later fetch."""
     answer, log = partition.answer, partition.log
     assert log is not None
@@ -119,8 +121,9 @@ async def _read_remotely(remote: RemoteLogManager, fetched: Fetched, partition: 
     max_bytes, at_least_one = partition.remote
     try:
         found = await remote.read(
-            log, partition.request.fetch_offset, max_bytes, at_least_one=at_least_one, committed=partition.committed
-        )
+            log, partition.request.fetch_offset, max_bytes, at_least_one=at_least_one, committed=partition.committed,
+            hold=connection.hold,
+        )  # fmt: skip
     except BrokerError as error:
         partition.answer = PartitionFetchResponse(answer.partition_index, error.code)
         fetched.has_errors = True

@@ -40,6 +40,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from kafkalog_broker.admin.responses import respond_in_slices
 from kafkalog_broker.api.share_groups import delete_group
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -48,6 +49,7 @@ from kafkalog_broker.groups.classic.messages import JoinAnswer, JoinRequest, Lea
 from kafkalog_broker.protocol.acls import ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 _KNOWN_MEMBER_ID_FROM = 4
 _NULL_PROTOCOL_FROM = 7
@@ -134,11 +136,10 @@ async def leave_group(request: Request, broker: Broker) -> Any:
         for member in asked.members
     ]
     codes = members.leave(asked.group_id, leaving)
-    answers = [
+    return await respond_in_slices(request, "members", (
         {"member_id": member.member_id, "group_instance_id": member.group_instance_id, "error_code": code}
         for member, code in zip(leaving, codes, strict=True)
-    ]
-    return respond(request, members=answers)
+    ))  # fmt: skip
 
 
 @api(16, 0, 5)
@@ -158,8 +159,8 @@ _GROUP_ID_NOT_FOUND_FROM = 6
 @api(15, 0, 6)
 async def describe_groups(request: Request, broker: Broker) -> Any:
     """A group that is named more than once is answered once."""
-    groups = [_described(request, broker, group_id) for group_id in dict.fromkeys(request.entity.groups)]
-    return respond(request, groups=groups)
+    groups = (_described(request, broker, group_id) for group_id in dict.fromkeys(request.entity.groups))
+    return await respond_in_slices(request, "groups", groups)
 
 
 def _described(request: Request, broker: Broker, group_id: str) -> dict[str, Any]:
@@ -198,8 +199,9 @@ def _fields(group: Group) -> dict[str, Any]:
 @api(42, 0, 2)
 async def delete_groups(request: Request, broker: Broker) -> Any:
     names = dict.fromkeys(request.entity.groups_names)
-    codes = {name: request.refused(name) or await _delete(broker, name) for name in names}
-    return respond(request, results=[{"group_id": name, "error_code": code} for name, code in codes.items()])
+    codes = {name: request.refused(name) or await _delete(broker, name) async for name in TimeSlice().spread(names)}
+    results = ({"group_id": name, "error_code": code} for name, code in codes.items())
+    return await respond_in_slices(request, "results", results)
 
 
 async def _delete(broker: Broker, group_id: str) -> ErrorCode:

@@ -160,12 +160,12 @@ async def _described(
 
 @api(75, 0, 0)
 async def describe_topic_partitions(request: Request, broker: Broker) -> Any:
-    asked = request.entity
+    asked, turn = request.entity, TimeSlice()
     names = _names(asked, broker)
     refused: list[TopicMetadata] = []
     if request.access is not None:
         shown = []
-        for name in names:
+        async for name in turn.spread(names):
             code = request.refused(name, quiet=not asked.topics)
             if code is ErrorCode.none:
                 shown.append(name)
@@ -177,7 +177,7 @@ async def describe_topic_partitions(request: Request, broker: Broker) -> Any:
     cursor = asked.cursor
     found: list[TopicMetadata] = []
     following: tuple[str, int] | None = None
-    for name in names:
+    async for name in turn.spread(names):
         if limit <= 0:
             following = (name, 0)
             break

@@ -15,12 +15,13 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from kafkalog_broker.admin.responses import respond_by_partition
+from kafkalog_broker.admin.responses import respond_by_partition, respond_in_slices
 from kafkalog_broker.admin.topic_changes import check_assignment
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
 
 
@@ -57,14 +58,14 @@ async def alter_replica_log_dirs(request: Request, broker: Broker) -> Any:
     for directory in request.entity.dirs:
         for topic in directory.topics:
             wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
-    results = []
+    turn, results = TimeSlice(), []
     for name, partitions in wanted.items():
         answers = [
             {"partition_index": index, "error_code": _code(broker, name, index, path)}
-            for index, path in partitions.items()
+            async for index, path in turn.spread(partitions.items())
         ]
         results.append({"topic_name": name, "partitions": answers})
-    return respond(request, results=results)
+    return await respond_in_slices(request, "results", results)
 
 
 @on_error(34)

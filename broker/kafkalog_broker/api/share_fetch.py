@@ -109,7 +109,7 @@ async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partit
         asked.max_wait.total_seconds(), getattr(asked, "share_acquire_mode", 0) == _RECORD_LIMIT,
     )  # fmt: skip
     connection = request.connection
-    fetch = ShareFetch(broker.share_partitions, keys, params, broker.remote)
+    fetch = ShareFetch(broker.share_partitions, keys, params, broker.remote, request.connection.hold)
     fetched = await fetch.run(connection.on_close, lambda: connection.closed)
     return {**fetched, **refused}
 

@@ -77,7 +77,7 @@ async def share_group_describe(request: Request, broker: Broker) -> Any:
             lambda member: {"assignment": assignment(member.assigned, names)},
         )  # fmt: skip
 
-    return describe_groups(request, broker.groups.share_groups, described)
+    return await describe_groups(request, broker.groups.share_groups, described)
 
 
 _NO_LAG = -1

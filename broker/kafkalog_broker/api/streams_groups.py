@@ -8,8 +8,7 @@ are its own from now on, and what is in the way of the application. Internal top
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
-from dataclasses import astuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -35,6 +34,10 @@ from kafkalog_spark.format.names import is_internal, valid_topic_name
 
 _log = logging.getLogger(__name__)
 _ROLE_FIELDS = dict(zip(TaskRole, ("active_tasks", "standby_tasks", "warmup_tasks"), strict=True))
+MOST_PARTS = 5_000
+"""Subtopologies, topics, configs and members of copartition groups of a topology: all are checked, counted, hashed and
+written in one step of the event loop. Applications of Kafka Streams have some hundred."""
+
 _UNCHANGED = dict.fromkeys((*_ROLE_FIELDS.values(), "partitions_by_user_endpoint"))
 """Tasks and endpoints as in the last answer: kio has no defaults for these."""
 
@@ -43,7 +46,7 @@ _UNCHANGED = dict.fromkeys((*_ROLE_FIELDS.values(), "partitions_by_user_endpoint
 def streams_group_heartbeat(request: Request, broker: Broker) -> Any:
     asked = request.entity
     try:
-        topology = None if asked.topology is None else topology_of(*astuple(asked.topology))
+        topology = None if asked.topology is None else _topology(asked.topology)
         if topology is not None:
             _check_names(request, topology)
         answer = broker.groups.streams_groups(asked.group_id).heartbeat(_heartbeat(request, topology))
@@ -53,6 +56,39 @@ def streams_group_heartbeat(request: Request, broker: Broker) -> Any:
     if answer.missing_topics:
         return _after_creation(request, broker, answer, answer.missing_topics)
     return _answer(request, answer)
+
+
+def _topology(stated: Any) -> Topology:
+    """Raises BrokerError: INVALID_REQUEST for one of too many parts, STREAMS_INVALID_TOPOLOGY."""
+    parts = _parts(stated)
+    if parts > MOST_PARTS:
+        what = f"The topology has {parts} parts, at most {MOST_PARTS} are allowed."
+        raise BrokerError(ErrorCode.invalid_request, what)
+
+    def infos(topics: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+        for topic in topics:
+            configs = tuple((config.key, config.value) for config in topic.topic_configs)
+            yield topic.name, topic.partitions, topic.replication_factor, configs
+
+    return topology_of(stated.epoch, (
+        (each.subtopology_id, each.source_topics, each.source_topic_regex, infos(each.state_changelog_topics),
+         each.repartition_sink_topics, infos(each.repartition_source_topics),
+         ((group.source_topics, group.source_topic_regex, group.repartition_source_topics)
+          for group in each.copartition_groups))
+        for each in stated.subtopologies
+    ))  # fmt: skip
+
+
+def _parts(topology: Any) -> int:
+    """Number of elements in all arrays of a requested topology."""
+    parts = len(topology.subtopologies)
+    for each in topology.subtopologies:
+        parts += len(each.source_topics) + len(each.source_topic_regex) + len(each.repartition_sink_topics)
+        for topics in (each.state_changelog_topics, each.repartition_source_topics):
+            parts += len(topics) + sum(len(topic.topic_configs) for topic in topics)
+        for group in each.copartition_groups:
+            parts += 1 + len(group.source_topics) + len(group.source_topic_regex) + len(group.repartition_source_topics)
+    return parts
 
 
 def _heartbeat(request: Request, topology: Topology | None) -> StreamsHeartbeatRequest:
@@ -184,7 +220,7 @@ async def streams_group_describe(request: Request, broker: Broker) -> Any:
         return _names([each for _, each in subtopologies]), {"topology": topology}, partial(_member, group)
 
     hidden = "The described group uses topics that the client is not authorized to describe."
-    return describe_groups(request, broker.groups.streams_groups, described, hidden)
+    return await describe_groups(request, broker.groups.streams_groups, described, hidden)
 
 
 def _subtopology(subtopology_id: str, subtopology: Subtopology) -> dict[str, Any]:

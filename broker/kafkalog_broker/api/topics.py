@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from itertools import starmap
 from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.admin import topic_changes
 from kafkalog_broker.admin.config_listing import topic_entries
-from kafkalog_broker.admin.responses import respond_by_partition
+from kafkalog_broker.admin.responses import respond_by_partition, respond_in_slices
 from kafkalog_broker.admin.topic_changes import NewTopic, check_more_partitions, check_totals
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -26,6 +27,7 @@ from kafkalog_broker.protocol.acls import CLUSTER_NAME, TEXTS, Operation, Resour
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.entity_codec import array_writer
 from kafkalog_broker.protocol.response_entity import respond, response_module
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry import Outcome, Topic
@@ -141,15 +143,16 @@ async def delete_topics(request: Request, broker: Broker) -> Any:
         if request.version >= 6
         else [(name, None) for name in request.entity.topic_names]
     )
-    resolved = _resolved(request, broker, wanted)
+    turn = TimeSlice()
+    resolved = await run_in_slices(_resolved(request, broker, wanted), turn)
     if request.access is not None:
-        resolved = [_permitted(request, broker, one) for one in resolved]
+        resolved = [_permitted(request, broker, one) async for one in turn.spread(resolved)]
     names = [name for name, _, refused in resolved if name is not None and refused is None]
     gone = (
         dict(zip(names, await topic_changes.delete_topics(broker, names, request.charge), strict=True)) if names else {}
     )
-    results = []
-    for name, topic_id, refused in resolved:
+
+    def answer(name: str | None, topic_id: UUID | None, refused: BrokerError | None) -> dict[str, Any]:
         code, what, outcome = ErrorCode.none, None, refused or gone[name or ""]
         if isinstance(outcome, Topic):
             topic_id = outcome.id
@@ -159,8 +162,9 @@ async def delete_topics(request: Request, broker: Broker) -> Any:
                 what = NO_SUCH_TOPIC
             if refused is None and code is not ErrorCode.throttling_quota_exceeded:
                 topic_id = None
-        results.append({"name": name, "topic_id": topic_id, "error_code": code, "error_message": what})
-    return respond(request, responses=results)
+        return {"name": name, "topic_id": topic_id, "error_code": code, "error_message": what}
+
+    return await respond_in_slices(request, "responses", starmap(answer, resolved))
 
 
 def _may_describe(request: Request, name: str) -> bool:
@@ -192,7 +196,7 @@ def _permitted(request: Request, broker: Broker, asked: Resolved) -> Resolved:
     return name if known or topic_id is None else None, topic_id, BrokerError(code, TEXTS[code])
 
 
-def _resolved(request: Request, broker: Broker, wanted: list[Wanted]) -> list[Resolved]:
+def _resolved(request: Request, broker: Broker, wanted: list[Wanted]) -> Generator[None, None, list[Resolved]]:
     if not broker.config.delete_topic_enable:
         code = ErrorCode.topic_deletion_disabled if request.version >= 3 else ErrorCode.invalid_request
         return [(name, topic_id, BrokerError(code, "Topic deletion is disabled.")) for name, topic_id in wanted]
@@ -200,6 +204,7 @@ def _resolved(request: Request, broker: Broker, wanted: list[Wanted]) -> list[Re
     ids = Counter(topic_id for name, topic_id in wanted if name is None and topic_id is not None)
     results: dict[Any, Resolved] = {}
     for name, topic_id in wanted:
+        yield
         why = None
         if name is None and topic_id is None:
             why = "Neither topic name nor id were specified."

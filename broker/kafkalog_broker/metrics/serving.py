@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import logging
-import socket
-import socketserver
-import threading
-from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from http import HTTPStatus
-from typing import Any, TypeVar
-from wsgiref.simple_server import WSGIRequestHandler
 
 from prometheus_client import generate_latest
-from prometheus_client.exposition import ThreadingWSGIServer
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.metrics.collector import Collector, RequestCounts, counted
@@ -26,119 +19,182 @@ from kafkalog_broker.runtime.traffic import Traffic
 from kafkalog_broker.telemetry.client_instances import ClientMetrics
 from kafkalog_spark.errors import KafkalogError
 
-MAX_CONNECTIONS = 16  # served at once, each by a thread: some scrapers and probes
+MAX_READING = 16  # connections whose request has not arrived; for one more the oldest is closed
 
-TIMEOUT_S = 10.0  # for each read of a request, for the event loop's answer, and for sending it
+MAX_SENDING = 4  # connections that receive a response; for one more the oldest is closed
+
+MAX_SCRAPES = 4  # scrapes that are collected and rendered, one after the other; one more gets 503
+
+HEAD_BYTES = 8 << 10  # request line and headers
+HEAD_S = 5.0  # from the connection to the end of its headers
+SEND_S = 10.0  # for a response
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PLAIN = "text/plain; charset=utf-8"
+_END = b"\r\n\r\n"
 _logger = logging.getLogger(__name__)
 Answer = tuple[HTTPStatus, str, bytes]
-T = TypeVar("T")
 
 
-class MetricsServer(ThreadingWSGIServer):
+class Slots:
+    """Connections of one kind, of which the oldest is closed when there are too many."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def enter(self, task: asyncio.Task[None]) -> None:
+        """Cancel the oldest task if there is no room for this one."""
+        if len(self._tasks) >= self._limit:
+            oldest = next(iter(self._tasks))
+            del self._tasks[oldest]
+            oldest.cancel()
+        self._tasks[task] = None
+
+    def leave(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+
+
+class MetricsServer:
     """HTTP server of /metrics, of /healthz (200 while the event loop runs) and of /readyz (200 while clients are
-    served, else 503 and why). Threads serve what the event loop accepts, and have the loop call `collect` (a scrape)
-    and `not_ready` (why, or None). Raises KafkalogError when the port is taken."""
+    served, else 503 and why). It runs in the event loop, except for the rendering of a scrape.
 
-    def __init__(
-        self,
-        at: tuple[str, int],
-        collect: Callable[[], Coroutine[Any, Any, Samples]],
-        not_ready: Callable[[], str | None],
-    ) -> None:
+    A slow or silent peer holds up no other: a request has one deadline and HEAD_BYTES, and a new connection takes the
+    slot of the oldest one. So /healthz and /readyz, which are answered in one step, need no slot of their own.
+
+    Args:
+        collect: makes the samples of a scrape.
+        not_ready: why clients are not served, or None.
+    """
+
+    def __init__(self, collect: Callable[[], Awaitable[Samples]], not_ready: Callable[[], str | None]) -> None:
         self._collect, self._not_ready = collect, not_ready
-        self._loop = asyncio.get_running_loop()
-        self._scraping = threading.Lock()
-        self._free = threading.Semaphore(MAX_CONNECTIONS)
-        host, port = at
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._collecting = asyncio.Lock()
+        self._scrapes = 0
+        self._connections: set[asyncio.Task[None]] = set()
+        self.reading, self.sending = Slots(MAX_READING), Slots(MAX_SENDING)
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        """Raises KafkalogError when the port is taken. port: 0 for any; `self.port` has it then."""
         try:
-            super().__init__(at, _Handler)
+            self._server = await asyncio.start_server(self._connected, host, port, limit=HEAD_BYTES)
         except OSError as error:
             raise KafkalogError(
                 f"--metrics cannot be bound to {host}:{port}: {error.strerror or error}",
                 hint="choose another port, or stop the process that has it",
             ) from None
-        self.set_app(self._serve)
-        self.socket.setblocking(False)
-        self._loop.add_reader(self.socket, self.handle_request)
+        self.port = self._server.sockets[0].getsockname()[1]
 
-    def server_bind(self) -> None:
-        """Without WSGIServer's reverse look-up of the host's name, which may take seconds."""
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
-        self.setup_environ()
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in self._connections:
+            task.cancel()
 
-    def server_close(self) -> None:
-        self._loop.remove_reader(self.socket)
-        super().server_close()
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        return self._free.acquire(blocking=False)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        self.reading.enter(task)
         try:
-            super().process_request_thread(request, client_address)
+            # A peer that has gone, does not read, or has to make room is no error.
+            with suppress(OSError, asyncio.CancelledError):
+                await self._serve(task, reader, writer)
         finally:
-            self._free.release()
+            self._connections.discard(task)
+            self.reading.leave(task)
+            self.sending.leave(task)
+            writer.transport.abort()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: the peer does not speak HTTP, does not read, or has gone."""
-
-    def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
-        method = environ["REQUEST_METHOD"]
+    async def _serve(
+        self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
-            status, kind, body = self._answer(method, environ["PATH_INFO"])
-        except Exception:
-            _logger.exception("metrics: %s cannot be answered", environ["PATH_INFO"][:100])
-            status, kind, body = HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, b"see the broker's log\n"
-        headers = [("Content-Type", kind), ("Content-Length", str(len(body)))]
-        start_response(f"{status.value} {status.phrase}", headers)
-        return [body] if method != "HEAD" else []
+            async with asyncio.timeout(HEAD_S):
+                method, path = await _request(reader)
+        except asyncio.LimitOverrunError:
+            text = f"the request line and headers have more than {HEAD_BYTES} bytes\n".encode()
+            async with asyncio.timeout(HEAD_S):
+                await _send(writer, "GET", (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _PLAIN, text))
+                writer.write_eof()
+                while await reader.read(HEAD_BYTES):  # closed with unread bytes, TCP would discard the response
+                    pass
+        except (asyncio.IncompleteReadError, ValueError):
+            pass  # the peer does not speak HTTP
+        else:
+            self.reading.leave(task)
+            answer = await self._answered(method, path)
+            self.sending.enter(task)
+            async with asyncio.timeout(SEND_S):
+                await _send(writer, method, answer)
 
-    def _answer(self, method: str, path: str) -> Answer:
+    async def _answered(self, method: str, path: str) -> Answer:
+        try:
+            return await self._answer(method, path)
+        except Exception:
+            _logger.exception("metrics: %s cannot be answered", path[:100])
+            return HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, b"see the broker's log\n"
+
+    async def _answer(self, method: str, path: str) -> Answer:
         if method not in ("GET", "HEAD"):
             return HTTPStatus.METHOD_NOT_ALLOWED, _PLAIN, b"only GET\n"
         if path == "/metrics":
-            with self._scraping:
-                return HTTPStatus.OK, CONTENT_TYPE, generate_latest(self._in_loop(self._collect()))  # type: ignore[arg-type]
-        if path not in ("/healthz", "/readyz"):
-            return HTTPStatus.NOT_FOUND, _PLAIN, b"there are /metrics, /healthz and /readyz\n"
-
-        async def readiness() -> str | None:
-            return self._not_ready()
-
-        why = self._in_loop(readiness())
+            return await self._scraped()
         if path == "/healthz":
             return HTTPStatus.OK, _PLAIN, b"ok\n"
+        if path != "/readyz":
+            return HTTPStatus.NOT_FOUND, _PLAIN, b"there are /metrics, /healthz and /readyz\n"
+        why = self._not_ready()
         if why is None:
             return HTTPStatus.OK, _PLAIN, b"ready\n"
         return HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, f"not ready: {why}\n".encode()
 
-    def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_S)
+    async def _scraped(self) -> Answer:
+        if self._scrapes >= MAX_SCRAPES:
+            return HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, b"too many scrapes at a time\n"
+        self._scrapes += 1
+        try:
+            async with self._collecting:
+                samples = await self._collect()
+                text = await asyncio.to_thread(generate_latest, samples)  # type: ignore[arg-type]
+                return HTTPStatus.OK, CONTENT_TYPE, text
+        finally:
+            self._scrapes -= 1
 
 
-class _Handler(WSGIRequestHandler):
-    timeout = TIMEOUT_S
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
-
-    def get_stderr(self) -> Any:
-        """Takes the traces of peers that have gone or do not read."""
-        return io.StringIO()
+async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
+    """Method and path of a request. Raises ValueError, IncompleteReadError, LimitOverrunError, OSError."""
+    head = await reader.readuntil(_END)
+    method, target, version = head.partition(b"\r\n")[0].decode("ascii").split(" ")
+    if not version.startswith("HTTP/1."):
+        raise ValueError(version)
+    return method, target.partition("?")[0]
 
 
-def serve_metrics(
+async def _send(writer: asyncio.StreamWriter, method: str, answer: Answer) -> None:
+    status, kind, body = answer
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    writer.transport.set_write_buffer_limits(0)  # `drain` waits until the socket has all of it
+    writer.write(head.encode() + (b"" if method == "HEAD" else body))
+    await writer.drain()
+
+
+async def serve_metrics(
     broker: Broker, network: Callable[[], Network], at: tuple[str, int], started: AsyncExitStack
 ) -> tuple[Dispatch, tuple[str, int]]:
     """Returns the dispatch that counts requests, and the page's address. at: host and port, which may be 0.
     started: gets the page's end. Raises KafkalogError when the port is taken."""
     broker.traffic, counts = Traffic(), RequestCounts()
     broker.telemetry.receiver = clients = ClientMetrics(broker.workers)
-    page = MetricsServer(at, Collector(broker, network, counts, broker.traffic, clients).collect, broker.not_ready)
-    started.callback(page.server_close)
-    return counted(dispatcher(broker, broker.apis, broker.traffic, broker.flushes), counts), (at[0], page.server_port)
+    page = MetricsServer(Collector(broker, network, counts, broker.traffic, clients).collect, broker.not_ready)
+    started.callback(page.close)
+    await page.start(*at)
+    return counted(dispatcher(broker, broker.apis, broker.traffic, broker.flushes), counts), (at[0], page.port)

@@ -24,6 +24,7 @@ from kafkalog_broker.net.loop_watch import NOTED_S, LoopWatch
 from kafkalog_broker.net.request_reader import RECEIVE_BUFFER_BYTES, MemoryPool, ReadTurns, RequestReader
 from kafkalog_broker.net.response_writer import BUFFER_BYTES, WRITE_BUFFER_BYTES, ResponseWriter
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.runtime.byte_budget import Lease
 from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, fair_queue, timed
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.partition.log_segment import FileSlice
@@ -33,6 +34,7 @@ from kafkalog_broker.storage.partition.log_segment import FileSlice
 # rule, megabytes where a client asks for everything there is.
 
 UNREAD_BYTES = 32 << 20  # bytes of responses that all connections together may hold for longer than CHECK_S
+# Answers with remote records have a smaller budget, of leases: while others wait for that, it is full.
 
 CHECK_S = 1.0  # a peer that reads nothing for so long while there is too much is closed
 
@@ -49,7 +51,7 @@ class UnreadResponses:
     def waits(self, connection: Connection) -> None:
         """`connection` writes nothing more before its peer reads."""
         self._hold(connection, connection.unread_bytes)
-        if self._total > UNREAD_BYTES and self._check is None:
+        if self._check is None and (self._total > UNREAD_BYTES or connection.leases):
             self._check = self._loop.call_later(CHECK_S, self.close_those_that_do_not_read)
 
     def read(self, connection: Connection) -> None:
@@ -66,14 +68,16 @@ class UnreadResponses:
                 idle.append((held, connection))
             self._hold(connection, held)
         for held, connection in sorted(idle, key=lambda one: -one[0]):
-            if self._total <= UNREAD_BYTES:
-                break
+            if self._total > UNREAD_BYTES:
+                why = f"all connections together hold more than {UNREAD_BYTES}"
+            elif any(lease.is_wanted for lease in connection.leases):
+                why = "other reads of remote storage wait for their memory"
+            else:
+                continue
             self.read(connection)
-            connection.close_at_once(
-                f"its peer has not read a byte for a second, {held} bytes wait for it, and all connections together "
-                f"hold more than {UNREAD_BYTES}"
-            )
-        if self._total > UNREAD_BYTES:
+            connection.close_at_once(f"its peer has not read a byte for a second, {held} bytes wait for it, and {why}")
+            connection.release()
+        if self._total > UNREAD_BYTES or any(connection.leases for connection in self._held):
             self._check = self._loop.call_later(CHECK_S, self.close_those_that_do_not_read)
 
     def stop(self) -> None:
@@ -128,6 +132,8 @@ class Connection(asyncio.BufferedProtocol):
         self.requests = RequestReader(shared.receive_buffer, max_request_bytes, shared.memory, shared.reads)
         self._writer = ResponseWriter(shared.loop, shared.send_buffers)
         self.info.mute = self._writer.mute
+        self.leases: list[Lease] = []  # of memory that the answer to the request in work takes
+        self.info.hold = self.leases.append
         self._transport: asyncio.Transport | None = None
         self._encrypts = False
         self._busy = False  # a request is being handled
@@ -246,6 +252,11 @@ class Connection(asyncio.BufferedProtocol):
     def unread_bytes(self) -> int:
         return self._writer.unread_bytes
 
+    def release(self) -> None:
+        """Nothing of the answer is in memory any more, but for what the transport holds below its limit."""
+        while self.leases:
+            self.leases.pop().release()
+
     def close_idle(self, before: float) -> bool:
         """True if nothing has moved since `before`, in the loop's time: it is closed (connections.max.idle.ms)."""
         if self._busy and self._writer.can_write is None:
@@ -273,6 +284,7 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001 - a defect of one connection must not be silent, nor touch others
             _logger.error("connection %s closed: %s: %s", self.info, type(error).__name__, error)
         finally:
+            self.release()
             self.requests.ended = True
             self.requests.drop()
             if self._transport is not None:
@@ -342,6 +354,8 @@ class Connection(asyncio.BufferedProtocol):
             if writer.can_write is not None:
                 await writer.can_write
                 slice_end = 0.0
+            if self.leases:
+                self.release()
             self._busy = False
 
     def _peer_has_ended(self) -> None:

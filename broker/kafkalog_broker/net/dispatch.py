@@ -28,7 +28,7 @@ from kafkalog_broker.protocol.codec import (
     is_loaded,
     load,
 )
-from kafkalog_broker.runtime.fair_scheduling import fair_queue
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice, fair_queue
 from kafkalog_broker.runtime.process import IdleTrim
 from kafkalog_broker.runtime.traffic import Traffic, codes_and_arrays
 from kafkalog_broker.security.sasl import AUTHENTICATE, HANDSHAKE, KnownUsers, Refused, SaslExchange, Session
@@ -121,8 +121,11 @@ def dispatcher(
             try:
                 if waits:
                     await fair_queue().go_on()
+                turn = TimeSlice()
                 request = _decoded(frame, connection)
                 del frame
+                if waits and turn.over:  # what the handler does first is a step of its own
+                    await turn.next()
                 api = apis[request.api_key]
                 return await _answer(request, api, api.handled(request, broker), traffic, flushes, waits=waits)
             finally:

@@ -31,11 +31,16 @@ def _nothing(*_: object) -> None:
     return None
 
 
+def _release(lease: Any) -> None:
+    lease.release()
+
+
 @dataclass(slots=True)
 class ConnectionInfo:
     """The peer. sasl: the exchange under way (`security/sasl.py`). decisions: what was decided about the principal
     (`security/authorizer.py`). local_host, local_port: the address that the client reached. mute: handle nothing more
-    of it for so many seconds, once the request in work is answered."""
+    of it for so many seconds, once the request in work is answered. hold: release a Lease of `runtime/byte_budget.py`
+    once the peer has the answer to the request in work; without a network, at once."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -49,6 +54,7 @@ class ConnectionInfo:
     decisions: Any = None
     closed: bool = False
     mute: Callable[[float], None] = _nothing
+    hold: Callable[[Any], None] = _release
     _on_close: list[Callable[[], None]] = field(default_factory=list)
 
     def on_close(self, callback: Callable[[], None]) -> Callable[[], None]:

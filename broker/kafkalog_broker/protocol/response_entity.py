@@ -53,6 +53,12 @@ def entity(kind: type, /, **fields: Any) -> Any:
     return kind(**values)
 
 
+def struct_of(request: Request, array: str) -> type | None:
+    """The class of the structs of an array of a request's response; None if its version has no such array."""
+    nested = _nested(response_class(request.api_key, request.version))
+    return next((struct for name, struct, _ in nested if name == array), None)
+
+
 @cache
 def _nested(kind: type) -> list[tuple[str, Any, bool]]:
     """Arrays and structs of a struct: name, class of the struct or of the array's structs, whether it is an array."""

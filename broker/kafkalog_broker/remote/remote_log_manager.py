@@ -32,14 +32,16 @@ from kafkalog_broker.remote.remote_log_metadata_manager import (
     RemoteLogMetadataCache,
     RemoteLogMetadataManager,
 )
-from kafkalog_broker.remote.remote_log_reader import RemoteLogReader, RemoteRead
+from kafkalog_broker.remote.remote_log_reader import MOST_BYTES, RemoteLogReader, RemoteRead
 from kafkalog_broker.remote.restore import restore_lineage, restore_log, restore_topics
 from kafkalog_broker.remote.segments_to_move import expired_segments, prepared_copy, segments_to_copy
+from kafkalog_broker.runtime.byte_budget import ByteBudget, Lease
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.runtime.process import IdleTrim
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_segment import FileSlice
+from kafkalog_broker.storage.partition.log_segment import SCAN_READ, FileSlice
 from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_spark.errors import KafkalogError, RemoteStorageError
@@ -58,6 +60,8 @@ _T = TypeVar("_T")
 _THREADS = 64  # threads of each kind, at most; the properties of Kafka say how many of them are used
 _NAP_S = 0.05  # how long a copy that the quota holds up waits before it looks again, and whether it is to end
 _DEFAULT_SUFFIX = "-remote"  # of the folder for remote segments where none is named
+_IN_FLIGHT = 12 << 20
+"""Bytes of records that all reads hold: those that are read, twice each, and those that their peers have not taken."""
 _DELETED_AT_ONCE = 100  # segments whose deletion is one event: a topic of 10,000 takes a hundred flushes, not 20,000
 
 
@@ -195,7 +199,9 @@ class RemoteLogManager:
         )
         self._reader = RemoteLogReader(storage)
         self._readers = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafkalog-remote-read")
+        self._trim = IdleTrim(self._readers.submit)
         self._reading = 0
+        self.in_flight = ByteBudget(_IN_FLIGHT)
         self._reader_threads = now.remote_log_reader_threads
         self._reading_turn = asyncio.Semaphore(self._reader_threads)
         self._is_stopped = False  # what is being copied ends before its next piece
@@ -260,6 +266,7 @@ class RemoteLogManager:
     async def stop(self) -> None:
         """Return when nothing is copied, deleted or read any more; a copy ends before its next piece."""
         self._is_stopped = True
+        self._trim.cancel()
         await self._copying.stop()
         await self._expiring.stop()
         await asyncio.to_thread(self._readers.shutdown)  # waits for reads, which the event loop must not
@@ -452,10 +459,21 @@ class RemoteLogManager:
     # ---- reading
 
     async def read(
-        self, log: Log, offset: int, max_bytes: int, *, at_least_one: bool, committed: bool
-    ) -> RemoteRead | None:
-        """As RemoteLogReader.read; None when that takes longer than remote.fetch.max.wait.ms, or the fetch quota is
-        used up. Raises BrokerError: offset_out_of_range, unknown_server_error."""
+        self, log: Log, offset: int, max_bytes: int, *, at_least_one: bool, committed: bool,
+        hold: Callable[[Lease], None] = Lease.release,
+    ) -> RemoteRead | None:  # fmt: skip
+        """Read remote records as RemoteLogReader.read does.
+
+        Args:
+            hold: takes the lease of the memory of the returned records, and releases it when they are gone.
+
+        Returns:
+            None if the read, or the wait for memory before it, takes longer than remote.fetch.max.wait.ms, or if the
+            fetch quota is used up.
+
+        Raises:
+            BrokerError: offset_out_of_range, unknown_server_error.
+        """
         if self._fetch_quota.wait_ms():
             return None
         remote = self.metadata.of(log.identity)
@@ -463,10 +481,15 @@ class RemoteLogManager:
         read = partial(
             self._reader.read, log, remote, offset, max_bytes, at_least_one=at_least_one, committed=committed
         )
+        wait_ms = self._config().remote_fetch_max_wait_ms
         try:
-            found = await self._in_reader(read, self._config().remote_fetch_max_wait_ms, log)
+            async with asyncio.timeout(wait_ms / 1000):
+                lease = await self.in_flight.take(2 * max(min(max_bytes, MOST_BYTES), SCAN_READ))
+            found = await self._in_reader(read, wait_ms, log, lease)
         except TimeoutError:
             return None
+        lease.resize(len(found.records))
+        hold(lease)
         self._fetch_quota.record(found.fetched_bytes)
         self.counts.fetch_bytes += len(found.records)
         return found
@@ -483,24 +506,32 @@ class RemoteLogManager:
         except TimeoutError as error:
             raise log.error(ErrorCode.request_timed_out, str(error)) from error
 
-    async def _in_reader(self, read: Callable[[], _T], wait_ms: int, log: Log) -> _T:
-        """Raises TimeoutError when it takes longer; it goes on then, and what it fetched is there for the next."""
+    async def _in_reader(self, read: Callable[[], _T], wait_ms: int, log: Log, lease: Lease | None = None) -> _T:
+        """Raises TimeoutError when it takes longer; it goes on then, and what it fetched is there for the next. lease:
+        released when the read ends, unless its result is returned."""
         if self._reading >= self._config().remote_log_reader_max_pending_tasks:
+            if lease is not None:
+                lease.release()
             self.counts.fetch_errors += 1
             raise log.error(ErrorCode.unknown_server_error, f"{self._reading} reads of remote storage wait already")
         self._reading += 1
         task = asyncio.ensure_future(self._read_in_turn(read))
         task.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may wait for it any more
-        done, _ = await asyncio.wait([task], timeout=wait_ms / 1000)
-        if not done:
-            raise TimeoutError("remote storage does not answer in time")
         try:
-            return task.result()
-        except BrokerError:
+            done, _ = await asyncio.wait([task], timeout=wait_ms / 1000)
+            if not done:
+                raise TimeoutError("remote storage does not answer in time")
+            try:
+                return task.result()
+            except BrokerError:
+                raise
+            except (KafkalogError, OSError) as error:
+                _log.warning("%s cannot be read from remote storage: %s", log.name, error)
+                raise log.error(ErrorCode.unknown_server_error, str(error)) from error
+        except BaseException:
+            if lease is not None:
+                task.add_done_callback(lambda _: lease.release())
             raise
-        except (KafkalogError, OSError) as error:
-            _log.warning("%s cannot be read from remote storage: %s", log.name, error)
-            raise log.error(ErrorCode.unknown_server_error, str(error)) from error
 
     async def _read_in_turn(self, read: Callable[[], _T]) -> _T:
         threads = self._config().remote_log_reader_threads
@@ -514,6 +545,8 @@ class RemoteLogManager:
             raise
         finally:
             self._reading -= 1
+            if not self._is_stopped:
+                self._trim.soon()
 
 
 def open_remote_storage(config: Callable[[], BrokerConfig], directories: Sequence[Path], now_ms: int) -> RemoteStorage:

@@ -21,7 +21,8 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
 
-MOST_BYTES = 8 << 20  # bytes of records of one answer, unless a single batch has more: ten readers hold 80 MB
+MOST_BYTES = 2 << 20
+"""Bytes of records of one answer, unless a single batch has more. Consumers ask for 1 MB of a partition by default."""
 _REMEMBERED = 256  # places where a consumer's next fetch begins: as many go on without a search in an index
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_AT_ONCE_BYTES
 from kafkalog_broker.protocol.hot_messages import ShareFetchPartition
+from kafkalog_broker.runtime.byte_budget import Lease
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.acquisition import Acquisition, Span, archive_aborted
 from kafkalog_broker.share.share_partition_manager import ActiveSharePartition, SharePartitionManager
@@ -76,9 +77,10 @@ class ShareFetch:
 
     def __init__(
         self, manager: SharePartitionManager, keys: Sequence[SharePartitionKey], params: ShareFetchParams,
-        remote: RemoteLogManager | None = None,
+        remote: RemoteLogManager | None = None, hold: Callable[[Lease], None] = Lease.release,
     ) -> None:  # fmt: skip
-        self._manager, self._remote = manager, remote
+        """hold: as RemoteLogManager.read."""
+        self._manager, self._remote, self._hold = manager, remote, hold
         self._keys = keys
         self._params = params
         self._is_over = False
@@ -191,7 +193,9 @@ class ShareFetch:
                         continue
                     read_remotely = True
                     committed = active.settings.reads_committed
-                    read = await self._remote.read(log, offset, max_bytes, at_least_one=True, committed=committed)
+                    read = await self._remote.read(
+                        log, offset, max_bytes, at_least_one=True, committed=committed, hold=self._hold
+                    )
                     if read is not None and read.records:
                         data = FileSlice(_Held(read.records), 0, len(read.records))
                         readable.append(Readable(active, offset, until, data, read.next_offset, read.aborted or ()))

@@ -3,6 +3,7 @@ only, as in Kafka: a client that nobody knows is told UNKNOWN_SUBSCRIPTION_ID an
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from base64 import urlsafe_b64encode
 from collections import OrderedDict
@@ -30,6 +31,8 @@ ATTRIBUTES = (
     "client_source_port",
 )  # fmt: skip
 """Attributes by which clients are matched."""
+
+MAX_SUBSCRIPTIONS = 200  # each client that asks for its subscription is compared with all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,12 @@ def _patterns(match: tuple[str, ...]) -> dict[str, str]:
 
 
 MAX_INSTANCES = 4096
-"""Some 1 kB each, and clients make up their ids. The one that was silent for longest goes. (Kafka: 16,384.)"""
+"""At most 2 kB each, and clients make up their ids. The one that was silent for longest goes. (Kafka: 16,384.)"""
+
+MAX_OF_CONNECTION = 8
+"""Instances that one connection has brought; the first one goes. A client has one, which a proxy may share."""
+
+MAX_ATTRIBUTE = 200  # characters of a client's id, software name or version that are kept and matched
 
 EXPIRY_MS = 60_000  # silence after which an instance is forgotten, if three of its intervals are not more
 
@@ -123,7 +131,7 @@ class ClientInstances:
     ) -> None:
         self._now_ms, self.max_bytes, self._subscriptions = now_ms, max_bytes, subscriptions
         self._instances: OrderedDict[UUID, ClientInstance] = OrderedDict()
-        self._of_connection: dict[int, UUID] = {}
+        self._of_connection: dict[int, dict[UUID, None]] = {}
         self.receiver: ClientMetrics | None = None
 
     def __len__(self) -> int:
@@ -184,7 +192,8 @@ class ClientInstances:
                 java_uuid(instance_id), request.client_id or "", connection.software_name, connection.software_version,
                 connection.host, str(connection.port),
             )  # fmt: skip
-            attributes = dict(zip(ATTRIBUTES, values, strict=True)) if instance is None else instance.attributes
+            kept = (value[:MAX_ATTRIBUTE] for value in values)  # a client id may have 32 kB
+            attributes = dict(zip(ATTRIBUTES, kept, strict=True)) if instance is None else instance.attributes
             instance = self._instances[instance_id] = ClientInstance(instance_id, attributes, subscriptions)
             self._bind(request.connection, instance_id)
         self._instances.move_to_end(instance_id)
@@ -193,12 +202,21 @@ class ClientInstances:
         return instance
 
     def _bind(self, connection: ConnectionInfo, instance_id: UUID) -> None:
-        """The instance goes with its connection; of several on one, the last, and the others when they expire."""
+        """Forget the instance with its connection, and the first one of a connection that has brought too many."""
         key = id(connection)
-        is_new = key not in self._of_connection
-        self._of_connection[key] = instance_id
-        if is_new:
-            connection.on_close(lambda: self._forget(self._of_connection.pop(key)))
+        bound = self._of_connection.get(key)
+        if bound is None:
+            bound = self._of_connection[key] = {}
+            connection.on_close(lambda: self._unbind(key))
+        bound[instance_id] = None
+        if len(bound) > MAX_OF_CONNECTION:
+            first = next(iter(bound))
+            del bound[first]
+            self._forget(first)
+
+    def _unbind(self, key: int) -> None:
+        for instance_id in self._of_connection.pop(key):
+            self._forget(instance_id)
 
     def _forget(self, instance_id: UUID) -> None:
         instance = self._instances.pop(instance_id, None)
@@ -219,9 +237,11 @@ MAX_CLIENT_SERIES = 5000  # series of metrics that clients push (KIP-714), in al
 
 MAX_SERIES_OF_A_CLIENT = 500  # a producer of Java's that pushes everything has some 150
 
-MAX_DECOMPRESSED = 2 << 20  # bytes of one push: Kafka's clients push some 50 kB when they push everything
+MAX_DECOMPRESSED = 256 << 10  # bytes of one push: Kafka's clients push some 50 kB when they push everything
 
-MAX_NAME = 200  # characters of a client's id or a metric's name; longer ones are left out. Kafka's are below 100.
+READ_AT_ONCE = 2  # pushes that are decompressed and parsed at a time; the others wait
+
+MAX_NAME = 200  # characters of a metric's name; longer ones are left out. Kafka's are below 100.
 
 MAX_ATTRIBUTES = 500  # characters of all attributes of a series: names of topics are among them
 
@@ -234,6 +254,7 @@ class ClientMetrics:
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
+        self._turns = asyncio.Semaphore(READ_AT_ONCE)
         self._of: dict[UUID, tuple[str, Series]] = {}
         self._kept = 0
         self.pushes = self.bytes = self.left_out = 0
@@ -246,7 +267,8 @@ class ClientMetrics:
         if not self._is_read:
             return
         try:
-            values, deltas, left_out = await self._workers.run_computing(_series, codec, payload)
+            async with self._turns:
+                values, deltas, left_out = await self._workers.run_computing(_series, codec, payload)
         except ModuleNotFoundError as error:
             self._is_read = False
             _logger.warning("metrics of clients are counted and not read: %s; the extra [metrics] has it", error)
@@ -268,8 +290,7 @@ class ClientMetrics:
                 yield client_id, java_uuid(instance_id), name, attributes, value
 
     def _keep(self, instance: ClientInstance, values: Series, deltas: Series) -> None:
-        client_id = instance.attributes["client_id"][:MAX_NAME]
-        _, series = self._of.setdefault(instance.id, (client_id, {}))
+        _, series = self._of.setdefault(instance.id, (instance.attributes["client_id"], {}))
         for key, value in (*values.items(), *((key, series.get(key, 0.0) + delta) for key, delta in deltas.items())):
             if key not in series:
                 if len(series) >= MAX_SERIES_OF_A_CLIENT or self._kept >= MAX_CLIENT_SERIES:

@@ -3,6 +3,7 @@ bytes, drop what was used longest ago, and have each thing fetched by one thread
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 from collections import OrderedDict
@@ -16,7 +17,8 @@ from kafkalog_spark.format.atomic_file import read_whole, replace_file
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, RemoteFile, RemoteSegment
 
-_THREADS = 8  # pieces read ahead at once, of all who read
+_THREADS = 4
+"""Threads that fetch pieces, for all readers: glibc keeps freed buffers for each thread that allocated them."""
 
 
 class _Piece(NamedTuple):
@@ -25,11 +27,17 @@ class _Piece(NamedTuple):
 
 
 class ChunkCache:
-    """The pieces used last, of `most` bytes together; more only while as many are being fetched. Threads share it."""
+    """The pieces used last, of `most` bytes together, or one that is larger. Threads share it.
+
+    Pieces of a third of `most` are fetched at a time, or one that is larger: a fetch holds the bytes of the object too,
+    which are not counted.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self._fetching = 0  # bytes of the pieces that are being fetched
         self._lock = threading.Lock()
+        self._fetched = threading.Condition(self._lock)
         self._pieces: OrderedDict[Hashable, _Piece] = OrderedDict()  # the one used last comes last
         self._bytes = 0
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafkalog-tier")
@@ -38,23 +46,23 @@ class ChunkCache:
         return key in self._pieces
 
     def get(self, key: Hashable, size: int, fetch: Callable[[], bytes]) -> bytes:
-        """The piece of `size` bytes, held, or by `fetch`, which may be another thread's. Raises what `fetch` raises."""
-        data, is_new = self._entered(key, size)
-        if is_new:
-            self._fill(key, data, fetch)
-        return data.result()
+        """The piece of `size` bytes, held, or by `fetch` in another thread. Raises what `fetch` raises, and OSError
+        once the cache is closed."""
+        with self._lock:
+            while (held := self._held(key)) is None and not self._has_room(size):
+                self._fetched.wait()
+            piece = held or self._entered(key, size)
+        if held is None:
+            self._begin(key, piece, fetch)
+        return piece.data.result()
 
     def fetch_ahead(self, key: Hashable, size: int, fetch: Callable[[], bytes]) -> None:
-        """Have another thread fetch the piece, unless it is held, too large for the cache, or the cache is closed."""
-        if size > self._most or key in self._pieces:
-            return
-        data, is_new = self._entered(key, size)
-        if is_new:
-            try:
-                self._threads.submit(self._fill, key, data, fetch)
-            except RuntimeError as error:  # closed meanwhile
-                self._drop(key, data)
-                data.set_exception(error)
+        """Have another thread fetch the piece, unless it is held, there is no room for it, or the cache is closed."""
+        with self._lock:
+            if size > self._most or key in self._pieces or not self._has_room(size):
+                return
+            piece = self._entered(key, size)
+        self._begin(key, piece, fetch)
 
     def forget(self, wanted: Callable[[Hashable], bool]) -> None:
         """Drop the pieces whose key is `wanted`: their segment was deleted."""
@@ -63,37 +71,63 @@ class ChunkCache:
                 self._bytes -= self._pieces.pop(key).size
 
     def close(self) -> None:
-        """Stop reading ahead, and drop everything."""
+        """Stop fetching, and drop everything."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         self.forget(lambda _: True)
 
-    def _entered(self, key: Hashable, size: int) -> tuple[Future[bytes], bool]:
-        with self._lock:
-            piece = self._pieces.get(key)
-            if piece is not None:
-                self._pieces.move_to_end(key)
-                return piece.data, False
-            piece = self._pieces[key] = _Piece(size, Future())
-            self._bytes += size
-            for other in list(self._pieces):
-                if self._bytes <= self._most:
-                    break
-                if self._pieces[other].data.done():
-                    self._bytes -= self._pieces.pop(other).size
-            return piece.data, True
+    # The lock is held for these.
 
-    def _fill(self, key: Hashable, data: Future[bytes], fetch: Callable[[], bytes]) -> None:
+    def _held(self, key: Hashable) -> _Piece | None:
+        piece = self._pieces.get(key)
+        if piece is not None:
+            self._pieces.move_to_end(key)
+        return piece
+
+    def _has_room(self, size: int) -> bool:
+        return not self._fetching or self._fetching + size <= self._most // 3
+
+    def _entered(self, key: Hashable, size: int) -> _Piece:
+        piece = self._pieces[key] = _Piece(size, Future())
+        self._bytes += size
+        self._fetching += size
+        for other in list(self._pieces):
+            if self._bytes <= self._most:
+                break
+            if self._pieces[other].data.done():
+                self._bytes -= self._pieces.pop(other).size
+        return piece
+
+    # The lock is not held for these.
+
+    def _begin(self, key: Hashable, piece: _Piece, fetch: Callable[[], bytes]) -> None:
+        closed = OSError(errno.ECANCELED, "the cache of chunks is closed")
         try:
-            data.set_result(fetch())
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the piece gets it
-            self._drop(key, data)
-            data.set_exception(error)
+            filled = self._threads.submit(self._fill, key, piece, fetch)
+        except RuntimeError:
+            self._failed(key, piece, closed)
+        else:
+            filled.add_done_callback(lambda filled: self._failed(key, piece, closed) if filled.cancelled() else None)
 
-    def _drop(self, key: Hashable, data: Future[bytes]) -> None:
+    def _fill(self, key: Hashable, piece: _Piece, fetch: Callable[[], bytes]) -> None:
+        try:
+            data = fetch()
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the piece gets it
+            self._failed(key, piece, error)
+        else:
+            piece.data.set_result(data)
+            self._end(piece)
+
+    def _failed(self, key: Hashable, piece: _Piece, error: BaseException) -> None:
         with self._lock:
-            piece = self._pieces.get(key)
-            if piece is not None and piece.data is data:
+            if self._pieces.get(key) is piece:
                 self._bytes -= self._pieces.pop(key).size
+        piece.data.set_exception(error)
+        self._end(piece)
+
+    def _end(self, piece: _Piece) -> None:
+        with self._lock:
+            self._fetching -= piece.size
+            self._fetched.notify_all()
 
 
 BoundedDirectory = tuple[Path, Callable[[], int]]  # where the cache is, and how many bytes it may have now

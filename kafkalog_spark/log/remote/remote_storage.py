@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from kafkalog_spark.format.atomic_file import (
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import RECORDS_AT
 from kafkalog_spark.log.remote.remote_caches import BoundedDirectory, ChunkCache, RemoteIndexCache
-from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, check_chunk_size, read_chunks, read_indexes
+from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, check_chunk_size, read_indexes
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.tiered.chunk_codec import ENCRYPTION_OVERHEAD, ChunkCodec
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
@@ -143,6 +143,8 @@ class FolderStore(LocalStore):
             directory = os.path.dirname(directory)
 
 
+_LARGE_CHUNK = 16 << 20
+"""Bytes. Larger chunks are decoded anew from their start for each block, which costs more and takes less memory."""
 _MANIFESTS = 1000  # manifests kept, those used last, as the plugin does: some kB each
 _READ = 1 << 20  # bytes of a file read at once where it is not cut into chunks
 
@@ -241,8 +243,7 @@ class RemoteStorage:
         """By blocks of chunks from the cache; for who reads on, or from the start, the next are fetched ahead."""
         if begin >= end:
             return b""
-        chunk_size, size = chunks.original_chunk_size, chunks.original_file_size
-        block = chunk_size * max(DECODED_BLOCK // chunk_size, 1)
+        size, block = chunks.original_file_size, self._block(segment, chunks.original_chunk_size)
         first, last = begin // block, (end - 1) // block
 
         def piece(number: int) -> tuple[tuple[object, int], int, Callable[[], bytes]]:
@@ -261,13 +262,31 @@ class RemoteStorage:
             parts.append(data[max(begin - at, 0) : end - at] if at < begin or end - at < len(data) else data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def _block(self, segment: RemoteSegment, chunk_size: int) -> int:
+        """Bytes that are decoded and cached together: whole chunks, or a part of a large one where that is possible."""
+        if chunk_size > _LARGE_CHUNK and self._stored(segment)[1].decodes_parts:
+            return DECODED_BLOCK
+        return chunk_size * max(DECODED_BLOCK // chunk_size, 1)
+
     def _decoded(self, segment: RemoteSegment, begin: int, end: int) -> bytes:
         manifest, codec = self._stored(segment)
         path = self._path(segment, RemoteFile.LOG)
         read = self._store.ranges(path, FileFacts(manifest.chunks.object_size, ""))
         if manifest.plain:
             return bytes(read(begin, end))
-        return bytes(read_chunks(manifest.chunks, codec, path, read, begin, end, nullcontext()))
+        if self._block(segment, manifest.chunks.original_chunk_size) < manifest.chunks.original_chunk_size:
+            slices = manifest.chunks.slices(begin, end)
+            parts = [codec.part(read, chunk, first, last, path) for chunk, first, last in slices]
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        stored = manifest.chunks.range_of(begin, end)
+        data = memoryview(read(stored.begin, stored.end))
+        # A block consists of whole chunks, and one of a single chunk is not copied.
+        chunks = [
+            codec.chunk(data[chunk.position - stored.begin :][: chunk.size], chunk, path)
+            for chunk in map(manifest.chunks.chunk, stored.chunks)
+        ]
+        only = chunks[0]
+        return only if len(chunks) == 1 and isinstance(only, bytes) else b"".join(chunks)
 
     def _read_manifest(self, segment: RemoteSegment) -> tuple[SegmentManifest, ChunkCodec]:
         path = self._path(segment, RemoteFile.MANIFEST)

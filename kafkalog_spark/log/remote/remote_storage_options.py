@@ -53,8 +53,8 @@ _FOLDER, _S3, _GCS, _AZURE = (
 
 CHUNK_SIZE = 4 << 20  # bytes: what the plugin's documentation has
 _MOST_OF_CHUNK_SIZE = (1 << 30) - 1
-_CHUNK_CACHE = 64 << 20
-"""Bytes: sixteen chunks, those of as many consumers that read different segments at once."""
+_CHUNK_CACHE = 24 << 20
+"""Bytes: six chunks, of which two are fetched at a time."""
 _PREFETCH = 16 << 20
 """Bytes read ahead: at 20 to 100 ms a request, three chunks in flight make some hundred MB/s."""
 _CALL_TIMEOUT_S = 30.0

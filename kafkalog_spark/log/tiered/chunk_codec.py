@@ -7,6 +7,7 @@ Encrypted: IV (12 bytes), ciphertext, tag (16 bytes): AES-256-GCM with the segme
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ TAG_SIZE = 16
 ENCRYPTION_OVERHEAD = IV_SIZE + TAG_SIZE  # bytes that encryption adds to each chunk and index
 
 Buffer = bytes | bytearray | memoryview
+FetchRange = Callable[[int, int], Buffer]  # bytes [begin, end) of an object
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,42 @@ class ChunkCodec:
             raise CorruptChunk(what, path=path, position=chunk.position, hint=error.hint) from None
         return data
 
+    @property
+    def decodes_parts(self) -> bool:
+        """True if a part of a chunk can be read without the whole: an encrypted one is authenticated as a whole."""
+        return self.compressed and self.cipher is None
+
+    def part(self, fetch: FetchRange, chunk: Chunk, begin: int, end: int, path: str) -> bytes:
+        """The original bytes [begin, end) of a large `chunk`, decoded from its start a piece at a time, so that neither
+        the object's bytes nor the chunk are in memory as a whole. Requires `decodes_parts`.
+
+        Args:
+            fetch: gives a byte range of the object at `path`.
+
+        Raises:
+            CorruptChunk: As `chunk`; damage behind `end` is not noticed.
+            OSError: If `fetch` raises it.
+        """
+        context = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+        what = f"chunk {chunk.number}: "
+        try:
+            source: Any = _ObjectReader(fetch, chunk)  # of a file, only `read` is called
+            with context.stream_reader(source, read_size=PART_READ) as stream:
+                skipped = bytearray(min(_SKIPPED_AT_ONCE, begin))
+                for at in range(0, begin, _SKIPPED_AT_ONCE):
+                    _skip(stream, memoryview(skipped)[: begin - at])
+                part: bytes = stream.read(end - begin)
+                if len(part) < end - begin:
+                    raise CorruptChunk(f"{end - begin - len(part)} bytes are missing at its end", hint=_CUT)
+                if end == chunk.original_size and stream.read(1):
+                    raise CorruptChunk(f"more than the {chunk.original_size} bytes that went in came out of it")
+        except CorruptChunk as error:
+            raise CorruptChunk(what + error.what, path=path, position=chunk.position) from None
+        except zstandard.ZstdError as error:
+            reason = f"{what}cannot be decompressed (zstd): {error}"
+            raise CorruptChunk(reason, path=path, position=chunk.position) from None
+        return part
+
     def index(self, data: Buffer, place: IndexRange, path: str | None = None) -> Buffer:
         """The bytes of an index, of which `data` lies at `place` in the `.indexes` object. Raises CorruptChunk."""
         try:
@@ -101,6 +139,26 @@ class ChunkCodec:
         except InvalidTag:
             raise CorruptChunk("its authentication tag does not match", hint=_TAMPERED) from None
         return plain
+
+
+class _ObjectReader:
+    """The stored bytes of a chunk, as a file."""
+
+    def __init__(self, fetch: FetchRange, chunk: Chunk) -> None:
+        self._fetch = fetch
+        self._at, self._end = chunk.position, chunk.position + chunk.size
+
+    def read(self, size: int) -> Buffer:
+        begin, self._at = self._at, min(self._at + size, self._end)
+        return self._fetch(begin, self._at) if begin < self._at else b""
+
+
+def _skip(stream: Any, target: memoryview) -> None:
+    while target:
+        count = stream.readinto(target)
+        if not count:
+            raise CorruptChunk(f"{len(target)} bytes are missing at its end", hint=_CUT)
+        target = target[count:]
 
 
 def _cipher(data_key: bytes) -> Any:
@@ -130,4 +188,6 @@ def _decompressed(data: Buffer, expected: int) -> bytes:
         raise CorruptChunk(f"cannot be decompressed (zstd): {error}") from None
 
 
-_MAX_WINDOW = 1 << 27  # bytes; zstd's own limit. A frame that announces its size needs none.
+PART_READ = 2 << 20  # bytes of an object that are fetched at a time where chunks are decoded in parts
+_SKIPPED_AT_ONCE = 256 << 10
+_MAX_WINDOW = 1 << 27  # bytes; zstd's own limit. A frame that announces its size and is decoded at once needs none.

@@ -190,3 +190,30 @@ def test_rights_to_all_topics_are_looked_at_in_many_turns(process, turns):
     process.run(load_all()[3].handled(request, process.broker))
     assert sorted(access.asked) == [OFFSETS_TOPIC, TRANSACTION_TOPIC, "t"]
     assert len(turns) == len(access.asked)
+
+
+NAMES = [f"name-{number}" for number in range(MANY)]
+NAMED: dict[str, tuple[int, int, dict[str, Any], str]] = {
+    "FindCoordinator": (10, 6, {"key_type": 0, "coordinator_keys": NAMES}, "coordinators"),
+    "LeaveGroup": (13, 5, {"group_id": "g", "members": [
+        {"member_id": name, "group_instance_id": None, "reason": None} for name in NAMES
+    ]}, "members"),
+    "DescribeGroups": (15, 6, {"groups": NAMES, "include_authorized_operations": False}, "groups"),
+    "DeleteTopics": (20, 6, {"timeout": 0, "topics": [
+        {"name": name, "topic_id": None} for name in NAMES
+    ]}, "responses"),
+    "DeleteGroups": (42, 2, {"groups_names": NAMES}, "results"),
+    "DescribeUserScramCredentials": (50, 0, {"users": [{"name": name} for name in NAMES]}, "results"),
+    "ConsumerGroupDescribe": (69, 1, {"group_ids": NAMES, "include_authorized_operations": False}, "groups"),
+    "ShareGroupDescribe": (77, 1, {"group_ids": NAMES, "include_authorized_operations": False}, "groups"),
+    "StreamsGroupDescribe": (89, 0, {"group_ids": NAMES, "include_authorized_operations": False}, "groups"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("api_name", NAMED)
+def test_others_are_served_between_any_two_of_many_names(process, turns, api_name):
+    process.run(process.broker.ensure_topic(OFFSETS_TOPIC, 1, {}))
+    key, version, values, array = NAMED[api_name]
+    answer = process.ask(request_entity(key, version, values, {}))
+    assert len(getattr(answer, array)) == MANY
+    assert len(turns) >= MANY

@@ -6,6 +6,8 @@ import asyncio
 import json
 import re
 import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,10 +30,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from kafkalog_broker.admin.topic_changes import ensure_topic
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.metrics import exposition
+from kafkalog_broker.metrics import exposition, serving
 from kafkalog_broker.metrics.collector import RequestCounts, counted
 from kafkalog_broker.metrics.exposition import METRICS, Samples
-from kafkalog_broker.metrics.serving import MAX_CONNECTIONS, MetricsServer, _Handler
+from kafkalog_broker.metrics.serving import MAX_READING, MAX_SCRAPES, MetricsServer
 from kafkalog_broker.net.dispatch import answer_of
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.runtime.traffic import LOOKED_AT, Traffic
@@ -229,22 +231,36 @@ async def one_sample() -> Samples:
     return samples
 
 
+@asynccontextmanager
+async def page(collect: Callable[[], Awaitable[Samples]] = one_sample) -> AsyncIterator[MetricsServer]:
+    http = MetricsServer(collect, lambda: None)
+    await http.start("127.0.0.1", 0)
+    try:
+        yield http
+    finally:
+        http.close()
+        while http._connections:
+            await asyncio.sleep(0)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.001)
+
+
 def test_whoever_speaks_no_http_is_told_or_left(capfd: pytest.CaptureFixture[str]) -> None:
     async def go() -> list[tuple[int, bytes]]:
-        http = MetricsServer(("127.0.0.1", 0), one_sample, lambda: None)
-        port = http.server_port
-        with pytest.raises(KafkalogError, match="--metrics cannot be bound to"):
-            MetricsServer(("127.0.0.1", port), one_sample, lambda: None)
-        answers = [
-            await get(port, "/metrics"),
-            await get(port, "/metrics", "HEAD"),
-            await get(port, "/metrics", "POST"),
-            await get(port, "/"),
-            await raw(port, b"\x00\x00\r\n\r\n"),
-            await raw(port, b"GET / HTTP/1.1\r\n" + b"x" * 65_537),
-        ]
-        http.server_close()
-        return answers
+        async with page() as http:
+            with pytest.raises(KafkalogError, match="--metrics cannot be bound to"):
+                await MetricsServer(one_sample, lambda: None).start("127.0.0.1", http.port)
+            return [
+                await get(http.port, "/metrics"),
+                await get(http.port, "/metrics", "HEAD"),
+                await get(http.port, "/metrics", "POST"),
+                await get(http.port, "/"),
+                await raw(http.port, b"\x00\x00\r\n\r\n"),
+                await raw(http.port, b"GET / HTTP/1.1\r\n" + b"x" * serving.HEAD_BYTES),
+            ]
 
     found = asyncio.run(go())
     assert found[0] == (
@@ -256,10 +272,8 @@ def test_whoever_speaks_no_http_is_told_or_left(capfd: pytest.CaptureFixture[str
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_scraper_that_does_not_read_is_left(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(_Handler, "timeout", 1)  # also for the request, which a busy machine sends late
+def test_scraper_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(serving, "SEND_S", 0.1)
 
     async def large() -> Samples:
         samples = Samples()
@@ -267,36 +281,71 @@ def test_a_scraper_that_does_not_read_is_left(
         return samples
 
     async def go() -> None:
-        http = MetricsServer(("127.0.0.1", 0), large, lambda: None)
-        stuck, end = await asyncio.open_connection("127.0.0.1", http.server_port, limit=1024)
-        end.write(b"GET /metrics HTTP/1.1\r\n\r\n")
-        await stuck.readexactly(100)
-        while http._free._value < MAX_CONNECTIONS:
-            await asyncio.sleep(0.01)
-        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-            await stuck.readexactly(16 << 20)
-        end.close()
-        http.server_close()
+        async with page(large) as http:
+            stuck, end = await asyncio.open_connection("127.0.0.1", http.port, limit=1024)
+            end.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            await stuck.readexactly(100)
+            await until(lambda: not http._connections)
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await stuck.readexactly(16 << 20)
+            end.close()
 
     asyncio.run(go())
     assert capfd.readouterr() == ("", "")
 
 
-def test_more_connections_than_threads_are_closed() -> None:
+def test_request_that_arrives_byte_by_byte_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "HEAD_S", 0.2)
+
     async def go() -> None:
-        http = MetricsServer(("127.0.0.1", 0), one_sample, lambda: None)
-        silent = [await asyncio.open_connection("127.0.0.1", http.server_port) for _ in range(MAX_CONNECTIONS)]
-        while http._free._value:
-            await asyncio.sleep(0.01)
-        reader, writer = await asyncio.open_connection("127.0.0.1", http.server_port)
-        assert await reader.read() == b""
-        writer.close()
-        for _, writer in silent:
+        async with page() as http:
+            reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+
+            async def drip() -> None:
+                while True:  # never longer without a byte than a quarter of the deadline
+                    writer.write(b"G")
+                    await asyncio.sleep(serving.HEAD_S / 4)
+
+            dripping = asyncio.create_task(drip())
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            dripping.cancel()
             writer.close()
-        while http._free._value < MAX_CONNECTIONS:
-            await asyncio.sleep(0.01)
-        assert await get(http.server_port, "/healthz") == (200, b"ok\n")
-        http.server_close()
+
+    asyncio.run(asyncio.wait_for(go(), 60))
+
+
+def test_probe_is_answered_while_silent_connections_take_all_slots() -> None:
+    async def go() -> None:
+        async with page() as http:
+            silent = [await asyncio.open_connection("127.0.0.1", http.port) for _ in range(MAX_READING)]
+            await until(lambda: len(http.reading) == MAX_READING)
+            assert await get(http.port, "/healthz") == (200, b"ok\n")
+            assert await get(http.port, "/readyz") == (200, b"ready\n")
+            assert await silent[0][0].read() == b"", "the oldest made room"
+            assert len(http.reading) == MAX_READING - 1
+            for _, writer in silent:
+                writer.close()
+
+    asyncio.run(go())
+
+
+def test_scrapes_beyond_the_limit_are_refused() -> None:
+    async def go() -> None:
+        begun, may_end = asyncio.Event(), asyncio.Event()
+
+        async def collect() -> Samples:
+            begun.set()
+            await may_end.wait()
+            return await one_sample()
+
+        async with page(collect) as http:
+            scrapes = [asyncio.create_task(get(http.port, "/metrics")) for _ in range(MAX_SCRAPES)]
+            await until(lambda: http._scrapes == MAX_SCRAPES)
+            assert (await get(http.port, "/metrics"))[0] == 503
+            assert (await get(http.port, "/healthz"))[0] == 200
+            may_end.set()
+            assert [status for status, _ in await asyncio.gather(*scrapes)] == [200] * MAX_SCRAPES
 
     asyncio.run(go())
 

@@ -10,11 +10,12 @@ import pytest
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.net import dispatch as dispatch_module
-from kafkalog_broker.net.dispatch import IN_WORK, LARGE_BYTES, answer_of, dispatcher
+from kafkalog_broker.net.dispatch import IN_WORK, LARGE_BYTES, SMALL_BYTES, answer_of, dispatcher
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api
 from kafkalog_broker.protocol.codec import response_class
 from kafkalog_broker.runtime import process
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import IdleTrim
 from tests.broker.net.helpers.fakes import in_a_loop, settle
 
@@ -79,3 +80,29 @@ async def test_memory_is_given_back_when_nothing_came_for_a_while(monkeypatch: p
     trim.cancel()
     await later(2)
     assert len(trimmed) == 1
+
+
+@in_a_loop
+async def test_request_that_takes_long_to_read_is_handled_in_a_later_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_registry, "_APIS", {})
+    monkeypatch.setattr(api_registry, "_ERROR_ANSWERS", {})
+    steps: list[str] = []
+
+    class Short(TimeSlice):
+        over = property(lambda self: True)  # type: ignore[assignment]
+
+        async def next(self) -> None:
+            steps.append("others")
+
+    def handle(request: Request, broker: Any) -> Any:
+        steps.append("handled")
+        return response_class(12, request.version)(error_code=ErrorCode.none)
+
+    monkeypatch.setattr(dispatch_module, "TimeSlice", Short)
+    api(12, 0, 4)(handle)
+    frame = struct.pack(">hhih", 12, 0, 7, -1) + struct.pack(">h1sih", 1, b"g", 1, 0)
+    dispatch = dispatcher(None)
+    for size, expected in ((0, ["handled"]), (SMALL_BYTES, ["others", "handled"])):
+        await answer_of(dispatch(frame + bytes(size), ConnectionInfo()))
+        assert steps == expected
+        steps.clear()

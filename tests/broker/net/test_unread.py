@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
 from kafkalog_broker.net.connection import UNREAD_BYTES, Connection
+from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.runtime.byte_budget import ByteBudget
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 
 
@@ -57,4 +60,56 @@ async def test_what_is_read_or_lost_is_not_held() -> None:
     net.shared.unread.close_those_that_do_not_read()
     assert not last.transport.closing
     assert isinstance(last.connection, Connection)
+    net.shared.unread.stop()
+
+
+class Held(Handler):
+    """Answers with 1 MB, for which it holds a lease of as many bytes."""
+
+    def __init__(self, budget: ByteBudget) -> None:
+        super().__init__()
+        self.budget = budget
+
+    async def __call__(self, frame: bytes | memoryview, connection: ConnectionInfo) -> list[Any] | None:
+        connection.hold(await self.budget.take(1 << 20))
+        return [framed(bytes(1 << 20))]
+
+
+@in_a_loop
+async def test_lease_of_an_answer_is_released_when_the_peer_has_it_or_is_gone() -> None:
+    budget = ByteBudget(8 << 20)
+    net = network(Held(budget))
+    reads, waits, goes = (Peer(net) for _ in range(3))
+    waits.transport.peer_reads = goes.transport.peer_reads = False
+    for peer in (reads, waits, goes):
+        peer.send(framed(b"x"))
+        await settle()
+    assert budget.used == 2 << 20
+    waits.transport.read_all()
+    goes.transport.abort()
+    await settle()
+    assert budget.used == 0
+    net.shared.unread.stop()
+
+
+@in_a_loop
+async def test_peer_that_does_not_read_is_closed_when_others_wait_for_its_lease() -> None:
+    budget = ByteBudget(2 << 20)
+    net = network(Held(budget))
+    silent, reading, third = (Peer(net) for _ in range(3))
+    for peer in (silent, reading):
+        peer.transport.peer_reads = False
+        peer.send(framed(b"x"))
+        await settle()
+    net.shared.unread.close_those_that_do_not_read()
+    await settle()
+    assert not silent.transport.lost, "nobody waits"
+    reading.transport.unsent = reading.transport.unsent[1:]
+    third.send(framed(b"x"))
+    await settle()
+    assert third.responses == []
+    net.shared.unread.close_those_that_do_not_read()
+    await settle()
+    assert [peer.transport.lost for peer in (silent, reading, third)] == [True, False, False]
+    assert len(third.responses) == 1
     net.shared.unread.stop()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.remote.remote_log_metadata_manager import DELETE_STARTED
+from kafkalog_broker.runtime.byte_budget import ByteBudget, Lease
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from tests.broker.remote.helpers.remote_logs import SEGMENT, TOPIC, RemoteLogs
@@ -46,6 +48,70 @@ def test_any_offset_is_read_whatever_the_limit(tmp_path: Path) -> None:
         with pytest.raises(BrokerError) as refused:
             await logs.manager.read(log, 3, 10, at_least_one=True, committed=False)
         assert refused.value.code is ErrorCode.offset_out_of_range
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_read_holds_memory_from_before_it_begins_until_its_records_are_gone(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        logs.append(range(60))
+        await logs.settle()
+        log, manager = logs.broker.log("orders"), logs.manager
+        budget = manager.in_flight = ByteBudget(100_000)
+        leases: list[Lease] = []
+
+        async def read(most: int = 30_000) -> int | None:
+            found = await manager.read(log, 0, most, at_least_one=True, committed=False, hold=leases.append)
+            return None if found is None else len(found.records)
+
+        size = await read()
+        assert size
+        assert [lease.size for lease in leases] == [size] == [budget.used]
+        leases[0].resize(90_000)  # as if it were larger
+        waiting = asyncio.create_task(read())
+        await asyncio.sleep(0)
+        assert budget.has_waiting
+        leases[0].release()
+        assert await waiting == size
+        logs.broker.config = replace(logs.broker.config, remote_fetch_max_wait_ms=1)
+        leases[1].resize(90_000)
+        assert await read() is None, "its time was over"
+        leases[1].release()
+        assert budget.used == 0
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_read_that_fails_or_is_given_up_releases_its_memory_when_it_ends(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        logs.append(range(60))
+        await logs.settle()
+        log, budget = logs.broker.log("orders"), logs.manager.in_flight
+
+        async def read() -> None:
+            await logs.manager.read(log, 0, 1000, at_least_one=True, committed=False)
+
+        logs.steps.fails = lambda step: step == "fetch"
+        with pytest.raises(BrokerError):
+            await read()
+        await asyncio.sleep(0)
+        assert budget.used == 0
+        may_end = threading.Event()
+        logs.steps.fails = lambda step: not may_end.wait(60)
+        given_up = asyncio.create_task(read())
+        while not budget.used:
+            await asyncio.sleep(0.001)
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        assert budget.used, "a thread still reads"
+        may_end.set()
+        while budget.used:
+            await asyncio.sleep(0.001)
         await logs.stop()
 
     asyncio.run(run())

@@ -3,16 +3,21 @@ scenario (tests/broker/api/test_admin_answers.py), as Kafka answers it."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from kafkalog_broker.admin import config_changes
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.telemetry import client_instances
 from kafkalog_broker.telemetry.client_instances import ClientInstances
+from tests.broker.api.helpers.admin_scenario import CLIENT_METRICS, SET, change, incremental
+from tests.broker.api.helpers.broker_in_process import BrokerInProcess
+from tests.broker.api.helpers.plain_entities import request_entity
 from tests.broker.manual_clock import ManualClock
 
 
@@ -53,16 +58,30 @@ def test_all_metrics_are_all(world: World) -> None:
     assert world.get(2).metrics == ["*"]
 
 
-def test_an_instance_gets_an_id_and_goes_with_its_connection(world: World) -> None:
+def test_instances_of_a_connection_are_forgotten_with_it(world: World) -> None:
     connection = ConnectionInfo()
     first, second = world.get(0, connection), world.get(0, connection)
     assert first.id != second.id
     assert len(connection._on_close) == 1  # however many ids it makes up
     for callback in connection.mark_closed():
         callback()
-    assert world.forgotten == [second.id]
-    assert len(world.instances) == 1
+    assert world.forgotten == [first.id, second.id]
+    assert len(world.instances) == 0
     assert world.instances._of_connection == {}
+
+
+def test_instances_of_a_connection_beyond_the_limit_replace_the_first(world: World) -> None:
+    connection = ConnectionInfo()
+    ids = [world.get(0, connection).id for _ in range(client_instances.MAX_OF_CONNECTION + 2)]
+    assert world.forgotten == ids[:2]
+    assert len(world.instances) == client_instances.MAX_OF_CONNECTION
+    assert len(world.instances._of_connection[id(connection)]) == client_instances.MAX_OF_CONNECTION
+
+
+def test_attributes_of_an_instance_are_cut(world: World) -> None:
+    long = "x" * 32_000
+    found = world.get(2, ConnectionInfo(software_name=long, software_version=long), client_id=long)
+    assert max(map(len, found.attributes.values())) == client_instances.MAX_ATTRIBUTE
 
 
 def test_who_is_silent_is_forgotten(world: World) -> None:
@@ -92,3 +111,12 @@ def test_an_interval_passes_between_questions(world: World) -> None:
     assert caught.value.code is ErrorCode.throttling_quota_exceeded
     world.clock.advance(1)
     world.get(2)
+
+
+def test_subscriptions_beyond_the_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_changes, "MAX_SUBSCRIPTIONS", 2)
+    with BrokerInProcess(tmp_path) as process:
+        for name, code in (("a", "none"), ("b", "none"), ("c", "policy_violation"), ("a", "none")):
+            key, versions, values = incremental(change(CLIENT_METRICS, name, ("interval.ms", SET, "1000")))
+            (answer,) = process.ask(request_entity(key, versions[-1], values, {})).responses
+            assert answer.error_code.name == code

@@ -16,7 +16,7 @@ import snappy
 import zstandard
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.telemetry import client_instances
+from kafkalog_broker.telemetry import client_instances, otlp
 from kafkalog_broker.telemetry.client_instances import ClientMetrics
 from kafkalog_spark.format.varints import uvarint
 
@@ -128,13 +128,56 @@ def test_what_a_client_makes_up_is_bounded(world: World, monkeypatch: pytest.Mon
     world.push(pushed(*(gauge(f"m{number}", double(number)) for number in range(5))))
     assert (len(world.all()), world.kept.left_out) == (3, 5)
     other = UUID(int=3)
-    world.push(pushed(gauge("a", double(1)), gauge("b", double(1))), instance=other, client_id="c" * 201)
+    world.push(pushed(gauge("a", double(1)), gauge("b", double(1))), instance=other, client_id="c")
     found = [(client_id, name) for client_id, instance, name, *_ in world.kept.all() if instance != SHOWN]
-    assert found == [("c" * 200, "a")]
+    assert found == [("c", "a")]
     assert world.kept.left_out == 6
     world.kept.forget(ID)
     world.push(pushed(gauge("b", double(2))), instance=other)  # there is room again
     assert len(list(world.kept.all())) == 2
+
+
+EMPTY = field(5, b"\x0a\x00" * 9)  # gauge with nine empty points
+LARGE = {
+    "resources": b"\x0a\x00" * 9,
+    "scopes": field(1, b"\x12\x00" * 9),
+    "metrics": field(1, field(2, b"\x12\x00" * 9)),
+    "points": pushed(field(2, EMPTY)),
+    "points of two metrics": pushed(field(2, EMPTY[:-10]), field(2, EMPTY[:-10])),
+    "attributes": pushed(gauge("a", field(1, b"\x3a\x00" * 9))),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_push_with_too_many_messages_of_any_kind_is_an_invalid_record(
+    world: World, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otlp, "MAX_MESSAGES", 8)
+    assert world.refused(LARGE[kind]) is ErrorCode.invalid_record
+    assert world.all() == {}
+
+
+def test_pushes_are_read_two_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading: list[int] = []
+    running = 0
+
+    async def run_computing(function: Any, *arguments: Any) -> Any:
+        nonlocal running
+        running += 1
+        reading.append(running)
+        await asyncio.sleep(0)
+        running -= 1
+        return function(*arguments)
+
+    monkeypatch.setattr(world, "run_computing", run_computing)
+    made: Any = SimpleNamespace(id=ID, attributes={"client_id": "me"}, expires_ms=1)
+
+    async def push() -> None:
+        await asyncio.gather(*(world.kept.received(made, 0, pushed(gauge("a", double(1)))) for _ in range(8)))
+
+    asyncio.run(push())
+    assert max(reading) == 2
+    assert len(reading) == 8
 
 
 def test_without_protobuf_pushes_are_counted(

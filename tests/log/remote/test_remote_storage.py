@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import RemoteResourceNotFound, RemoteStorageError
+from kafkalog_spark.log.remote import remote_storage
 from kafkalog_spark.log.remote.remote_storage import FolderStore, RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS, RemoteStorageOptions
+from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.remote_names import RemoteFile
 from tests.log.helpers.sync_watch import SyncWatch
 from tests.log.remote.moving_log import FILES, data_of
@@ -105,6 +107,19 @@ def test_any_range_of_a_segment_is_the_files(
     expected = FILES[LARGEST.name][RemoteFile.LOG][begin : begin + size]
     for name, remote in copied.items():
         assert remote.fetch(LARGEST, begin, begin + size) == expected, name
+
+
+@pytest.mark.parametrize("size", [1000, LARGEST.size], ids=["some", "one"])
+def test_large_chunk_is_decoded_in_parts(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_storage, "_LARGE_CHUNK", 500)
+    monkeypatch.setattr(remote_storage, "DECODED_BLOCK", 300)
+    monkeypatch.setattr(ChunkCodec, "chunk", None)  # a whole chunk is never decoded
+    remote = storage(tmp_path, {**ZSTD, "rsm.config.chunk.size": str(size)})
+    remote.copy(LARGEST, data_of(LARGEST, tmp_path / "log"))
+    log = FILES[LARGEST.name][RemoteFile.LOG]
+    for begin, end in ((0, 1), (0, len(log)), (299, 301), (999, 1001), (1234, 2345), (len(log) - 1, len(log) + 9)):
+        assert remote.fetch(LARGEST, begin, end) == log[begin:end]
+    remote.close()
 
 
 def test_the_index_cache_has_what_it_may_have_now(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import zstandard
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from kafkalog_spark.errors import CorruptChunk, KeyNotGiven
+from kafkalog_spark.log.tiered import chunk_codec
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.chunks import Chunk
 from kafkalog_spark.log.tiered.manifest import (
@@ -167,6 +169,39 @@ def test_a_frame_gives_what_went_into_it_and_no_more(stored: bytes, size: int, t
 def test_a_frame_without_its_size_is_read() -> None:
     stored = zstandard.ZstdCompressor(write_content_size=False).compress(LOG)
     assert ChunkCodec(True).chunk(memoryview(stored), chunk_of(stored, len(LOG))) == LOG
+
+
+DATA = random.Random(1).randbytes(400_000) + bytes(900_000)
+"""Needs several reads of the object, and skips more than is skipped at once."""
+
+
+def part_of(stored: bytes, begin: int, end: int, size: int = len(DATA)) -> bytes:
+    """Of a chunk that lies behind another one in its object."""
+    chunk = Chunk(1, 10, size, 7, len(stored))
+    return ChunkCodec(compressed=True).part(lambda at, to: (bytes(7) + stored)[at:to], chunk, begin, end, "o.log")
+
+
+@pytest.mark.parametrize("begin", [0, 1, 262_143, 262_144, 262_145, 600_000, len(DATA) - 1])
+@pytest.mark.parametrize("size", [1, 1000, len(DATA)])
+def test_part_of_a_chunk_is_its_bytes(begin: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk_codec, "PART_READ", 100_000)
+    end = min(begin + size, len(DATA))
+    assert part_of(zstandard.compress(DATA), begin, end) == DATA[begin:end]
+
+
+@pytest.mark.parametrize(
+    ("stored", "size", "text"),
+    [
+        (zstandard.compress(DATA)[:-5], len(DATA), "chunk 1: .* bytes are missing at its end"),
+        (zstandard.compress(DATA[:-9]), len(DATA), "chunk 1: 9 bytes are missing at its end"),
+        (zstandard.compress(DATA + b"x"), len(DATA), f"more than the {len(DATA)} bytes that went in"),
+        (b"no frame", len(DATA), "chunk 1: cannot be decompressed"),
+    ],
+)
+def test_part_up_to_the_end_of_a_damaged_chunk_is_an_error(stored: bytes, size: int, text: str) -> None:
+    with pytest.raises(CorruptChunk, match=text) as caught:
+        part_of(stored, 600_000, size)
+    assert (caught.value.path, caught.value.position) == ("o.log", 7)
 
 
 def test_encrypted_bytes_that_are_too_few() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from heapq import heappop, heappush
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -209,9 +210,11 @@ def _internal_counts(topology: Topology, partition_count: PartitionCount) -> dic
     decided = _repartition_counts(topology, partition_count)
     count = _or_decided(partition_count, decided)
     infos = {topic.name: topic for each in topology.subtopologies for topic in each.repartition_source_topics}
+    fixed = {name: count(name) or 0 for name, topic in infos.items() if topic.partitions}
+    fixed_counts = set(fixed.values())  # no copartition group changes them
     for each in topology.subtopologies:
         for group in each.copartitioned():
-            decided.update(_copartitioned(group, infos, count))
+            decided.update(_copartitioned(group, infos, fixed_counts, count))
     for each in topology.subtopologies:
         counts = [count(name) or 0 for name in each.sources]
         if not counts:
@@ -221,32 +224,45 @@ def _internal_counts(topology: Topology, partition_count: PartitionCount) -> dic
 
 
 def _repartition_counts(topology: Topology, partition_count: PartitionCount) -> dict[str, int]:
-    """Those that are fixed, then those that follow, again and again until there are no more."""
+    """Partition counts that the topology fixes, and those that follow from the sources of what writes a topic."""
     counts = {
         topic.name: topic.partitions
         for each in topology.subtopologies
         for topic in each.repartition_source_topics
         if topic.partitions
     }
-    undecided = True
-    while undecided:
-        undecided = progress = False
-        for each in topology.subtopologies:
-            for sink in each.repartition_sink_topics:
-                if sink in counts:
-                    continue
-                known = [counts.get(topic.name) for topic in each.repartition_source_topics]
-                known += map(partition_count, each.source_topics)
-                largest = max((number for number in known if number is not None), default=None)
-                if largest is None:
-                    undecided = True
-                else:
-                    counts[sink], progress = largest, True
-        if undecided and not progress:
-            raise _invalid(
-                "Failed to compute number of partitions for all repartition topics. There may be loops in the topology "
-                "that cannot be resolved."
-            )
+    readers: dict[str, list[int]] = {}  # places of the subtopologies that read a repartition topic
+    for place, each in enumerate(topology.subtopologies):
+        for topic in each.repartition_source_topics:
+            readers.setdefault(topic.name, []).append(place)
+    # Kafka goes through all subtopologies again and again, and decides one as soon as the count of a source is known.
+    # The heap, which begins as a sorted list, visits each subtopology once, in that order of rounds and places.
+    due = [
+        (0, place)
+        for place, each in enumerate(topology.subtopologies)
+        if any(topic.name in counts for topic in each.repartition_source_topics)
+        or any(partition_count(name) is not None for name in each.source_topics)
+    ]
+    seen = {place for _, place in due}
+    while due:
+        turn, place = heappop(due)
+        each = topology.subtopologies[place]
+        known = [counts.get(topic.name) for topic in each.repartition_source_topics]
+        known += map(partition_count, each.source_topics)
+        largest = max(number for number in known if number is not None)
+        for sink in each.repartition_sink_topics:
+            if sink in counts:
+                continue
+            counts[sink] = largest
+            for reader in readers.get(sink, ()):
+                if reader not in seen:
+                    seen.add(reader)
+                    heappush(due, (turn + (reader < place), reader))
+    if any(sink not in counts for each in topology.subtopologies for sink in each.repartition_sink_topics):
+        raise _invalid(
+            "Failed to compute number of partitions for all repartition topics. There may be loops in the topology "
+            "that cannot be resolved."
+        )
     for each in topology.subtopologies:
         if any(topic.name not in counts for topic in each.repartition_source_topics):
             raise _invalid(
@@ -257,18 +273,17 @@ def _repartition_counts(topology: Topology, partition_count: PartitionCount) -> 
 
 
 def _copartitioned(
-    names: Collection[str], infos: Mapping[str, TopicInfo], partition_count: PartitionCount
+    names: Collection[str], infos: Mapping[str, TopicInfo], fixed: Collection[int], partition_count: PartitionCount
 ) -> dict[str, int]:
-    """Partition counts of the repartition topics of a copartition group."""
+    """Partition counts of the repartition topics of a copartition group. fixed: those that the topology fixes."""
     counts = {name: partition_count(name) or 0 for name in names}
     repartition = {name: count for name, count in counts.items() if name in infos}
     others = {name: count for name, count in counts.items() if name not in infos}
-    fixed = [name for name in infos if infos[name].partitions]
     if others:
-        common = _the_same(others, others)
+        common = _the_same(others.values(), others)
     elif fixed:
         # Kafka compares all fixed repartition topics of the topology here, those of other groups too.
-        common = _the_same({name: partition_count(name) or 0 for name in fixed}, repartition)
+        common = _the_same(fixed, repartition)
     else:
         common = max(repartition.values(), default=0)
     for name in sorted(repartition):
@@ -281,14 +296,14 @@ def _copartitioned(
     return dict.fromkeys(repartition, common)
 
 
-def _the_same(counts: Mapping[str, int], shown: Mapping[str, int]) -> int:
-    if len(set(counts.values())) > 1:
+def _the_same(counts: Collection[int], shown: Mapping[str, int]) -> int:
+    if len(set(counts)) > 1:
         listed = ", ".join(f"{name}={shown[name]}" for name in sorted(shown))
         raise _Unfit(
             StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
             f"Following topics do not have the same number of partitions: [{{{listed}}}]",
         )
-    return next(iter(counts.values()))
+    return next(iter(counts))
 
 
 def _configured(each: Subtopology, counts: Mapping[str, int], partition_count: PartitionCount) -> ConfiguredSubtopology:
