@@ -229,10 +229,11 @@ def load_offset_index(path: str | os.PathLike[str], base_offset: int) -> OffsetI
     return parse_offset_index(read_entries(path, ENTRY_SIZE), base_offset)
 
 
-def search_file(fd: int, entries: int, target: int, field: int) -> int:
-    """Position of the last batch in an index file whose relative offset (field 0) or position (field 1) is not above
-    `target`; 0 when the index names none. No copy of it is held. Zeros after the entries are padding."""
-    low, high, found = 0, entries, 0
+def search_file(fd: int, entries: int, target: int, field: int) -> tuple[int, int]:
+    """(relative offset, position) of the last entry in an index file whose relative offset (field 0) or position
+    (field 1) is not above `target`; (0, 0) if there is none. No copy of it is held. Zeros after the entries are
+    padding."""
+    low, high, found = 0, entries, (0, 0)
     block, block_at = b"", 0  # the last steps of the search need no system call each
     while low < high:
         if not block and high - low <= _SEARCH_BLOCK:
@@ -243,7 +244,7 @@ def search_file(fd: int, entries: int, target: int, field: int) -> int:
             data, at = os.pread(fd, ENTRY_SIZE, middle * ENTRY_SIZE), 0
         entry = _ENTRY.unpack_from(data, at) if len(data) >= at + ENTRY_SIZE else (0, 0)
         if entry[0] > 0 and entry[field] <= target:
-            low, found = middle + 1, entry[1]
+            low, found = middle + 1, (entry[0], entry[1])
         else:
             high = middle
     return found

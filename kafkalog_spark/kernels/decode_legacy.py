@@ -93,6 +93,7 @@ def _messages(payload, at, end, previous, unit, cursor, limits, offsets_in, time
                 break
             if want_timestamp and (timestamp > MAX_TIMESTAMP_MS or timestamp < -MAX_TIMESTAMP_MS):
                 status = np.int64(Status.TIMESTAMP_RANGE)
+                cursor[C.FAULT_OFFSET], cursor[C.FAULT_TIMESTAMP] = offset, timestamp
                 break
             # any negative size stands for null, as in Java (LegacyRecord.key, value)
             key_at = at + (_KEY_AT_V1 if magic == 1 else _KEY_AT_V0) + _LENGTH_SIZE

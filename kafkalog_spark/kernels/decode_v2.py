@@ -218,6 +218,7 @@ def _any_records(payload, at, end, record, previous_delta, unit, cursor, limits,
                 break
             if want_timestamp and (timestamp > MAX_TIMESTAMP_MS or timestamp < -MAX_TIMESTAMP_MS):
                 status = np.int64(Status.TIMESTAMP_RANGE)
+                cursor[C.FAULT_OFFSET], cursor[C.FAULT_TIMESTAMP] = offset, timestamp
                 break
             if want_key or want_value or want_headers:
                 status, key_at, key_size, value_at, value_size, headers, cur = _fields(payload, cur, body_end)

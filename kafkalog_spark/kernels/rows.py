@@ -67,7 +67,9 @@ class C(IntEnum):
     LAST_DELTA = 13  # offset delta of the record before
     FAULT_AT = 14  # byte of the payload where a fault was found
     NEEDED = 15  # bytes or headers that the buffer that was too small must hold
-    SAVED = 16  # the ten counts above (ROWS to HEADER_VALUE_NULLS) as they were when the batch was begun
+    FAULT_OFFSET = 16  # offset and timestamp (ms) of the record that TIMESTAMP_RANGE is about
+    FAULT_TIMESTAMP = 17
+    SAVED = 18  # the ten counts above (ROWS to HEADER_VALUE_NULLS) as they were when the batch was begun
 
 
 class L(IntEnum):
@@ -126,7 +128,7 @@ class Status(FaultCode):
     TRAILING_BYTES = 13, "bytes are left after the last record (the record count is wrong)"
     OFFSET_ORDER = 14, "a record's offset does not rise, or lies outside the batch"
     HEADER_KEY_NULL = 15, "a header has no key"
-    TIMESTAMP_RANGE = 16, "a timestamp does not fit int64 microseconds; leave the timestamp column out to read on"
+    TIMESTAMP_RANGE = 16, "a timestamp does not fit int64 microseconds"
     INNER_MAGIC = 17, "a message inside a compressed message set has another magic"
     INNER_CRC = 18, "CRC-32 of a message inside a compressed message set does not match"
     NESTED = 19, "a compressed message lies inside a compressed message set"
@@ -162,10 +164,11 @@ def begin_unit(cursor, start):  # type: ignore[no-untyped-def]
 
 @helper
 def stopped(cursor, status, unit, at, previous):  # type: ignore[no-untyped-def]
-    """Leave in `cursor` where decoding stopped; the Status to return. Nothing of a bad batch stays in the buffers."""
+    """Leave in `cursor` where decoding stopped; the Status to return. Nothing of a bad batch stays in the buffers, but
+    the rows before a good record whose timestamp has no place in them."""
     if Status.NEED_KEY_BYTES <= status <= Status.NEED_HEADER_VALUE_BYTES and cursor[C.ROWS] > 0:
         status = np.int64(Status.FULL)
-    if status >= Status.RECORD_OVERRUNS:
+    if status >= Status.RECORD_OVERRUNS and status != Status.TIMESTAMP_RANGE:
         for i in range(C.UNIT):
             cursor[i] = cursor[C.SAVED + i]
     cursor[C.UNIT], cursor[C.AT], cursor[C.LAST_DELTA], cursor[C.FAULT_AT] = unit, at, previous, at
@@ -318,6 +321,7 @@ def rows_from_headers(payload, starts, ends, units, cursor, limits, offsets_in, 
         timestamp, log_append = units[unit, U.MAX_TIMESTAMP], units[unit, U.LOG_APPEND]
         if limits[L.WANT_TIMESTAMP] != 0 and (timestamp > MAX_TIMESTAMP_MS or timestamp < -MAX_TIMESTAMP_MS):
             cursor[C.ROWS], cursor[C.UNIT] = row, unit
+            cursor[C.FAULT_OFFSET], cursor[C.FAULT_TIMESTAMP] = base_offset, timestamp
             return np.int64(Status.TIMESTAMP_RANGE)
         first = max(base_offset, limits[L.OFFSET_FROM])
         if cursor[C.AT] >= 0:

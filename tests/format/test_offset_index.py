@@ -354,9 +354,11 @@ def test_whatever_is_appended_and_taken_back_the_file_holds_the_entries(tmp_path
     assert pairs(index) == model
     assert writer.last == index.floor(2**62)
     for offset in range(base, base + 210, 7):
-        assert search_file(writer._fd, writer.entries, offset - base, 0) == index.floor(offset).position
+        floor = index.floor(offset)
+        assert search_file(writer._fd, writer.entries, offset - base, 0) == (floor.offset - base, floor.position)
     for position in range(0, 9000, 700):
-        assert search_file(writer._fd, writer.max_entries, position, 1) == index.floor_position(position).position
+        floor = index.floor_position(position)
+        assert search_file(writer._fd, writer.max_entries, position, 1) == (floor.offset - base, floor.position)
     writer.trim()
     writer.close()
     check_offset_index(path.read_bytes(), base)

@@ -207,7 +207,8 @@ def patterns_of(wanted: RecordPredicate) -> Patterns:
 class RunDecoder:
     """Fills `rows` from batches in `window`, which starts at byte `position` of the file; CRCs were checked. Every
     method yields the RecordBatches that get full meanwhile. A bad batch raises CorruptBatch, UnsupportedFormat, with
-    position and offset; the rows of those before it are in the buffers, and none of its own."""
+    position and offset; the rows of those before it are in the buffers, and none of its own. Of a batch that is good
+    but for a timestamp, those before that record are, too."""
 
     def __init__(self, rows: RowBuffers, window: Scratch, decompressed: Scratch, request: ScanRequest) -> None:
         self._rows = rows
@@ -303,11 +304,22 @@ class RunDecoder:
             if status == Status.FULL:
                 yield rows.take()
                 rows.ready()
+            elif status == Status.TIMESTAMP_RANGE:
+                raise run.blame(_timestamp_error(rows.cursor), int(rows.cursor[C.UNIT]), position)
             elif text := Status(status).text:
-                error = UnsupportedFormat if status == Status.TIMESTAMP_RANGE else CorruptBatch
-                raise run.blame(error(text), int(rows.cursor[C.UNIT]), position)
+                raise run.blame(CorruptBatch(text), int(rows.cursor[C.UNIT]), position)
             else:
                 rows.grow(status)
+
+
+def _timestamp_error(cursor: _I64) -> UnsupportedFormat:
+    """The error for a record with a timestamp that Spark does not have, after which its batch is not read on."""
+    timestamp = int(cursor[C.FAULT_TIMESTAMP])
+    return UnsupportedFormat(
+        f"the record's timestamp is {timestamp} ms, which {Status.TIMESTAMP_RANGE.text.removeprefix('a timestamp ')}",
+        offset=int(cursor[C.FAULT_OFFSET]),
+        hint="it may be in nanoseconds; leave the timestamp column out to read all records",
+    )
 
 
 def _legacy_units(run: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ import logging
 import os
 import threading
 import uuid
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +24,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from kafkalog_spark.errors import (
+    CorruptLog,
     CorruptManifest,
     CorruptRemoteMetadata,
     KafkalogError,
@@ -35,6 +37,7 @@ from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.log.read.batch_search import LogEnd, find_log_end
 from kafkalog_spark.log.read.discovery import RemoteDir, chosen_copy
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog, leader_epochs
+from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote
 from kafkalog_spark.log.tiered.lineage import (
     Lineage,
@@ -196,11 +199,12 @@ class RemoteDirListing:
         path = f"{self.place.directory}/{found.objects[RemoteFile.MANIFEST]}"
         try:
             manifest = parse_manifest(self.place.store.read_all(path, MOST_OF_MANIFEST))
-            segment = manifest.segment
-            key = (found.partition, found.start_offset, found.segment_id)
-            if segment is not None and (segment.partition, segment.start_offset, segment.segment_id) != key:
+            manifest.check_is_of(found.partition, found.start_offset, found.segment_id)
+            is_new = manifest.segment is not None  # manifests told of the segment before they told of its indexes
+            if is_new and manifest.indexes is None and RemoteFile.OFFSET_INDEX not in found.objects:
                 raise CorruptManifest(
-                    f"it is of another segment than its key: {segment}", hint="was the object copied?"
+                    "segmentIndexes is missing, and no .index object lies beside the manifest, as before October 2023",
+                    hint="the manifest is damaged, or the .index object is lost",
                 )
         except KafkalogError as error:
             raise error.at(topic_partition=self._topic_partition, path=path) from None
@@ -220,6 +224,20 @@ class RemoteDirListing:
             size=size,
         )  # fmt: skip
         return replace(held, segment=described)
+
+
+def _jump_over(file: SegmentFile, offset: int) -> tuple[int, int] | None:
+    """Offsets [begin, until) that no batch has, right before the first batch that ends at or after `offset`; None if
+    that batch begins before it, follows the one before, or is not there."""
+    position = file.locate(offset - 1)
+    begin = file.base_offset if position == file.begin else None
+    for header in file.headers(position):
+        if header.last_offset >= offset:
+            # where a wrapper in format v0 or v1 begins is not known
+            is_jump = header.magic == 2 and begin is not None and begin < header.base_offset >= offset
+            return (begin, header.base_offset) if is_jump and begin is not None else None
+        begin = header.last_offset + 1
+    return None
 
 
 def epochs_within(epochs: list[EpochEntry], start: int, until: int) -> tuple[EpochEntry, ...]:
@@ -322,6 +340,8 @@ class PartFinder:
         ]
         self._lineage: Lineage = []
         self._names_do = True
+        self._pass_over_damage = pass_over_damage
+        self._spans: dict[uuid.UUID, tuple[StoredSegment, StoredSegment | None]] = {}  # given to, and by, _checked_span
 
     @property
     def exists(self) -> bool:
@@ -363,6 +383,9 @@ class PartFinder:
         if not fits or why_not_of_the_log(held.segment, self._lineage) is not None:
             self._names_do = False
             raise FileNotFoundError(errno.ENOENT, "segments are not one after the other", part.remote_path)
+        if until != part.until and self._checked_span(held, part.until) is not held:
+            self._names_do = False
+            raise FileNotFoundError(errno.ENOENT, "the segment does not hold its offsets", part.remote_path)
         return held
 
     def _by_name(
@@ -398,8 +421,9 @@ class PartFinder:
         self, pending: Sequence[LogPart], local: PartitionLog | None, living: uuid.UUID | None, log_start: int | None
     ) -> list[LogPart]:
         held = {one.segment.segment_id: one for one in self.ask(pending) if one is not None}
-        remote = [one.segment for one in held.values()]
         self._lineage = self._lineage_of(local, list(held.values()))
+        held = self._checked_spans(held, local, living)
+        remote = [one.segment for one in held.values()]
         spans: list[OffsetSpan] = []
         log_end = None
         if local is not None:
@@ -425,6 +449,85 @@ class PartFinder:
             elif local is not None:
                 parts += local_parts(local, start, until)
         return parts
+
+    def _checked_spans(
+        self, held: Mapping[uuid.UUID, StoredSegment], local: PartitionLog | None, living: uuid.UUID | None
+    ) -> dict[uuid.UUID, StoredSegment]:
+        """The segments, after `_checked_span` of those in whose offsets another segment of the log begins."""
+        topic = living or topic_id_of(one.segment for one in held.values())
+        of_log = [
+            one.segment
+            for one in held.values()
+            if one.segment.partition.topic_id == topic and why_not_of_the_log(one.segment, self._lineage) is None
+        ]
+        starts = [segment.start_offset for segment in of_log]
+        if local is not None:
+            starts.append(local.segments[0].base_offset)
+        starts.sort()
+        checked: dict[uuid.UUID, StoredSegment | None] = dict(held)
+        for segment in of_log:
+            slot = bisect_right(starts, segment.start_offset)
+            if slot < len(starts) and starts[slot] < segment.until:
+                checked[segment.segment_id] = self._checked_span(held[segment.segment_id], starts[slot])
+        return {segment_id: one for segment_id, one in checked.items() if one is not None}
+
+    def _checked_span(self, held: StoredSegment, following: int) -> StoredSegment | None:
+        """Compare a segment with its batches: they are to hold `following`, where another one begins, and its end.
+
+        Segments overlap after changes of leaders. They also do if a manifest's endOffset is too large, if a batch has a
+        wrong offset, or if another segment's .log was copied over this one; then this one would hide records.
+
+        Returns:
+            The segment; None if it was deleted meanwhile. If damage is passed over, it ends where its batches jump over
+            `following`, or end, and None stands for a segment that begins after `following`.
+
+        Raises:
+            CorruptManifest, CorruptLog: If no batch holds `following`, or if they do not end where they are to end.
+        """
+        segment = held.segment
+        known = self._spans.get(segment.segment_id)
+        if known is not None and known[0] is held:
+            return known[1]
+        try:
+            with open_remote(held, self._options.keys, self._name, pass_over_damage=self._pass_over_damage) as file:
+                file.next_base_offset = None
+                end = find_log_end(file).offset
+                jump = _jump_over(file, following)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise NotALogDirectory(
+                f"the segment cannot be read: {error.strerror}", topic_partition=self._name, path=held.log_path
+            ) from error
+        wrong: CorruptLog | None = None
+        checked: StoredSegment | None = held
+        if jump is not None:
+            begin, until = jump
+            is_empty = begin == segment.start_offset
+            checked = None if is_empty else replace(held, segment=replace(segment, end_offset=begin - 1))
+            wrong = CorruptLog(
+                f"no batch has offsets {begin} to {until - 1}, expected some: the next segment begins at {following}",
+                topic_partition=self._name,
+                path=held.log_path,
+                hint="was another segment's .log copied over this one?" if is_empty else "a batch has a wrong offset",
+            )
+        elif end != segment.until:
+            checked = replace(held, segment=replace(segment, end_offset=end - 1))
+            source, place = "__remote_log_metadata", RemoteFile.LOG
+            if held.manifest is not None:
+                source, place = "the manifest", RemoteFile.MANIFEST
+            wrong = CorruptManifest(
+                f"{source} says that the segment ends with offset {segment.end_offset}, but its last batch ends with "
+                f"{end - 1}, and the next segment begins at {following}",
+                topic_partition=self._name,
+                path=held.path_of(place),
+            )
+        if wrong is not None:
+            if not self._pass_over_damage:
+                raise wrong
+            _log.warning("mode=DROPMALFORMED: %s", wrong)
+        self._spans[segment.segment_id] = held, checked
+        return checked
 
     def _look(
         self,

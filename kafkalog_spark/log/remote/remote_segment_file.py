@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import partial
 
@@ -252,7 +252,41 @@ def producers_after(held: StoredSegment, keys: KeyRing) -> list[ProducerEntry]:
     return parse_producer_snapshot(index_bytes(held, keys, RemoteFile.PRODUCER_SNAPSHOT))
 
 
-def aborted_of(held: StoredSegment, keys: KeyRing) -> list[AbortedTransaction]:
-    """Transactions whose abort marker lies in the segment. Raises as `index_bytes`, and CorruptIndex."""
+def aborted_of(held: StoredSegment, keys: KeyRing) -> list[AbortedTransaction] | None:
+    """Return the transactions whose abort marker lies in the segment.
+
+    Returns:
+        None if only the batches tell: the length of the transaction index is written down nowhere, so it may be lost or
+        cut (LocalTieredStorage, manifests before October 2023).
+
+    Raises:
+        CorruptIndex: If the index is damaged.
+        CorruptChunk: If the `.indexes` object does not have the bytes that the manifest says.
+        OSError, KeyNotGiven, CorruptManifest: As `index_bytes`.
+    """
+    if held.segment.transaction_index_empty:
+        return []
+    if held.manifest is None or held.manifest.indexes is None:
+        return None
+    check_indexes_size(held)
     data = index_bytes(held, keys, RemoteFile.TRANSACTION_INDEX)
     return parse_transaction_index(data, held.segment.start_offset)
+
+
+def check_indexes_size(held: StoredSegment) -> None:
+    """Raise CorruptChunk if the `.indexes` object has other bytes than those that the manifest gives to indexes: one of
+    them is cut, or is missing in the manifest. Raises OSError too."""
+    assert held.manifest is not None
+    assert held.manifest.indexes is not None
+    path = held.path_of(RemoteFile.INDEXES)
+    facts = held.objects[RemoteFile.INDEXES][1]
+    if facts is None:  # of a local directory
+        with closing(held.place.store.open(path)) as file:
+            facts = FileFacts(file.size, "")
+    expected = max((place.position + place.size for place in held.manifest.indexes.values()), default=0)
+    if facts.size != expected:
+        raise CorruptChunk(
+            f"the object has {facts.size} bytes, expected {expected} by segmentIndexes of its manifest",
+            path=path,
+            hint="an index is cut, or the manifest is damaged",
+        )

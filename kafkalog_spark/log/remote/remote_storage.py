@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kafkalog_spark.errors import KafkalogError, RemoteResourceNotFound, RemoteStorageError
+from kafkalog_spark.errors import CorruptManifest, KafkalogError, RemoteResourceNotFound, RemoteStorageError
 from kafkalog_spark.format.atomic_file import (
     TEMPORARY_SUFFIX,
     fsync_descriptor,
@@ -80,11 +80,11 @@ class FolderStore(LocalStore):
     root: str
 
     def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
-        """Function that fetches ranges of a file of facts.size bytes; one that was cut is refused as a whole."""
+        """Function that fetches ranges of a file of facts.size bytes; one of another size is refused as a whole."""
 
         def fetch(begin: int, end: int) -> Buffer:
             with closing(LOCAL.open(path)) as file:
-                if file.size < facts.size:
+                if file.size != facts.size:
                     raise OSError(errno.EIO, f"the file has {file.size} bytes, expected {facts.size}", path)
                 return file.read(begin, end - begin)
 
@@ -232,6 +232,20 @@ class RemoteStorage:
                 return self._indexes.get(segment, kind, partial(self._read_indexes, segment, INDEX_FILES))
             return self._read_indexes(segment, [kind]).get(kind, b"")
 
+    def knows_transaction_index(self, segment: RemoteSegment) -> bool:
+        """True if the length of the segment's transaction index is written down, so that none of its entries is lost.
+
+        LocalTieredStorage and manifests before October 2023 do not have it, and a manifest without a transaction index
+        tells nothing of a segment copied by a Kafka before 3.9, or one whose metadata says that there is one. Raises as
+        `fetch`.
+        """
+        if self.options.layout is Layout.LOCAL_TIERED:
+            return False
+        with self._errors(segment):
+            manifest, _ = self._stored(segment)
+        place = None if manifest.indexes is None else manifest.indexes.get(RemoteFile.TRANSACTION_INDEX)
+        return place is not None and place.size > 0
+
     def _plain(self, segment: RemoteSegment, size: int, begin: int, end: int) -> bytes:
         end = min(end, size)
         if begin >= end:
@@ -290,9 +304,20 @@ class RemoteStorage:
 
     def _read_manifest(self, segment: RemoteSegment) -> tuple[SegmentManifest, ChunkCodec]:
         path = self._path(segment, RemoteFile.MANIFEST)
-        manifest = parse_manifest(self._store.read_all(path, MOST_OF_MANIFEST))
-        check_chunk_size(manifest, str(segment), path)
-        return manifest, ChunkCodec.of(manifest, self.options.keys)
+        try:
+            manifest = parse_manifest(self._store.read_all(path, MOST_OF_MANIFEST))
+            manifest.check_is_of(segment.partition, segment.start_offset, segment.segment_id)
+            size = manifest.chunks.original_file_size
+            if size != segment.size:
+                raise CorruptManifest(
+                    f"chunkIndex.originalFileSize is {size}, expected the {segment.size} bytes that "
+                    "__remote_log_metadata says",
+                    hint="the manifest is damaged, or another segment was copied over this one",
+                )
+            check_chunk_size(manifest, str(segment), path)
+            return manifest, ChunkCodec.of(manifest, self.options.keys)
+        except KafkalogError as error:
+            raise error.at(path=path) from None
 
     def _read_indexes(self, segment: RemoteSegment, kinds: Sequence[RemoteFile]) -> dict[RemoteFile, bytes]:
         manifest, codec = (None, None) if self.options.layout is Layout.LOCAL_TIERED else self._stored(segment)

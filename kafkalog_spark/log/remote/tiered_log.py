@@ -295,7 +295,7 @@ class TieredLog(PartitionLog):
         return PlannedLog(self.log_start_offset, self.log_end, parts)
 
     def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
-        """See PartitionLog: remote parts have transaction indexes that are complete."""
+        """See PartitionLog: remote parts have transaction indexes that are complete, unless `aborted_of` is None."""
         self.prefetch_segments(start, end)
         runs: list[IndexedRun] = []
         for is_local, group in groupby(range(len(self._parts)), key=lambda index: self._parts[index].is_local):
@@ -313,8 +313,8 @@ class TieredLog(PartitionLog):
     # transactions had not ended, and for these alone is read on.
 
     def _aborted_by_index(self, indexes: Sequence[int], start: int, end: int) -> IndexedAborts | None:
-        """Aborted transactions of [start, end) by transaction indexes; None where these cannot be read. indexes: of
-        remote parts one after the other, from that of `start` on, also past `end`."""
+        """Aborted transactions of [start, end) by transaction indexes; None where these cannot be read, or do
+        not tell. indexes: of remote parts one after the other, from that of `start` on, also past `end`."""
         found: dict[AbortedTransaction, None] = {}  # segments that overlap tell of the same transactions
         waiting: dict[int, int] | None = None
         reached = end
@@ -322,10 +322,13 @@ class TieredLog(PartitionLog):
             try:
                 segment = self._held(index)
                 assert segment is not None
-                search = collect_aborted(aborted_of(segment, self._keys), start, end)
+                indexed = aborted_of(segment, self._keys)
             except (CorruptLog, UnsupportedFormat, OSError) as error:
                 _log.warning("%s: the batches are read, as the transaction index cannot be: %s", self.name, error)
                 return None
+            if indexed is None:
+                return None
+            search = collect_aborted(indexed, start, end)
             found.update(dict.fromkeys(search.transactions))
             reached = segment.segment.until
             if search.complete:

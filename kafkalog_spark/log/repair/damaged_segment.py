@@ -314,15 +314,16 @@ def pass_over_records(
     part: SegmentFile, state: ScanState, error: KafkalogError, run: Run, judged: JudgedSegment
 ) -> bool:
     """Add a batch with unreadable records under a valid CRC to the stretches; move `state` past it.
-    False at the end of the run."""
+    False at the end of the run. Records before `error.offset` were read."""
     damaged = state.position if error.position is None else error.position
     header = part.header_at(damaged)
     assert header is not None  # its CRC was found right
     following = find_batch_behind(part, damaged, header.last_offset + 1)
     next_offset = header.last_offset + 1 if following is None else following.base_offset
+    first_offset = header.base_offset if error.offset is None else error.offset
     insort(
         judged.stretches,
-        Stretch(damaged, header.size, error.what, part.path, header.base_offset, next_offset),
+        Stretch(damaged, header.size, error.what, part.path, first_offset, next_offset),
         key=lambda stretch: stretch.position,
     )
     if following is None:

@@ -19,6 +19,7 @@ from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.remote.part_finder import RemoteDirListing
+from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, check_indexes_size
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.log.tiered.remote_log_metadata import (
     REMOTE_LOG_METADATA_TOPIC,
@@ -109,12 +110,26 @@ def metadata_from_tier(
                 report.unreadable.append((path, str(error)))
                 continue
             if held is not None:
-                empty = not held.has(RemoteFile.TRANSACTION_INDEX)
+                empty = _is_known_without_aborts(held)
                 found.append(replace(held.segment, transaction_index_empty=empty))
         if found:
             report.segments[remote.partition] = found
     write_metadata_topic(root, partitions, report.segments)
     return report
+
+
+def _is_known_without_aborts(held: StoredSegment) -> bool:
+    """True if the manifest tells that there is no transaction index, and the `.indexes` object agrees.
+
+    A missing `.txnindex` proves nothing: it may be lost. The broker then looks for abort markers in the segment.
+    """
+    if held.manifest is None or held.manifest.indexes is None or held.has(RemoteFile.TRANSACTION_INDEX):
+        return False
+    try:
+        check_indexes_size(held)
+    except (KafkalogError, OSError):
+        return False
+    return True
 
 
 def write_metadata_topic(root: Path, partitions: int, found: dict[TopicIdPartition, list[RemoteSegment]]) -> None:

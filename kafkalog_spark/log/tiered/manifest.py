@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
 from kafkalog_spark.errors import CorruptManifest, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
@@ -61,6 +62,12 @@ class JsonFields:
     def optional(self, name: str) -> JsonFields | None:
         """The object in a field; None when it is null or missing."""
         return None if self._value.get(name) is None else self.fields(name)
+
+    def nullable(self, name: str) -> JsonFields | None:
+        """The object in a field that must be there; None when it is null."""
+        if name not in self._value:
+            raise CorruptManifest(f"{self._full(name)} is missing, expected an object or null")
+        return self.optional(name)
 
     def epochs(self) -> tuple[EpochEntry, ...]:
         """This object as {"epoch": start offset}, by epoch."""
@@ -123,6 +130,15 @@ class SegmentManifest:
         """The `.log` object is the segment, byte for byte."""
         return not self.compressed and self.encryption is None
 
+    def check_is_of(self, partition: TopicIdPartition, start_offset: int, segment_id: UUID) -> None:
+        """Raise CorruptManifest, without a path, if it is of another segment than this one."""
+        segment = self.segment
+        if segment is None or (segment.partition, segment.start_offset, segment.segment_id) == (
+            partition, start_offset, segment_id,
+        ):  # fmt: skip
+            return
+        raise CorruptManifest(f"it is of another segment than its key: {segment}", hint="was the object copied?")
+
 
 def parse_manifest(data: bytes) -> SegmentManifest:
     """Fields not known are passed over. Raises CorruptManifest without a path, UnsupportedFormat for other versions."""
@@ -161,7 +177,7 @@ def parse_manifest(data: bytes) -> SegmentManifest:
     if (indexes := manifest.optional("segmentIndexes")) is not None:
         places = {}
         for file, name in INDEX_FIELDS.items():
-            place = indexes.optional(name) if file is RemoteFile.TRANSACTION_INDEX else indexes.fields(name)
+            place = indexes.nullable(name) if file is RemoteFile.TRANSACTION_INDEX else indexes.fields(name)
             if place is not None:
                 places[file] = IndexRange(place.integer("position"), place.integer("size"))
     segment = _segment(manifest.optional("remoteLogSegmentMetadata"), chunks.original_file_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.layout import CRC_AT, Codec
 from kafkalog_spark.log.decode.record_schema import ScanRequest
-from kafkalog_spark.log.read.partition_scan import scan_partition
+from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition
 from tests.log.helpers import legacy_builder
 from tests.log.helpers.batch_builder import (
     CONTROL,
@@ -346,3 +347,30 @@ def test_a_bad_message_is_an_error_that_says_where(name: str, tmp_path: Path) ->
         read_all(directory)
     assert text in str(raised.value)
     check_place(raised.value, directory, len(before), offset)
+
+
+NANOSECONDS = 1_700_000_000_000_000_000
+
+
+def one_in_nanoseconds(form: str) -> bytes:
+    """Records 5 to 9, of which the one at 7 has a timestamp that Spark's microseconds cannot hold."""
+    if form == "v1 gzip":
+        old = [LegacyRecord(n, b"k", b"v", NANOSECONDS if n == 7 else TIME + n) for n in range(5, 10)]
+        return wrapper(1, legacy_builder.GZIP, old)
+    made = [replace(r, timestamp=NANOSECONDS) if r.offset == 7 else r for r in records(5)]
+    return batch(5, made, codec=Codec.GZIP if form == "v2 gzip" else 0)
+
+
+@pytest.mark.parametrize("form", ["v2", "v2 gzip", "v1 gzip"])
+def test_timestamp_beyond_microseconds_keeps_the_records_before_it(form: str, tmp_path: Path) -> None:
+    directory = write_segments(tmp_path, {0: BEFORE + one_in_nanoseconds(form) + AFTER})
+    log = open_log(directory)
+    told = rf"\(offset 7\): the record's timestamp is {NANOSECONDS} ms, which does not fit int64 microseconds; .*leave"
+    with pytest.raises(UnsupportedFormat, match=told):
+        list(scan_partition(log, 0, 15))
+    statistics = ScanStatistics()
+    request = ScanRequest(drop_malformed=True)
+    rows = plain_rows(scan_partition(log, 0, 15, request, statistics=statistics))
+    assert [row["offset"] for row in rows] == [0, 1, 2, 3, 4, 5, 6, *range(10, 15)]
+    assert [error.offset for error in statistics.dropped] == [7]
+    assert len(plain_rows(scan_partition(log, 0, 15, ScanRequest(columns=("offset", "value"))))) == 15

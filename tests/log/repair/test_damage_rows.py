@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,15 @@ def test_malformed_records_under_a_valid_crc_are_damage_of_their_batch(tmp_path:
     assert (row["_position"], row["_length"], row["_first_offset"], row["_next_offset"]) == (
         len(BEFORE), len(bad), 5, 10,
     )  # fmt: skip
+
+
+def test_timestamp_beyond_microseconds_is_missing_from_its_record_on(tmp_path: Path) -> None:
+    late = [replace(one, timestamp=1_700_000_000_000_000_000) if one.offset == 7 else one for one in records(5)]
+    bad = batch(5, late)
+    directory = write_segments(tmp_path, {0: BEFORE + bad + AFTER})
+    rows, lost = read(open_permissive(directory), 0, 15)
+    assert sorted(row["offset"] for row in rows) == [*range(7), *range(10, 15)]
+    (stretch,) = lost
+    assert stretch["_error"].startswith("the record's timestamp is 1700000000000000000 ms")
+    assert (stretch["_position"], stretch["_length"]) == (len(BEFORE), len(bad))
+    assert (stretch["_first_offset"], stretch["_next_offset"]) == (7, 10)

@@ -76,7 +76,7 @@ def test_local_tiered_storages_files_say_it_too(tmp_path: Path, capsys: pytest.C
             segment.start_offset, segment.end_offset, segment.size,
         )  # fmt: skip
         assert same.leader_epochs == segment.leader_epochs
-        assert same.transaction_index_empty == segment.transaction_index_empty
+        assert not same.transaction_index_empty  # a .txnindex that is not there may be lost
     shown = json.loads(capsys.readouterr().out)
     assert sum(len(one["segments"]) for one in shown["partitions"]) == len(found)
     # a reader that is given the topic reads what it read before

@@ -151,16 +151,24 @@ class ReadAt(Protocol):
 
 
 class TimedSegment:
-    """Positions of offsets in a segment's .log, local or remote, by its offset index and the headers of batches."""
+    """Positions of offsets in a segment's .log, local or remote, by its offset index and the headers of batches.
+
+    The offset index is a hint: an entry is used only if its offset lies in the batch at its position. Otherwise the
+    search begins where it would without an index.
+
+    Attributes:
+        end: (bytes of whole batches, the offset after them).
+    """
 
     __slots__ = ()
     base_offset: int
+    end: tuple[int, int]
     log_path: str
     found_by_time: dict[tuple[int, int, int], Any]
 
     @property
     def size(self) -> int:
-        raise NotImplementedError
+        return self.end[0]
 
     def handle(self) -> ReadAt:
         """The .log. Raises OSError."""
@@ -169,16 +177,26 @@ class TimedSegment:
     def time_index(self) -> TimeIndex:
         raise NotImplementedError
 
-    def _index_floor(self, target: int, field: int) -> int:
+    def _index_floor(self, target: int, field: int) -> tuple[int, int]:
+        """(offset, position) of the last entry of the offset index whose relative offset (field 0) or position (field
+        1) is not above `target`; (base offset, 0) if there is none."""
         raise NotImplementedError
 
     def position_of(self, offset: int) -> int:
-        """Where the last batch with an index entry begins that ends at or before `offset`; 0 when there is none."""
-        return self._index_floor(offset - self.base_offset, 0)
+        """Where the last batch with an index entry at or before `offset` begins; 0 if there is none, or if the entry is
+        wrong."""
+        try:
+            first = next(self._bounds_by_index(offset - self.base_offset, 0), None)
+        except CorruptBatch:
+            return 0
+        return 0 if first is None else first.position
 
     def locate(self, offset: int) -> BatchBounds | None:
-        """The first batch that ends at or past `offset`: the one that holds it, or the next one; None behind all."""
-        for bounds in self.bounds_from(self.position_of(offset)):
+        """The first batch that ends at or past `offset`: the one that holds it, or the next one; None behind all.
+
+        Raises CorruptBatch.
+        """
+        for bounds in self._bounds_by_index(offset - self.base_offset, 0):
             if bounds.last_offset >= offset:
                 return bounds
         return None
@@ -186,9 +204,8 @@ class TimedSegment:
     def boundary(self, start: int, limit: int) -> tuple[int, int]:
         """(position, offset) at the end of the last batch of those from `start`, where a batch begins, that ends at or
         before `limit`; (start, -1) when not even the first one ends there."""
-        entry = self._index_floor(limit, 1)
         position, offset = start, -1
-        for bounds in self.bounds_from(max(entry, start), limit):
+        for bounds in self._bounds_by_index(limit - 1, 1, start, limit):
             if bounds.end > limit:
                 if bounds.position > start and offset < 0:
                     return bounds.position, bounds.base_offset
@@ -196,10 +213,33 @@ class TimedSegment:
             position, offset = bounds.end, bounds.last_offset + 1
         return position, offset
 
+    def _bounds_by_index(
+        self, target: int, field: int, start: int = 0, limit: int | None = None
+    ) -> Iterator[BatchBounds]:
+        """As `bounds_from`, from the batch of the index entry for `target`, see _index_floor; from `start` if no entry
+        after that is right."""
+        offset, position = self._index_floor(target, field)
+        if position > start:
+            bounds = self.bounds_from(position, limit)
+            try:
+                first = next(bounds, None)
+            except CorruptBatch:
+                first = None
+            # `boundary` needs the base offset, which a message in format v0 or v1 does not tell
+            lowest = self.base_offset if field == 0 else self.base_offset + 1
+            if first is not None and lowest <= first.base_offset <= offset <= first.last_offset:
+                yield first
+                yield from bounds
+                return
+        yield from self.bounds_from(start, limit)
+
     def bounds_from(self, position: int, limit: int | None = None) -> Iterator[BatchBounds]:
-        """The batches from `position` on, up to the first that begins at or past `limit`. Raises CorruptBatch."""
+        """The batches from `position` on, up to the first that begins at or past `limit`.
+
+        Raises CorruptBatch, also for offsets that do not rise from batch to batch or lie outside the segment.
+        """
         handle = self.handle()
-        size = self.size
+        size, next_offset = self.end
         end = size if limit is None else min(limit, size)
         data, start = b"", position
         lowest = self.base_offset
@@ -209,19 +249,65 @@ class TimedSegment:
                 start, at = position, 0
                 data = handle.read(position, min(SCAN_READ, size - position))
                 if len(data) < _BOUNDS.size:
-                    return
+                    if len(data) < size - position:
+                        return
+                    data = data.ljust(_BOUNDS.size, b"\0")  # a message in format v0 may be a byte shorter
             base, length, magic, delta = _BOUNDS.unpack_from(data, at)
             whole = length + layout.LOG_OVERHEAD
-            if not (0 <= magic <= 2 and layout.LEGACY_MIN_SIZE[0] <= whole <= size - position):
-                raise CorruptBatch(
-                    f"{length} as the length of a batch of magic {magic}, {size - position} bytes are left",
-                    path=self.log_path,
-                    position=position,
-                )
             last = base + delta if magic == 2 else base
+            is_whole = 0 <= magic <= 2 and layout.LEGACY_MIN_SIZE[0] <= whole <= size - position
+            if not is_whole or not lowest <= base <= last < next_offset:
+                raise self._wrong(position, whole, magic, base, last, lowest)
             yield BatchBounds(position, whole, base if magic == 2 else min(lowest, base), last)
             position += whole
             lowest = last + 1
+
+    def check_batches(self, data: bytes, at: int, position: int, limit: int) -> tuple[int, int]:
+        """Look at the headers in data[at:], which are the bytes of the .log from `position` on, where a batch begins.
+
+        A loop of its own beside `bounds_from`, because it sees every batch that is sent to a consumer.
+
+        Returns:
+            (position, offset) at the end of the last batch that ends at or before `limit`; (position, -1) without one.
+
+        Raises:
+            CorruptBatch: As `bounds_from`, also for the batch after these if its header is in `data`.
+        """
+        size, next_offset = self.end
+        to_position = position - at
+        file_end, last_end, last_header = size - to_position, limit - to_position, len(data) - _BOUNDS.size
+        smallest, unpack_from = layout.LEGACY_MIN_SIZE[0] - layout.LOG_OVERHEAD, _BOUNDS.unpack_from
+        offset, lowest = -1, self.base_offset
+        while at <= last_header:
+            base, length, magic, delta = unpack_from(data, at)
+            last = base + delta if magic == 2 else base
+            end = at + length + layout.LOG_OVERHEAD
+            is_whole = 0 <= magic <= 2 and length >= smallest and end <= file_end
+            if not is_whole or not lowest <= base <= last < next_offset:
+                raise self._wrong(at + to_position, end - at, magic, base, last, lowest)
+            if end > last_end:
+                break
+            at = end
+            offset = lowest = last + 1
+        else:
+            if at < file_end <= len(data):
+                what = f"{file_end - at} bytes are left, which is no whole batch"
+                raise CorruptBatch(what, path=self.log_path, position=at + to_position)
+        return at + to_position, offset
+
+    def _wrong(self, position: int, whole: int, magic: int, base: int, last: int, lowest: int) -> CorruptBatch:
+        """The error for the header of a batch of `whole` bytes, offsets `base` to `last`, where `lowest` may follow."""
+        left = self.end[0] - position
+        if not (0 <= magic <= 2 and layout.LEGACY_MIN_SIZE[0] <= whole <= left):
+            what = f"{whole - layout.LOG_OVERHEAD} as the length of a batch of magic {magic}, {left} bytes are left"
+            return CorruptBatch(what, path=self.log_path, position=position)
+        return CorruptBatch(
+            f"the batch has offsets {base} to {last}, expected offsets within {lowest} and {self.end[1] - 1}: after "
+            "the batch before it, and before the next segment",
+            path=self.log_path,
+            position=position,
+            offset=base,
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -251,10 +337,6 @@ class LogSegment(TimedSegment):
     def __post_init__(self) -> None:
         self.log_path = self.path(names.LOG_SUFFIX)
         self.index_path = self.path(names.OFFSET_INDEX_SUFFIX)
-
-    @property
-    def size(self) -> int:
-        return self.end[0]
 
     @property
     def next_offset(self) -> int:
@@ -400,17 +482,15 @@ class LogSegment(TimedSegment):
         """The first batch's largest timestamp, ms or -1. Raises CorruptBatch, UnsupportedFormat, OSError."""
         return header_at(self.handle().fd, 0, self.size).max_timestamp if self.size else layout.NO_TIMESTAMP
 
-    def _index_floor(self, target: int, field: int) -> int:
-        """Position of the last batch in the offset index whose relative offset (field 0) or position (field 1) is not
-        above `target`; 0 when there is none, or no index. Zeros after the entries are padding."""
+    def _index_floor(self, target: int, field: int) -> tuple[int, int]:
         try:
             handle = self._open(names.OFFSET_INDEX_SUFFIX, self.index_path)
         except FileNotFoundError:
-            return 0
+            return self.base_offset, 0
         writer = self.writer
         entries = os.fstat(handle.fd).st_size // OFFSET_ENTRY if writer is None else writer.offset_index.entries
-        found = search_file(handle.fd, entries, target, field)
-        return found if found < self.size else 0
+        relative, position = search_file(handle.fd, entries, target, field)
+        return self.base_offset + relative, position if position < self.size else 0
 
 
 def segments_from(segments: Sequence[LogSegment], offset: int) -> Sequence[LogSegment]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -81,16 +81,21 @@ class WatchedMetadata(RemoteLogMetadataManager):
 
 
 class RemoteLogs:
-    """Logs over `directory`, remote segments in `directory`-remote. Use `run` for what takes an event loop."""
+    """Logs over `directory`, remote segments in `directory`-remote. Use `run` for what takes an event loop.
+    properties: besides those of LocalTieredStorage, or instead of them."""
 
-    def __init__(self, directory: Path, steps: Steps | None = None, clock: Any = None) -> None:
+    def __init__(
+        self, directory: Path, steps: Steps | None = None, clock: Any = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.directory = directory
         self.remote_dir = directory.with_name(directory.name + "-remote")
+        place = "rsm.config.storage.root" if properties else "rsm.config.dir"
         properties = {
-            "remote.log.storage.system.enable": "true", "rsm.config.dir": str(self.remote_dir),
+            "remote.log.storage.system.enable": "true", place: str(self.remote_dir),
             "remote.log.storage.manager.class.name": LOCAL_TIERED, "log.retention.check.interval.ms": "1",
             "remote.log.manager.task.retry.backoff.ms": "1", "remote.log.manager.task.retry.backoff.max.ms": "1",
-            "remote.fetch.max.wait.ms": "60000",
+            "remote.fetch.max.wait.ms": "60000", **(properties or {}),
         }  # fmt: skip
         self.steps = steps or Steps()
         self.broker: Started = started(directory, properties=properties, clock=clock)

@@ -1,0 +1,134 @@
+"""Aborted transactions by the markers in remote segments, for segments whose transaction index may lack entries."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from kafkalog_broker.storage.partition.log_segment import TimedSegment
+from kafkalog_spark.errors import CorruptBatch
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.batch_header import BatchHeader, check_crc, control_type, parse_header
+from kafkalog_spark.format.transaction_index import AbortedTransaction
+from kafkalog_spark.log.read.last_stable_offset import TransactionState
+
+_SEGMENTS = 64  # segments whose markers are remembered, those used last
+_MOST_MARKERS = 10_000  # markers remembered of one segment: about 4 MB
+_HEADER_READ = 128  # bytes read at a batch: a whole marker, which has 78
+
+
+class TransactionMarkers:
+    """Searches for the ends of transactions. Thread-safe; blocks while segments are read.
+
+    Transactions end soon after their records as a rule, so the search goes on from the records that a consumer gets to
+    the last of the markers that end their transactions. The markers on the way are remembered for the next records.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: OrderedDict[str, _SegmentMarkers] = OrderedDict()  # by log_path, which has the ID
+
+    def aborted(
+        self, file: TimedSegment, position: int, size: int, following: Iterable[TimedSegment]
+    ) -> list[AbortedTransaction]:
+        """Return the aborted transactions of the batches in bytes [position, position + size) of a segment.
+
+        Args:
+            following: The segments after it, which are read as far as transactions of these batches are open.
+
+        Raises:
+            CorruptBatch: If a segment is damaged.
+            RemoteStorageError: If a segment cannot be read.
+        """
+        state = TransactionState()
+        for batch in _transactional(file, position, position + size):
+            batch.change(state)
+        if state.open:
+            self._of(file).end_transactions(file, position + size, file.base_offset, state)
+        reached = file.end[1]
+        for later in following:
+            if not state.open:
+                break
+            self._of(later).end_transactions(later, 0, reached, state)
+            reached = later.end[1]
+        return state.aborted
+
+    def _of(self, file: TimedSegment) -> _SegmentMarkers:
+        with self._lock:
+            found = self._found.setdefault(file.log_path, _SegmentMarkers())
+            self._found.move_to_end(file.log_path)
+            if len(self._found) > _SEGMENTS:
+                self._found.popitem(last=False)
+            return found
+
+
+class _Batch(NamedTuple):
+    """A transactional batch. marker: its control type; None for records."""
+
+    header: BatchHeader
+    marker: int | None
+
+    def change(self, state: TransactionState) -> None:
+        if self.marker is None:
+            state.data_batch(self.header)
+        else:
+            state.marker(self.header, self.marker)
+
+
+class _SegmentMarkers:
+    """Markers of a segment between two bytes where batches begin."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begin = self._end = 0
+        self._markers: deque[_Batch] = deque()
+
+    def end_transactions(self, file: TimedSegment, position: int, lowest: int, state: TransactionState) -> None:
+        """End the open transactions of `state` whose markers lie at or after byte `position` and offset `lowest`."""
+        with self._lock:
+            if not self._begin <= position <= self._end:
+                self._begin = self._end = position
+                self._markers.clear()
+            for marker in self._from(file, position):
+                header = marker.header
+                if header.producer_id in state.open and header.base_offset >= lowest:
+                    marker.change(state)
+                    if not state.open:
+                        return
+
+    def _from(self, file: TimedSegment, position: int) -> Iterator[_Batch]:
+        for marker in tuple(self._markers):
+            if marker.header.position >= position:
+                yield marker
+        for batch in _transactional(file, self._end, file.size):
+            self._end = batch.header.end
+            if batch.marker is None:
+                continue
+            self._markers.append(batch)
+            if len(self._markers) > _MOST_MARKERS:
+                self._begin = self._markers.popleft().header.end
+            yield batch
+        self._end = file.size
+
+
+def _transactional(file: TimedSegment, position: int, until: int) -> Iterator[_Batch]:
+    """The transactional batches in bytes [position, until). Raises CorruptBatch.
+
+    CRCs are checked of markers, and of batches so small that they could be one with damaged attributes.
+    """
+    handle = file.handle()
+    for bounds in file.bounds_from(position, until):
+        data = handle.read(bounds.position, min(bounds.size, _HEADER_READ))
+        if bounds.size > _HEADER_READ and not data[layout.ATTRIBUTES_AT + 1] & layout.ATTRIBUTE_TRANSACTIONAL:
+            continue
+        try:
+            header = parse_header(data, 0, bounds.position)
+            if header.is_control or header.size <= _HEADER_READ:
+                check_crc(header, data if header.size == len(data) else handle.read(header.position, header.size))
+            marker = control_type(data) if header.is_control and header.record_count > 0 else None
+        except CorruptBatch as error:
+            raise error.at(path=file.log_path) from None
+        if header.is_transactional and (marker is not None or not header.is_control):
+            yield _Batch(header, marker)
