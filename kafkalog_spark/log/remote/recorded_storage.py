@@ -108,8 +108,8 @@ def recorded_dirs(
         tier: Options of the reader; `tier.root` replaces the root that the file names.
 
     Returns:
-        The partitions, and one directory for each that can have remote segments. The store of a directory that nothing allows
-        raises OptionError when it is used.
+        The partitions, and one directory for each that can have remote segments. The store of a directory that nothing
+        allows raises OptionError when it is used.
 
     Raises:
         CorruptFile: If the file cannot be parsed.
