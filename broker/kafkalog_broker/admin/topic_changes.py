@@ -22,7 +22,7 @@ from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.log_manager import NewPartitions
 from kafkalog_broker.storage.log_table import PartitionRemoval, combined
 from kafkalog_broker.storage.topic_registry import Outcome, Topic
-from kafkalog_spark.format.names import TRANSACTION_TOPIC, is_internal, metrics_name
+from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC, is_internal, metrics_name
 from kafkalog_spark.format.partition_metadata import new_uuid
 
 _log = logging.getLogger(__name__)
@@ -285,6 +285,8 @@ async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = _
             removals.append(broker.logs.detach_topic(topic))
             if topic.name == TRANSACTION_TOPIC:
                 broker.transactions.close_all()
+            elif topic.name == OFFSETS_TOPIC:
+                broker.groups.close_all()
             _log.info("topic %s is deleted", topic.name)
         became = {**dict(zip(admitted, outcomes, strict=True)), **beyond}
         if not topics:

@@ -56,11 +56,15 @@ class GroupCoordinator:
         if shard is not None:
             shard.close()
 
+    def close_all(self) -> None:
+        """The topic is gone: its groups and their offsets are unknown."""
+        for partition in self.runtime.served():
+            self.close_partition(partition)
+
     def shutdown(self) -> None:
         """Answer everybody who waits. Afterwards all groups are COORDINATOR_NOT_AVAILABLE."""
         self.runtime.stop()
-        for partition in self.runtime.served():
-            self.close_partition(partition)
+        self.close_all()
 
     def shard(self, group_id: str) -> GroupShard:
         """The shard of a group, existing or not; "" is the group of old clients, which commit without one. Raises

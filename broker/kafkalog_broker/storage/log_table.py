@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import shutil
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -43,7 +44,8 @@ Key = tuple[str, int]  # topic and partition
 class LogEntry:
     """A partition of this broker. log: None until it is opened. failure: why it cannot be opened. seen_end: LEO when
     idle logs were looked for last. checkpointed_epoch: the last one of leader-epoch-checkpoint, while the log is not
-    open; None when it was not read, or cannot be."""
+    open; None when it was not read, or cannot be. opening: held while the log is opened: coordinators do that in
+    threads."""
 
     topic: str
     partition: int
@@ -54,6 +56,7 @@ class LogEntry:
     failure: str | None = None
     seen_end: int = -1
     checkpointed_epoch: int | None = None
+    opening: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def key(self) -> Key:
@@ -149,8 +152,15 @@ class LogTable:
         return LogConfig.of(self.config, {} if topic is None else topic.configs)
 
     def open(self, entry: LogEntry, on_bytes: Callable[[int], None] | None = None) -> Log:
-        """The log of a partition that is not open yet. on_bytes: as in load_log. Raises BrokerError
-        kafka_storage_error; damage is remembered, and the partition is offline from then on."""
+        """The log of a partition that was not open. on_bytes: as in load_log. Any thread: of two at once, the second
+        gets the log of the first. Raises BrokerError kafka_storage_error; damage is remembered, and the partition is
+        offline from then on."""
+        with entry.opening:
+            if entry.log is not None and entry.log.failure is None:
+                return entry.log
+            return self._open(entry, on_bytes)
+
+    def _open(self, entry: LogEntry, on_bytes: Callable[[int], None] | None) -> Log:
         log_dir = entry.log_dir
         if not log_dir.is_online:
             raise storage_error(*entry.key, f"log directory {log_dir.path} is offline")

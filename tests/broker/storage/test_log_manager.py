@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from kafkalog_broker.storage import log_table
 from kafkalog_broker.storage.log_directory import LogDirError
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_broker.storage.topic_registry import TOPICS_FILE
@@ -67,6 +70,34 @@ def test_logs_that_nobody_asked_for_stay_clean(tmp_path):
     again.tick(300_000)  # retention, checkpoints
     again.logs.shutdown()
     assert {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()} == files
+
+
+def test_log_that_two_threads_open_at_once_is_opened_once(tmp_path, monkeypatch):
+    """A coordinator reads its partition in a thread while the cleaner has the owner open it. Two objects of one log
+    would not know of each other's appends and replaced segments."""
+    broker = started(tmp_path)
+    broker.create("orders")
+    broker.logs.shutdown()
+    again = started(tmp_path)
+    loads: list[LoadRequest] = []
+    is_loading, is_loading_twice, go_on = threading.Event(), threading.Event(), threading.Event()
+
+    def slow_load(request, on_bytes=None):
+        loads.append(request)
+        (is_loading_twice if is_loading.is_set() else is_loading).set()
+        assert go_on.wait(60)
+        return load_log(request, on_bytes)
+
+    monkeypatch.setattr(log_table, "load_log", slow_load)
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(again.logs.get, "orders", 0)
+        assert is_loading.wait(60)
+        two = pool.submit(again.logs.get, "orders", 0)
+        is_loading_twice.wait(0.2)
+        go_on.set()
+        assert one.result() is two.result() is not None
+    assert len(loads) == 1
+    again.logs.shutdown()
 
 
 def test_after_a_crash_the_logs_are_recovered_with_progress(tmp_path, caplog):

@@ -1,8 +1,8 @@
 """Compact one log: which keys it holds, and its segments written again without what they supersede (Cleaner).
 
 A cleaning reads the dirty part to learn the latest offset of each key, then writes all segments up to there again, a
-group of neighbours into one, and has each group swapped in. It runs in a thread of its own: closed segments do not
-change, and everything that belongs to the log's own thread is asked of the `CleaningHost`.
+group of neighbours into one (or several, if one has no room), and has each group swapped in. It runs in a thread of its
+own: closed segments do not change, and everything that belongs to the log's own thread is asked of the `CleaningHost`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kafkalog_broker.storage.compaction.cleaning_request import (
     CleaningRequest,
 )
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
-from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, write_pieces
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, RetainedBatches, holding, write_pieces
 from kafkalog_broker.storage.partition.log_segment import LogSegment, segments_from
 from kafkalog_broker.storage.partition.offset_lookup import aborted_in
 from kafkalog_broker.storage.partition.producer_state import read_marker
@@ -185,7 +185,7 @@ class Cleaner:
     ) -> None:
         request = self._request
         known = last_records(self._host.producers())
-        cleaned = CleanedSegment(request.directory, group[0].base_offset, request.config.index_entry_bytes)
+        cleaned = [CleanedSegment(request.directory, group[0].base_offset, request.config.index_entry_bytes)]
         try:
             for segment in group:
                 keeps_tombstones = _modified_ns(segment) // 1_000_000 > legacy_horizon_ms
@@ -194,18 +194,30 @@ class Cleaner:
                     verdict = self._verdict(window, transactions, known)
                     try:
                         for piece in batches.pieces(window, verdict, keeps_tombstones):
-                            cleaned.append(piece.data, piece.batches)
+                            self._append(cleaned, piece)
                             self._statistics.bytes_written += len(piece.data)
                             self._host.throttle(len(piece.data))
                     except KafkalogError as error:
                         raise error.at(path=segment.log_path, position=window.start) from None
-            cleaned.aborted = transactions.take_retained()
+            for aborted in transactions.take_retained():
+                holding(aborted.last_offset, cleaned).aborted.append(aborted)
             self._host.check()
-            cleaned.finish(_modified_ns(group[-1]))
-            self._host.replace([cleaned], group)
+            for written in cleaned:
+                written.finish(_modified_ns(group[-1]))
+            self._host.replace(cleaned, group)
         except BaseException:
-            cleaned.discard()
+            for written in cleaned:
+                written.discard()
             raise
+
+    def _append(self, cleaned: list[CleanedSegment], piece: RetainedBatches) -> None:
+        """Write to the last segment, or to a new one if it has no room: batches that are compressed again can be larger
+        than those of the producer (KAFKA-20036)."""
+        last = cleaned[-1]
+        if last.size and not last.has_room(piece):
+            last = CleanedSegment(self._request.directory, last.next_offset, self._request.config.index_entry_bytes)
+            cleaned.append(last)
+        last.append(piece.data, piece.batches)
 
     def _verdict(self, window: Window, transactions: CleanedTransactions, known: npt.NDArray[np.int64]) -> Verdict:
         table = window.table

@@ -49,12 +49,14 @@ class RetainedBatches(NamedTuple):
 
 
 class CleanedSegment:
-    """Written, then `finish`ed, then swapped in or `discard`ed. Existing files are overwritten. `size`: of the .log."""
+    """Written, then `finish`ed, then swapped in or `discard`ed. Existing files are overwritten. `size`: of the .log.
+    `next_offset`: after the last batch."""
 
     def __init__(self, directory: Path, base_offset: int, index_interval_bytes: int) -> None:
         self.directory = directory
         self.base_offset = base_offset
         self.size = 0
+        self.next_offset = base_offset
         self.aborted: list[AbortedTransaction] = []
         self._is_swapping = False
         self._indexes = IndexBuilder(base_offset, index_interval_bytes)
@@ -69,12 +71,17 @@ class CleanedSegment:
     def max_timestamp(self) -> tuple[int, int]:
         return self._indexes.max_timestamp, self._indexes.max_timestamp_offset
 
+    def has_room(self, more: RetainedBatches) -> bool:
+        """True if neither the positions nor the offsets of the indexes overflow when `more` is appended."""
+        last_offset = int(more.batches[-1, 1]) if len(more.batches) else self.base_offset
+        return self.size + len(more.data) <= MAX_SEGMENT_SIZE and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+
     def append(self, data: memoryview | bytes, batches: npt.NDArray[np.int64]) -> None:
         """Write batches, int64[n, 3]: size, last offset, largest timestamp, in order. Raises SegmentFull, OSError."""
         if not len(batches):
             return
         last_offset = int(batches[-1, 1])
-        if self.size + len(data) > MAX_SEGMENT_SIZE or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+        if not self.has_room(RetainedBatches(data, batches)):
             raise SegmentFull(
                 f"{len(data)} bytes up to offset {last_offset} do not fit after {self.size}",
                 path=str(self.path(names.LOG_SUFFIX)),
@@ -87,6 +94,7 @@ class CleanedSegment:
         write_all(self._fd, data)
         self._indexes.add(table)
         self.size += len(data)
+        self.next_offset = last_offset + 1
 
     def append_unread(self, data: bytes) -> int:
         """Write bytes that no index is to know of; how many there were. Raises OSError."""
@@ -142,6 +150,11 @@ class CleanedSegment:
         for suffix in names.SEGMENT_SUFFIXES:
             if suffix != names.TRANSACTION_INDEX_SUFFIX or self.aborted:
                 os.rename(self.path(suffix, old), self.path(suffix, new))
+
+
+def holding(offset: int, pieces: Sequence[CleanedSegment]) -> CleanedSegment:
+    """Return the segment that an offset belongs to. pieces: by base offset."""
+    return pieces[bisect_right(pieces, offset, key=lambda piece: piece.base_offset) - 1]
 
 
 def publish(pieces: Sequence[CleanedSegment]) -> None:
@@ -213,8 +226,7 @@ def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -
         try:
             path = directory / (names.segment_name(base_offset) + names.TRANSACTION_INDEX_SUFFIX)
             for aborted in load_transaction_index(path, base_offset):  # they stay with their markers
-                slot = bisect_right(pieces, aborted.last_offset, key=lambda piece: piece.base_offset) - 1
-                pieces[slot].aborted.append(aborted)
+                holding(aborted.last_offset, pieces).aborted.append(aborted)
         except (CorruptLog, UnsupportedFormat):
             pass  # recovery makes it again
         for piece in pieces:

@@ -11,6 +11,7 @@ import pytest
 
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
+from kafkalog_broker.storage.partition import cleaned_segment
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.log.write.segment_recovery import recover_segment
 from tests.broker.storage.helpers.cleaned_logs import (
@@ -185,6 +186,31 @@ def test_neighbours_are_merged_up_to_segment_bytes_and_index_as_if_written_at_on
         for suffix, data in made.items():
             assert (copy / Path(segment.path(suffix)).name).read_bytes() == data
     assert os.stat(log.segments[-2].log_path).st_mtime_ns in mtimes
+
+
+def test_cleaner_whose_output_overflows_a_segment_continues_in_a_new_one(tmp_path, monkeypatch):
+    log = compacted_log(tmp_path)
+    append(log, (b"k", b"superseded"))
+    for number in range(4):
+        append_transactional(log, 7, 2 * number, (b"aborted", b"x"), (b"aborted", b"y"))
+        end_transaction(log, 7, ControlType.ABORT)
+        append(log, (b"key %d" % number, b"v" * 400))
+    append(log, (b"k", b"kept"))
+    expected = [*((4 + 4 * number, b"key %d" % number) for number in range(4)), (17, b"k")]
+    monkeypatch.setattr(cleaned_segment, "MAX_SEGMENT_SIZE", 1200)
+    _, _, host = clean(log, io=600)
+    assert host.swaps == [[0]]
+    *cleaned, _ = log.segments
+    assert len(cleaned) > 1
+    assert all(segment.size <= 1200 for segment in cleaned)
+    assert [(offset, key) for offset, key, _ in records_of(log)] == expected
+    assert [segment.next_offset for segment in cleaned] == [segment.base_offset for segment in log.segments[1:]]
+    indexed = [(one.last_offset, segment) for segment in cleaned for one in segment.aborted()]
+    assert [last for last, _ in indexed] == [3, 7, 11, 15]
+    assert all(segment.base_offset <= last < segment.next_offset for last, segment in indexed)
+    assert transient_files(log.directory) == []
+    for segment in cleaned:
+        assert recover_segment(log.directory, segment.base_offset, may_cut=False).damage is None
 
 
 def test_old_files_and_snapshots_wait_as_deleted(tmp_path):
