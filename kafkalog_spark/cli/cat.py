@@ -20,9 +20,11 @@ from kafkalog_spark.cli.record_output import RecordFormat, Shown, json_lines, un
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory, OptionError, UnknownPartition, with_hint
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
+from kafkalog_spark.format.names import similar_topics
 from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
+from kafkalog_spark.log.read.missing_segments import explain_log
 from kafkalog_spark.log.read.partition_log import PartitionLog, readable_meta_properties
 from kafkalog_spark.log.read.partition_scan import ScanStatistics, offset_for_timestamp, scan_partition, tail_start
 
@@ -146,9 +148,11 @@ class CatReader:
         for topic in options.topics:
             partitions = dirs.topics.get(topic)
             if partitions is None:
+                near = similar_topics(topic, dirs.topics)
                 raise UnknownPartition(
                     f"topic {topic} is not in {', '.join(dirs.paths)}",
-                    hint=f"there are: {', '.join(list(dirs.topics)[:10])}",
+                    hint=(f"did you mean {', '.join(near)}? There are: " if near else "there are: ")
+                    + (", ".join(list(dirs.topics)[:10]) or "no topics"),
                 )
             for partition in options.partitions:
                 if partition not in partitions:
@@ -169,6 +173,8 @@ class CatReader:
         for tp in self.partitions:
             topic_id = locations[tp].topic_id() if options.follow else None
             log = locations[tp].open(pass_over_damage=past_damage)
+            if missing := explain_log(log):
+                self.on_note(f"records may be missing: {missing}")
             end = last_stable_offset(log) if read_committed else log.log_end_offset
             start = self._start(log, end, options.start)
             if floor >= end and options.start.where == "offset" and not options.follow:

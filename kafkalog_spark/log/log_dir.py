@@ -25,6 +25,7 @@ from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.meta_properties import parse_properties
 from kafkalog_spark.log.read import discovery
 from kafkalog_spark.log.read.discovery import RemoteDir, Replicas, Root
+from kafkalog_spark.log.read.missing_segments import warn_of_missing_segments
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog, parsed_file
 from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.log.tiered.remote_names import Layout, TopicIdPartition, remote_directory
@@ -111,7 +112,7 @@ class LogDirs:
         place = self.places.get((topic, partition))
         if place is None:
             partitions = self.topics.get(topic)
-            what = f"topics: {self._some_topics()}"
+            what = self._topics_instead_of(topic)
             if partitions:
                 what = f"{topic} has partitions {', '.join(map(str, partitions))}"
             raise UnknownPartition(f"not in {', '.join(self.paths)} ({what})", topic_partition=f"{topic}-{partition}")
@@ -143,13 +144,17 @@ class LogDirs:
         discovery.report(choices)
         return result
 
-    def _some_topics(self) -> str:
+    def _topics_instead_of(self, topic: str) -> str:
+        near = names.similar_topics(topic, self.topics)
         some = list(self.topics)
-        return ", ".join(some[:10]) + (f" and {len(some) - 10} more" if len(some) > 10 else "") or "none"
+        text = ", ".join(some[:10]) + (f" and {len(some) - 10} more" if len(some) > 10 else "") or "none"
+        return (f"did you mean {', '.join(near)}? " if near else "") + f"topics: {text}"
 
     def _check_topic(self, topic: str | None) -> None:
         if topic is not None and topic not in self.topics:
-            raise UnknownPartition(f"topic {topic} is not in {', '.join(self.paths)} (topics: {self._some_topics()})")
+            raise UnknownPartition(
+                f"topic {topic} is not in {', '.join(self.paths)} ({self._topics_instead_of(topic)})"
+            )
 
     def scan(
         self,
@@ -180,6 +185,7 @@ class LogDirs:
         passing = request.drop_malformed or damage_rows
         for place in self.chosen(wanted, replicas, pass_over_damage=passing).values():
             log = place.open(pass_over_damage=passing)
+            warn_of_missing_segments([log])
             end = last_stable_offset(log) if request.read_committed else log.log_end_offset
             start = log.log_start_offset
             if tail is not None:

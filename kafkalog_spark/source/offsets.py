@@ -18,7 +18,7 @@ import json
 import re
 import uuid
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from kafkalog_spark.errors import MalformedOffsets, OptionError, UnknownPartition
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
-from kafkalog_spark.format.names import is_internal, valid_topic_name
+from kafkalog_spark.format.names import is_internal, similar_topics, valid_topic_name
 from kafkalog_spark.format.partition_metadata import uuid_from_text, uuid_to_text
 from kafkalog_spark.options import boolean
 
@@ -372,12 +372,44 @@ def assigned_partitions(
     available = set(present)
     topics = {topic for topic, _ in available}
     if unknown := sorted(subscription.named_topics - topics.union(may_be_gone)):
-        raise UnknownPartition(
-            f"the log directory holds no topic {cut_text(unknown)}",
-            hint=f"it holds {cut_text(sorted(topics.union(may_be_gone))) or 'no topic at all'}",
-        )
+        hint = f"it holds {cut_text(sorted(topics.union(may_be_gone))) or 'no topic at all'}"
+        if near := list(dict.fromkeys(name for topic in unknown for name in similar_topics(topic, topics))):
+            hint = f"did you mean {cut_text(near)}? {hint[0].upper()}{hint[1:]}"
+        raise UnknownPartition(f"the log directory holds no topic {cut_text(unknown)}", hint=hint)
     if subscription.partitions is not None:
         return sorted(available.intersection(subscription.partitions))
     named, regex = topics if subscription.topics is None else subscription.topics, subscription.regex
     wanted = {topic for topic in named if not is_internal(topic) and regex.search(topic)}
     return sorted(tp for tp in available if tp[0] in wanted)
+
+
+def unmatched(subscription: Subscription, present: Iterable[TopicPartition], paths: Sequence[str]) -> str | None:
+    """Return which part of the subscription matches nothing in the log directories, and what is there instead; None if
+    all of it matches, or the subscription asks for whatever is there. For warnings: the connector reads nothing there,
+    without an error."""
+    available = sorted(present)
+    topics = list(dict.fromkeys(topic for topic, _ in available))
+    where, holds = ", ".join(paths), f"it holds {cut_text(topics) or 'no topic at all'}"
+    if subscription.partitions is not None:
+        if missing := [tp for tp in subscription.partitions if tp not in set(available)]:
+            of_topics = {topic for topic, _ in missing}
+            there = [tp_text(tp) for tp in available if tp[0] in of_topics]
+            return (
+                f"option 'assign': {where} holds no {cut_text([tp_text(tp) for tp in missing])}, which are left out; "
+                f"it holds {cut_text(there) or 'no partition of ' + ', '.join(sorted(of_topics))}"
+            )
+        return None
+    if subscription.topics is not None:
+        if missing_topics := [topic for topic in subscription.topics if topic not in topics]:
+            return f"option 'subscribe': {where} holds no topic {cut_text(missing_topics)}; {holds}"
+        if internal := [topic for topic in subscription.topics if is_internal(topic)]:
+            return (
+                f"option 'subscribe' never reads internal topics, as in Spark's Kafka source: {', '.join(internal)} is "
+                "left out; assign reads it, and so do tables (docs/tables.md)"
+            )
+        return None
+    if any(not is_internal(topic) and subscription.regex.search(topic) for topic in topics):
+        return None
+    if subscription.pattern:
+        return f"option 'subscribePattern': '{subscription.pattern}' matches no topic in {where}; {holds}"
+    return f"{where} holds no topic that is not internal" if topics else f"{where} holds no topic"
