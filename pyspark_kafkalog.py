@@ -16,7 +16,7 @@ except ImportError as error:  # Spark would only say DATA_SOURCE_NOT_FOUND, of e
         "session is created"
     )
 
-    class DefaultSource(DataSource):  # type: ignore[no-redef]
+    class DefaultSource(DataSource):  # type: ignore[misc,no-redef]
         """Stands in for the source, and raises what is missing."""
 
         @classmethod
