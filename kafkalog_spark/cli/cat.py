@@ -98,6 +98,18 @@ def moment_ms(text: str, name: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
+_SECONDS_SINCE_MS = 978_307_200_000  # 2001-01-01 in ms: a smaller time is most likely one in seconds
+
+
+def note_about_seconds(times: Mapping[str, int | None]) -> str | None:
+    """Return a note if a time, by its option, looks like seconds where ms are expected."""
+    early = [name for name, ms in times.items() if ms is not None and 0 < ms < _SECONDS_SINCE_MS]
+    if not early:
+        return None
+    day = datetime.fromtimestamp((times[early[0]] or 0) / 1000, UTC).date()
+    return f"{early[0]} is {day}: a number is in milliseconds, not in seconds"
+
+
 def wanted_of(
     key: str | None, key_hex: str | None, key_prefix: str | None, value_contains: str | None, header: str | None
 ) -> RecordPredicate:
@@ -361,6 +373,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             columns, text = record_output.COLUMNS, lambda rows: json_lines(rows, broker, delimiter, shown)
         else:
             columns, text = of_records.columns, of_records.text_of
+        start = options.start.value if options.start.where == "timestamp" else None
+        times = {"-o s@": start, "-o e@": options.stop_ms, "--from": options.request.timestamp_from_ms}
+        if note := note_about_seconds({**times, "--to": options.request.timestamp_until_ms}):
+            _say(note)
         failures: list[KafkalogError] = []
 
         def leave_out(error: KafkalogError) -> None:

@@ -216,7 +216,13 @@ class LogDirs:
         from kafkalog_spark.log.decode.record_schema import COLUMNS, record_schema
         from kafkalog_spark.log.tables.internal_topics import surroundings_of
         from kafkalog_spark.log.tables.read_table import rows_of_units
-        from kafkalog_spark.log.tables.table import RECORDS, partitions_of, table_query, units_of
+        from kafkalog_spark.log.tables.table import (
+            RECORDS,
+            partitions_of,
+            table_query,
+            units_of,
+            warn_of_missing_topic,
+        )
 
         self._check_topic(topic)
         if name == RECORDS and not history:
@@ -224,6 +230,7 @@ class LogDirs:
             return pa.RecordBatchReader.from_batches(record_schema(chosen), self.scan(topic, columns=chosen))
         places = self.chosen(self.places, pass_over_damage=True)
         query = table_query(name, columns, of_topics=topic is not None, history=history)
+        warn_of_missing_topic(query, places, self.paths)
         wanted = {tp: places[tp] for tp in partitions_of(query, places) if topic is None or tp[0] == topic}
 
         def rows() -> Iterator[pa.RecordBatch]:

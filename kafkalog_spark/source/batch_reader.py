@@ -334,13 +334,7 @@ class TableReader(DataSourceReader):
             wanted = assigned_partitions(asked, there) if asked.said else table.partitions_of(query, there)
             if asked.said and (text := unmatched(asked, there, dirs.paths)):
                 _log.warning("%s", text)
-            elif not wanted and query.of.topic:
-                where = ", ".join(dirs.paths)
-                _log.warning(
-                    "option 'table': %s is made of topic %s, of which %s holds no partition: "
-                    "those of a cluster lie in the log directories of all its brokers",
-                    *(query.table, query.of.topic, where),
-                )
+            table.warn_of_missing_topic(query, there, dirs.paths)
             places = dirs.chosen(wanted, options.replicas, pass_over_damage=True)
             ranges = None  # where no option narrows them, which opens no log
             if options.start != AT_EARLIEST or options.end != AT_LATEST:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory, UnknownPartition
+from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.source.offsets import Subscription, unmatched
 from tests.source.helpers.driver import read
 from tests.source.helpers.made_logs import append, numbers
@@ -103,7 +104,10 @@ def test_batches_and_streams_warn_of_a_subscription_without_a_match(
 
 def test_table_of_a_topic_that_is_missing_warns(logs: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert read(logs, table="consumer_offsets", allTopics=False).num_rows == 0
-    assert f"is made of topic __consumer_offsets, of which {logs} holds no partition" in caplog.text
+    text = f"table consumer_offsets is made of topic __consumer_offsets, of which {logs} holds no partition"
+    assert caplog.text.count(text) == 1
+    assert LogDirs.open(logs).table("consumer_offsets").read_all().num_rows == 0
+    assert caplog.text.count(text) == 2
 
 
 def test_partition_with_compressed_segments_warns_of_missing_rows(logs: Path, caplog: pytest.LogCaptureFixture) -> None:
