@@ -191,6 +191,19 @@ def created_again(topic: str, before: uuid.UUID | None, now: uuid.UUID | None) -
     return f"Topic {topic} was deleted and created again: its id was {uuid_to_text(before)} and is {uuid_to_text(now)}."
 
 
+def agreed_ids(ids: Iterable[tuple[str, uuid.UUID | None]]) -> dict[str, uuid.UUID]:
+    """Return the id of each topic, of (topic, topic id) of its partitions.
+
+    A topic whose partitions have different ids has none: it is being created again, and the next trigger finds all its
+    partitions of the new id.
+    """
+    by_topic: dict[str, set[uuid.UUID]] = {}
+    for topic, topic_id in ids:
+        if topic_id is not None:
+            by_topic.setdefault(topic, set()).add(topic_id)
+    return {topic: one for topic, (one, *others) in by_topic.items() if not others}
+
+
 def deleted(partitions: Collection[TopicPartition], not_read: Collection[TopicPartition] = ()) -> DataLoss:
     what = f"Partitions {set_text(partitions)} have been deleted."
     hint = None
@@ -388,6 +401,11 @@ class StreamPlanner:
         """The ends for readers, as of the last look."""
         return {tp: live.readers_end for tp, live in self._logs.items()}
 
+    @property
+    def latest_topic_ids(self) -> dict[str, uuid.UUID]:
+        """The topic ids that belong to `latest`."""
+        return agreed_ids((topic, live.topic_id) for (topic, _), live in self._logs.items())
+
     def initial(self) -> Offsets:
         """The offsets that a new query begins with; the same whenever it is asked.
 
@@ -462,7 +480,7 @@ class StreamPlanner:
             if held_back and not first and not next_batch.moved:
                 return start
         self._offered = self._limited(next_batch, news, limits)
-        self.topic_ids = self._ids_of_topics(self._offered)
+        self.topic_ids = agreed_ids((tp[0], self._seen[tp].topic_id) for tp in self._offered)
         for tp, end in self._offered.items():
             if tp not in logs:
                 continue  # deleted, and its position kept
@@ -501,15 +519,6 @@ class StreamPlanner:
         """This run's own knowledge goes before the checkpoint's, which may be of an earlier trigger."""
         seen = self._seen.get(tp, _UNSEEN)
         return seen if seen.topic_id is not None else replace(seen, topic_id=topic_ids.get(tp[0]))
-
-    def _ids_of_topics(self, offsets: Offsets) -> dict[str, uuid.UUID]:
-        """The topic ids of these offsets. A topic whose partitions have different ones has none: it is being created
-        again, and the next trigger finds all its partitions of the new id."""
-        ids: dict[str, set[uuid.UUID]] = {}
-        for tp in offsets:
-            if (topic_id := self._seen[tp].topic_id) is not None:
-                ids.setdefault(tp[0], set()).add(topic_id)
-        return {topic: one for topic, (one, *others) in ids.items() if not others}
 
     def _report(self, losses: list[DataLoss]) -> None:
         if losses and self._options.fail_on_data_loss:

@@ -169,7 +169,8 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
 
     @first_line
     def reportLatestOffset(self) -> JsonOffsets | None:  # type: ignore[override]
-        return offsets_by_topic(self.planner.latest) or None
+        # with the topic ids, as in the end of a batch: a query that has read everything shows the same text for both
+        return offsets_by_topic(self.planner.latest, self.planner.latest_topic_ids) or None
 
     @first_line
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:  # type: ignore[override]

@@ -136,6 +136,14 @@ def test_checkpoint_without_topic_ids_is_continued_and_gets_them_with_its_next_b
     assert Query(topic, checkpoint=checkpoint).trigger() == []
 
 
+def test_query_that_has_read_everything_reports_its_end_as_the_latest_offset(topic: Path) -> None:
+    query = started(topic)
+    again = Query(topic, checkpoint=query.checkpoint)
+    assert again.trigger() == []
+    for each in (query, again):
+        assert json.dumps(each.reader.reportLatestOffset()) == query.checkpoint.offsets[-1]
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("by", ["subscribe", "subscribePattern", "assign"])
 def test_topics_absent_at_one_trigger_keep_their_position(topic: Path, by: str, restarted: bool) -> None:
