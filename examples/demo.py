@@ -16,12 +16,17 @@ import queue
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 SHIPPED = Path(__file__).resolve().parent.parent / "tests" / "golden" / "kafka-4.3.0" / "data"
 BEGAN = time.perf_counter()
+
+
+PATIENCE_S = 300  # until something that another process has to do has failed
+NO_PYTHON = "Python worker failed to connect back"
+"""What Spark says if the process that reads a stream has not started after 10 s, which no setting changes."""
 
 
 def say(text: str) -> None:
@@ -50,9 +55,13 @@ def standard_error_in(path: Path) -> Iterator[None]:
 
 def spark_session(log: Path | None = None):  # type: ignore[no-untyped-def]
     """A local Spark whose workers run this Python, on loopback only. log: the file that its warnings go to."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # else the first python3 on PATH, which may lack our packages
+    # else the first python3 on PATH, which may lack our packages
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        sys.exit(f"{sys.executable} has no Spark: type make demo, or install kafkalog[spark] there.")
 
     builder = (
         SparkSession.builder.master("local[2]")
@@ -61,6 +70,9 @@ def spark_session(log: Path | None = None):  # type: ignore[no-untyped-def]
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        # for a machine that does other things too
+        .config("spark.python.authenticate.socketTimeout", f"{PATIENCE_S}s")
+        .config("spark.network.timeout", f"{2 * PATIENCE_S}s")
     )
     if log is None:
         return builder.config("spark.log.level", "ERROR").getOrCreate()
@@ -71,11 +83,29 @@ def spark_session(log: Path | None = None):  # type: ignore[no-untyped-def]
         sys.exit(f"Spark did not start:\n{log.read_text()}")
 
 
+def patiently(step: Callable[..., None], *given: Any) -> None:
+    """Run a step, and once again if Spark gave a Python process no time to start."""
+    for is_last in (False, True):
+        try:
+            step(*given)
+        except Exception as error:
+            if NO_PYTHON not in str(error):
+                raise
+            if is_last:
+                sys.exit(
+                    "The machine took more than 10 s, twice, to start a Python process for Spark, which waits no "
+                    "longer: try again when it has less to do."
+                )
+            say("Spark gave a Python process no time to start; once again.")
+        else:
+            return
+
+
 def main(directory: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         say("Spark starts.")
         spark = spark_session(Path(folder) / "spark.log")
-        files(spark, directory)
+        patiently(files, spark, directory)
         live(spark)
         spark.stop()
     say("Done. The broker has stopped and its directory is removed. Try next:\n")
@@ -158,7 +188,7 @@ def live(spark) -> None:  # type: ignore[no-untyped-def]
         began = time.perf_counter()
         count = spark.read.format("kafkalog").option("subscribe", TOPIC).load(str(broker.log_dir)).count()
         say(f"And all of them afterwards: {count:,} in {time.perf_counter() - began:.1f} s.")
-        stream(spark, broker)
+        patiently(stream, spark, broker)
 
 
 def stream(spark, broker) -> None:  # type: ignore[no-untyped-def]
@@ -180,7 +210,7 @@ def stream(spark, broker) -> None:  # type: ignore[no-untyped-def]
         producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})  # quiet when the broker stops
         for number in range(STREAMED):
             producer.produce(TOPIC, b"%d" % number, partition=number % PRODUCERS)
-            producer.flush(10)
+            producer.flush(PATIENCE_S)
             time.sleep(0.02)
         query.processAllAvailable()
         query.stop()
@@ -204,7 +234,7 @@ def produce(task: tuple[str, int]) -> float:
     producer = Producer(
         {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "batch.size": 262_144, "log_level": 0}
     )
-    producer.list_topics(TOPIC, timeout=10)
+    producer.list_topics(TOPIC, timeout=PATIENCE_S)
     value = os.urandom(50) + b"kafkalog. " * 5
     began = time.perf_counter()
     for number in range(1, RECORDS + 1):
@@ -217,8 +247,8 @@ def produce(task: tuple[str, int]) -> float:
         if number % _PROGRESS_EVERY == 0:
             producer.poll(0)
             _queue.put(_PROGRESS_EVERY)
-    if producer.flush(60):
-        raise RuntimeError("records were not acknowledged in a minute")
+    if producer.flush(PATIENCE_S):
+        raise RuntimeError(f"records were not acknowledged in {PATIENCE_S} s")
     return time.perf_counter() - began
 
 

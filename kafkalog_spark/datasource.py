@@ -7,12 +7,15 @@ import atexit
 import logging
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import pyspark
 from pyspark.sql.datasource import (
@@ -159,11 +162,12 @@ def register(spark: SparkSession) -> None:
     options in plans of temporary views, in its UI and in event logs.
 
     Raises OptionError where the workers' Python is not on the driver's machine, and Spark does not find the source by
-    itself either.
+    itself either; or where that Python lacks kafkalog or a package that it needs.
     """
     _redact_options(spark)
     python = _missing_python(spark)
     if python is None:
+        check_workers_python(spark)
         _give_wheel_to_workers(spark)
         spark.dataSource.register(_with_storage_options(spark))
         return
@@ -201,12 +205,23 @@ def _give_wheel_to_workers(spark: SparkSession) -> None:
     """`spark-submit --py-files kafkalog.whl` puts the wheel on the driver's path only: PySpark passes on to workers
     what is called .zip, .egg or .jar, whatever is in it. So they get the wheel under such a name."""
     archive = _archive_of(__file__)
-    if archive is None or archive.suffix in _KNOWN_TO_PYSPARK or _is_connect(spark):
+    if archive is None or archive.suffix in _KNOWN_TO_PYSPARK or _is_connect(spark) or spark in _with_wheel:
         return
+    spark.addArtifacts(str(_copied(archive)), pyfile=True)
+    _with_wheel.add(spark)
+
+
+_with_wheel: WeakSet[SparkSession] = WeakSet()
+"""Sessions whose workers have the wheel: artifacts belong to a session."""
+
+
+@cache
+def _copied(archive: Path) -> Path:
+    """Copy an archive under a name that PySpark passes on to workers, for the life of this process."""
     copy = Path(tempfile.mkdtemp(prefix="kafkalog-"), f"{archive.stem}.zip")
     shutil.copyfile(archive, copy)
     atexit.register(shutil.rmtree, copy.parent, ignore_errors=True)  # executors that start later fetch it later
-    spark.addArtifacts(str(copy), pyfile=True)
+    return copy
 
 
 def _archive_of(file: str) -> Path | None:
@@ -219,8 +234,53 @@ def _missing_python(spark: SparkSession) -> str | None:
     `spark.pyspark.python` into the same variable."""
     if _is_connect(spark):
         return None  # the server's affair
-    python = os.environ.get("PYSPARK_PYTHON", "python3")
+    python = _workers_python()
     return python if os.sep in python and not os.path.exists(python) else None
+
+
+def _workers_python() -> str:
+    return os.environ.get("PYSPARK_PYTHON", "python3")
+
+
+def check_workers_python(spark: SparkSession) -> None:
+    """Raise OptionError if the Python that Spark runs has no kafkalog, or lacks a package that reading needs.
+
+    Spark itself ends such a query with a Java stack trace that does not name kafkalog.
+    """
+    if _is_connect(spark) or "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        return  # decided by the server; by Databricks, whose notebooks have workers with a Python of their own
+    python = _workers_python()
+    found = shutil.which(python)
+    if found is not None and os.path.abspath(found) == os.path.abspath(sys.executable):
+        return  # the Python of this process, which has loaded both
+    # a wheel, or what was added with addArtifacts or --py-files, is on the workers' path too
+    packages = _NEEDED if _archive_of(__file__) is not None else ("kafkalog_spark", *_NEEDED)
+    shipped = tuple(path for path in sys.path if _SHIPPED in path)
+    missing = ["Python itself"] if found is None else _missing_packages(found, packages, shipped)
+    if missing:
+        raise OptionError(
+            f"Spark's workers run {python!r} ({found or 'not on PATH'}), which lacks {', '.join(missing)}",
+            hint='type os.environ["PYSPARK_PYTHON"] = sys.executable before the session is created, or name another '
+            "Python that has kafkalog (docs/clusters.md)",
+        )
+
+
+_NEEDED = ("numba", "numpy", "pyarrow")
+_SHIPPED = f"{os.sep}userFiles-"
+"""In the name of the directory that holds the files of an application (SparkContext.addFile), which is on its path."""
+_FIND = "import importlib.util as u, sys; print(*(n for n in sys.argv[1:] if u.find_spec(n) is None))"
+
+
+@cache
+def _missing_packages(python: str, packages: tuple[str, ...], shipped: tuple[str, ...]) -> list[str]:
+    """Return those of the packages that a Python does not find, on its own path or on `shipped`."""
+    path = os.pathsep.join((*shipped, *filter(None, [os.environ.get("PYTHONPATH")])))
+    command, environment = [python, "-c", _FIND, *packages], {**os.environ, "PYTHONPATH": path}
+    try:
+        asked = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []  # Spark says what is wrong with it
+    return asked.stdout.split()
 
 
 def _is_connect(spark: SparkSession) -> bool:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kafkalog_broker.mirror.command import ServedMirror
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
+ALL_TOPICS = ".*"
 _HOST, _PORT = "127.0.0.1", 9092  # as in EMBEDDED_DEFAULTS
 _STARTED = time.monotonic()
 COLLECTIONS = (10_000, 2, 250)
@@ -73,7 +74,9 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     mirror = made.add_argument_group("a read-only broker over a mirror of another cluster (docs/mirror.md)")
     mirror.add_argument("--mirror-of", metavar="HOST:PORT,...", help="nodes of the cluster whose topics are copied")
-    mirror.add_argument("--mirror-topics", metavar="REGEX", default=".*", help="topics whose whole name matches (all)")
+    mirror.add_argument(
+        "--mirror-topics", metavar="REGEX", default=ALL_TOPICS, help="topics whose whole name matches (all)"
+    )
     mirror.add_argument("--max-bytes-per-second", metavar="N", help="of records fetched; such as 50000000 or 50M")
     mirror.add_argument(
         "-X", action="append", default=[], metavar="NAME=VALUE", help="a property of the client that copies"
@@ -129,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         config = configuration(arguments)
         new_users = parse_add_scram(arguments.add_scram)
-        mirror = None if arguments.mirror_of is None else _mirror(arguments, config)
+        mirror = _mirror(arguments, config)
         if arguments.metrics is not None:
             with importing():
                 import kafkalog_broker.metrics.serving  # noqa: F401  now, for a sentence where its package is missing
@@ -156,7 +159,17 @@ def log_ignored(config: BrokerConfig) -> None:
         _log.info("without effect in this broker: %s", ", ".join(unused))
 
 
-def _mirror(arguments: argparse.Namespace, config: BrokerConfig) -> ServedMirror:
+def _mirror(arguments: argparse.Namespace, config: BrokerConfig) -> ServedMirror | None:
+    """None without --mirror-of. Raises OptionError."""
+    if arguments.mirror_of is None:
+        given = {
+            "--mirror-topics": arguments.mirror_topics != ALL_TOPICS,
+            "--max-bytes-per-second": arguments.max_bytes_per_second is not None,
+            "-X": bool(arguments.X),
+        }
+        if alone := ", ".join(name for name, is_given in given.items() if is_given):
+            raise OptionError(f"{alone} without --mirror-of has no effect", hint="give --mirror-of HOST:PORT, too")
+        return None
     with importing():
         from kafkalog_broker.mirror.__main__ import parse_bytes
         from kafkalog_broker.mirror.command import ServedMirror, serving_options

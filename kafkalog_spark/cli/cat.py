@@ -20,9 +20,11 @@ from kafkalog_spark.cli.record_output import RecordFormat, Shown, json_lines, un
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory, OptionError, UnknownPartition, with_hint
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
+from kafkalog_spark.format.names import similar_topics
 from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
+from kafkalog_spark.log.read.missing_segments import explain_log
 from kafkalog_spark.log.read.partition_log import PartitionLog, readable_meta_properties
 from kafkalog_spark.log.read.partition_scan import ScanStatistics, offset_for_timestamp, scan_partition, tail_start
 
@@ -96,6 +98,18 @@ def moment_ms(text: str, name: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
+_SECONDS_SINCE_MS = 978_307_200_000  # 2001-01-01 in ms: a smaller time is most likely one in seconds
+
+
+def note_about_seconds(times: Mapping[str, int | None]) -> str | None:
+    """Return a note if a time, by its option, looks like seconds where ms are expected."""
+    early = [name for name, ms in times.items() if ms is not None and 0 < ms < _SECONDS_SINCE_MS]
+    if not early:
+        return None
+    day = datetime.fromtimestamp((times[early[0]] or 0) / 1000, UTC).date()
+    return f"{early[0]} is {day}: a number is in milliseconds, not in seconds"
+
+
 def wanted_of(
     key: str | None, key_hex: str | None, key_prefix: str | None, value_contains: str | None, header: str | None
 ) -> RecordPredicate:
@@ -146,9 +160,11 @@ class CatReader:
         for topic in options.topics:
             partitions = dirs.topics.get(topic)
             if partitions is None:
+                near = similar_topics(topic, dirs.topics)
                 raise UnknownPartition(
                     f"topic {topic} is not in {', '.join(dirs.paths)}",
-                    hint=f"there are: {', '.join(list(dirs.topics)[:10])}",
+                    hint=(f"did you mean {', '.join(near)}? There are: " if near else "there are: ")
+                    + (", ".join(list(dirs.topics)[:10]) or "no topics"),
                 )
             for partition in options.partitions:
                 if partition not in partitions:
@@ -169,6 +185,8 @@ class CatReader:
         for tp in self.partitions:
             topic_id = locations[tp].topic_id() if options.follow else None
             log = locations[tp].open(pass_over_damage=past_damage)
+            if missing := explain_log(log):
+                self.on_note(f"records may be missing: {missing}")
             end = last_stable_offset(log) if read_committed else log.log_end_offset
             start = self._start(log, end, options.start)
             if floor >= end and options.start.where == "offset" and not options.follow:
@@ -355,6 +373,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             columns, text = record_output.COLUMNS, lambda rows: json_lines(rows, broker, delimiter, shown)
         else:
             columns, text = of_records.columns, of_records.text_of
+        start = options.start.value if options.start.where == "timestamp" else None
+        times = {"-o s@": start, "-o e@": options.stop_ms, "--from": options.request.timestamp_from_ms}
+        if note := note_about_seconds({**times, "--to": options.request.timestamp_until_ms}):
+            _say(note)
         failures: list[KafkalogError] = []
 
         def leave_out(error: KafkalogError) -> None:

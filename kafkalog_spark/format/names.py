@@ -6,6 +6,7 @@ Topic.validate (topic names), LogLoader (what becomes of files left by an interr
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -111,6 +112,15 @@ def is_internal(topic: str) -> bool:
 def valid_topic_name(topic: str) -> bool:
     """Topic.validate: 1 to 249 of the characters a-z A-Z 0-9 . _ - and neither "." nor ".."."""
     return len(topic) <= MAX_TOPIC_NAME_LENGTH and topic not in (".", "..") and bool(_TOPIC_NAME.fullmatch(topic))
+
+
+def similar_topics(topic: str, topics: Iterable[str]) -> list[str]:
+    """Return the topics that `topic` may be a misspelling of, at most three, the most similar first."""
+    by_key: dict[str, list[str]] = {}
+    for name in topics:
+        by_key.setdefault(name.lower().replace("_", "-").replace(".", "-"), []).append(name)
+    key = topic.lower().replace("_", "-").replace(".", "-")
+    return [name for near in difflib.get_close_matches(key, by_key, cutoff=0.7) for name in sorted(by_key[near])][:3]
 
 
 def metrics_name(topic: str) -> str:

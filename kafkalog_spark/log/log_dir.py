@@ -24,6 +24,7 @@ from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.log.read import discovery
 from kafkalog_spark.log.read.discovery import RemoteDir, Replicas, Root
+from kafkalog_spark.log.read.missing_segments import warn_of_missing_segments
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.log.tiered.remote_names import Layout
@@ -114,7 +115,7 @@ class LogDirs:
         place = self.places.get((topic, partition))
         if place is None:
             partitions = self.topics.get(topic)
-            what = f"topics: {self._some_topics()}"
+            what = self._topics_instead_of(topic)
             if partitions:
                 what = f"{topic} has partitions {', '.join(map(str, partitions))}"
             raise UnknownPartition(f"not in {', '.join(self.paths)} ({what})", topic_partition=f"{topic}-{partition}")
@@ -146,13 +147,17 @@ class LogDirs:
         discovery.report(choices)
         return result
 
-    def _some_topics(self) -> str:
+    def _topics_instead_of(self, topic: str) -> str:
+        near = names.similar_topics(topic, self.topics)
         some = list(self.topics)
-        return ", ".join(some[:10]) + (f" and {len(some) - 10} more" if len(some) > 10 else "") or "none"
+        text = ", ".join(some[:10]) + (f" and {len(some) - 10} more" if len(some) > 10 else "") or "none"
+        return (f"did you mean {', '.join(near)}? " if near else "") + f"topics: {text}"
 
     def _check_topic(self, topic: str | None) -> None:
         if topic is not None and topic not in self.topics:
-            raise UnknownPartition(f"topic {topic} is not in {', '.join(self.paths)} (topics: {self._some_topics()})")
+            raise UnknownPartition(
+                f"topic {topic} is not in {', '.join(self.paths)} ({self._topics_instead_of(topic)})"
+            )
 
     def scan(
         self,
@@ -183,6 +188,7 @@ class LogDirs:
         passing = request.drop_malformed or damage_rows
         for place in self.chosen(wanted, replicas, pass_over_damage=passing).values():
             log = place.open(pass_over_damage=passing)
+            warn_of_missing_segments([log])
             end = last_stable_offset(log) if request.read_committed else log.log_end_offset
             start = log.log_start_offset
             if tail is not None:
@@ -213,7 +219,13 @@ class LogDirs:
         from kafkalog_spark.log.decode.record_schema import COLUMNS, record_schema
         from kafkalog_spark.log.tables.internal_topics import surroundings_of
         from kafkalog_spark.log.tables.read_table import rows_of_units
-        from kafkalog_spark.log.tables.table import RECORDS, partitions_of, table_query, units_of
+        from kafkalog_spark.log.tables.table import (
+            RECORDS,
+            partitions_of,
+            table_query,
+            units_of,
+            warn_of_missing_topic,
+        )
 
         self._check_topic(topic)
         if name == RECORDS and not history:
@@ -221,6 +233,7 @@ class LogDirs:
             return pa.RecordBatchReader.from_batches(record_schema(chosen), self.scan(topic, columns=chosen))
         places = self.chosen(self.places, pass_over_damage=True)
         query = table_query(name, columns, of_topics=topic is not None, history=history)
+        warn_of_missing_topic(query, places, self.paths)
         wanted = {tp: places[tp] for tp in partitions_of(query, places) if topic is None or tp[0] == topic}
 
         def rows() -> Iterator[pa.RecordBatch]:

@@ -86,7 +86,8 @@ class Medium(ABC):
         if listing and not any(
             name in (META_PROPERTIES_FILE, names.LOCK_FILE)
             or name.startswith(("kafkalog.commits", "kafkalog.sink", "kafkalog.staged"))
-            or names.parse_partition_dir(name)
+            # on a disk, names like broker-0 are looked into, too: the directory may be the parent of log directories
+            or (self.store.remote and names.parse_partition_dir(name))
             for name in listing
         ):
             LogDirs.open(self.root, self.storage)  # raises for a directory without anything of Kafka's

@@ -19,7 +19,7 @@ from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.log.tables import table
 from kafkalog_spark.log.tables.table import FINDINGS, TableQuery
 from kafkalog_spark.source.filters import RowFilter, split_filters
-from kafkalog_spark.source.offsets import AT_EARLIEST, AT_LATEST, assigned_partitions
+from kafkalog_spark.source.offsets import AT_EARLIEST, AT_LATEST, assigned_partitions, unmatched
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.partition_bounds import (
     OffsetRange,
@@ -332,6 +332,9 @@ class TableReader(DataSourceReader):
         with requests_logged(f"planning the table {query.table}", (root.store for root in dirs.roots)):
             asked, there = options.subscription, dirs.places
             wanted = assigned_partitions(asked, there) if asked.said else table.partitions_of(query, there)
+            if asked.said and (text := unmatched(asked, there, dirs.paths)):
+                _log.warning("%s", text)
+            table.warn_of_missing_topic(query, there, dirs.paths)
             places = dirs.chosen(wanted, options.replicas, pass_over_damage=True)
             ranges = None  # where no option narrows them, which opens no log
             if options.start != AT_EARLIEST or options.end != AT_LATEST:

@@ -6,6 +6,7 @@ was appended since the last one: not segments, not indexes.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import uuid
@@ -21,6 +22,7 @@ from kafkalog_spark.log.read import discovery
 from kafkalog_spark.log.read.batch_search import LogEnd
 from kafkalog_spark.log.read.discovery import ReplicaCopy, Replicas, Root
 from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk
+from kafkalog_spark.log.read.missing_segments import warn_of_missing_segments
 from kafkalog_spark.log.read.partition_log import (
     LISTINGS,
     NO_HINTS,
@@ -29,10 +31,12 @@ from kafkalog_spark.log.read.partition_log import (
     PartitionLocation,
     PartitionLog,
 )
-from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions
+from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions, unmatched
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.partition_bounds import for_each_place, open_log_dirs, requests_logged
 from kafkalog_spark.store.interface import FileFacts, Store
+
+_log = logging.getLogger(__name__)
 
 
 class LiveCopies:
@@ -185,9 +189,12 @@ class LiveLog:
 
 
 class LiveLogs:
-    """The partitions that a stream's options ask for. No file stays open."""
+    """The partitions that a stream's options ask for. No file stays open. quiet: log nothing about partitions or
+    segments that are missing."""
 
-    def __init__(self, options: ReadOptions, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self, options: ReadOptions, clock_ns: Callable[[], int] = time.monotonic_ns, *, quiet: bool = False
+    ) -> None:
         self._options = options
         self._clock_ns = clock_ns
         self._patterns = any(map(discovery.is_pattern, options.paths))
@@ -198,6 +205,8 @@ class LiveLogs:
         self._checkpoints = WatchedCheckpoints()
         self._logs: dict[TopicPartition, LiveLog] = {}
         self._copies = LiveCopies(options.replicas)
+        self._quiet = quiet
+        self._unmatched: str | None = None
 
     @property
     def present(self) -> Collection[TopicPartition]:
@@ -218,6 +227,7 @@ class LiveLogs:
         gone = frozenset(may_be_gone)
         if gone not in self._assigned:
             assigned = assigned_partitions(self._options.subscription, dirs.places, gone)
+            self._warn_of_unmatched(dirs)
             self._copies.check(dirs, assigned)
             self._assigned = {gone: assigned}
         alone = [dirs.places[tp] for tp in self._assigned[gone] if tp not in dirs.copies]
@@ -239,8 +249,17 @@ class LiveLogs:
             if live is not None:
                 logs[tp] = live
         self._copies.report()
+        if not self._quiet:
+            warn_of_missing_segments(live.log for tp, live in logs.items() if tp not in self._logs)
         self._logs = logs
         return logs
+
+    def _warn_of_unmatched(self, dirs: LogDirs) -> None:
+        """Log once, until it changes, what of the subscription matches nothing."""
+        text = unmatched(self._options.subscription, dirs.places, dirs.paths)
+        if text is not None and text != self._unmatched and not self._quiet:
+            _log.warning("%s", text)
+        self._unmatched = text
 
     def _listed(self, now: int) -> LogDirs:
         if self._patterns or not self._watches:

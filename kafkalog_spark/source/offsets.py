@@ -5,6 +5,9 @@ JsonUtils).
     timestamps   {"topicA":{"0":1700000000000}}                   ms; -1 and -2 as in Kafka's ListOffsets
     partitions   {"topicA":[0,1]}
 
+A checkpoint also says which topics its offsets are of: `"topicA@<topic id>":{}`, for Kafka 2.8 and newer. The Kafka
+source ignores such a member, as it does every topic without a partition.
+
 The connector (Jackson) reads 1.9, true and "23" as numbers and lets the last of two equal keys win. Those are errors
 here: each would read something else than what is written.
 """
@@ -13,15 +16,18 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from kafkalog_spark.errors import MalformedOffsets, OptionError, UnknownPartition
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
-from kafkalog_spark.format.names import is_internal, valid_topic_name
+from kafkalog_spark.format.names import is_internal, similar_topics, valid_topic_name
+from kafkalog_spark.format.partition_metadata import uuid_from_text, uuid_to_text
 from kafkalog_spark.options import boolean
 
 TopicPartition = tuple[str, int]
@@ -109,13 +115,18 @@ class _OffsetsFault(Exception):
     """Becomes the hint of an OptionError, or part of a MalformedOffsets."""
 
 
-def offsets_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """`{"topic": {"0": 23}}`, topics sorted, partitions by number: Spark compares the offsets of a stream as text, so
-    the same offsets must always be written alike."""
+_TOPIC_ID_SEPARATOR = "@"  # in no topic name
+
+
+def offsets_by_topic(
+    offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, uuid.UUID] = MappingProxyType({})
+) -> dict[str, dict[str, int]]:
+    """`{"topic": {"0": 23}, "topic@<id>": {}}`, topics sorted, partitions by number: Spark compares the offsets of a
+    stream as text, so the same offsets must always be written alike."""
     result: dict[str, dict[str, int]] = {}
     for topic, partition in sorted(offsets):
         result.setdefault(topic, {})[str(partition)] = offsets[topic, partition]
-    return result
+    return result | {f"{topic}{_TOPIC_ID_SEPARATOR}{uuid_to_text(id_)}": {} for topic, id_ in sorted(topic_ids.items())}
 
 
 def _load(text: str) -> Any:
@@ -206,9 +217,12 @@ _SHOWN = 200  # characters of a checkpoint in an error
 
 def offsets_of(value: Any) -> Offsets:
     """Offsets of a checkpoint or of a query's progress: their JSON, or what it was parsed to, as Spark hands them over.
-    Raises MalformedOffsets."""
+    Topic ids are left out. Raises MalformedOffsets."""
     try:
-        return _numbers_by_topic(json.loads(value) if isinstance(value, str) else value, "an offset")
+        parsed = json.loads(value) if isinstance(value, str) else value
+        if isinstance(parsed, Mapping):
+            parsed = {topic: partitions for topic, partitions in parsed.items() if _topic_id(topic) is None}
+        return _numbers_by_topic(parsed, "an offset")
     except (_OffsetsFault, ValueError, RecursionError) as fault:
         why = fault if isinstance(fault, _OffsetsFault) else "not JSON"
         text = value if isinstance(value, str) else json.dumps(value)
@@ -219,6 +233,20 @@ def offsets_of(value: Any) -> Offsets:
             hint="the files in the checkpoint's directory offsets/ hold them, a line for each source of the query; is "
             "it the checkpoint of this query?",
         ) from None
+
+
+def topic_ids_of(offsets: Mapping[str, Any]) -> dict[str, uuid.UUID]:
+    """Return the topic ids that offsets of a checkpoint carry, by topic; none from the Kafka source or older Kafka."""
+    return dict(found for member in offsets if (found := _topic_id(member)) is not None)
+
+
+def _topic_id(member: str) -> tuple[str, uuid.UUID] | None:
+    """Return (topic, topic id) if a member's name is `topic@id`."""
+    topic, _, text = member.partition(_TOPIC_ID_SEPARATOR)
+    try:
+        return (topic, uuid_from_text(text)) if valid_topic_name(topic) else None
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +272,10 @@ class Subscription:
     def named_topics(self) -> frozenset[str]:
         """Also those that are not there; none for a pattern."""
         return frozenset(self.topics or ()).union(topic for topic, _ in self.partitions or ())
+
+    def names(self, tp: TopicPartition) -> bool:
+        """Return True if the partition, or its topic, is given by name."""
+        return tp in self.partitions if self.partitions is not None else tp[0] in (self.topics or ())
 
 
 NOT_SAID = Subscription(said=False)
@@ -340,12 +372,44 @@ def assigned_partitions(
     available = set(present)
     topics = {topic for topic, _ in available}
     if unknown := sorted(subscription.named_topics - topics.union(may_be_gone)):
-        raise UnknownPartition(
-            f"the log directory holds no topic {cut_text(unknown)}",
-            hint=f"it holds {cut_text(sorted(topics.union(may_be_gone))) or 'no topic at all'}",
-        )
+        hint = f"it holds {cut_text(sorted(topics.union(may_be_gone))) or 'no topic at all'}"
+        if near := list(dict.fromkeys(name for topic in unknown for name in similar_topics(topic, topics))):
+            hint = f"did you mean {cut_text(near)}? {hint[0].upper()}{hint[1:]}"
+        raise UnknownPartition(f"the log directory holds no topic {cut_text(unknown)}", hint=hint)
     if subscription.partitions is not None:
         return sorted(available.intersection(subscription.partitions))
     named, regex = topics if subscription.topics is None else subscription.topics, subscription.regex
     wanted = {topic for topic in named if not is_internal(topic) and regex.search(topic)}
     return sorted(tp for tp in available if tp[0] in wanted)
+
+
+def unmatched(subscription: Subscription, present: Iterable[TopicPartition], paths: Sequence[str]) -> str | None:
+    """Return which part of the subscription matches nothing in the log directories, and what is there instead; None if
+    all of it matches, or the subscription asks for whatever is there. For warnings: the connector reads nothing there,
+    without an error."""
+    available = sorted(present)
+    topics = list(dict.fromkeys(topic for topic, _ in available))
+    where, holds = ", ".join(paths), f"it holds {cut_text(topics) or 'no topic at all'}"
+    if subscription.partitions is not None:
+        if missing := [tp for tp in subscription.partitions if tp not in set(available)]:
+            of_topics = {topic for topic, _ in missing}
+            there = [tp_text(tp) for tp in available if tp[0] in of_topics]
+            return (
+                f"option 'assign': {where} holds no {cut_text([tp_text(tp) for tp in missing])}, which are left out; "
+                f"it holds {cut_text(there) or 'no partition of ' + ', '.join(sorted(of_topics))}"
+            )
+        return None
+    if subscription.topics is not None:
+        if missing_topics := [topic for topic in subscription.topics if topic not in topics]:
+            return f"option 'subscribe': {where} holds no topic {cut_text(missing_topics)}; {holds}"
+        if internal := [topic for topic in subscription.topics if is_internal(topic)]:
+            return (
+                f"option 'subscribe' never reads internal topics, as in Spark's Kafka source: {', '.join(internal)} is "
+                "left out; assign reads it, and so do tables (docs/tables.md)"
+            )
+        return None
+    if any(not is_internal(topic) and subscription.regex.search(topic) for topic in topics):
+        return None
+    if subscription.pattern:
+        return f"option 'subscribePattern': '{subscription.pattern}' matches no topic in {where}; {holds}"
+    return f"{where} holds no topic that is not internal" if topics else f"{where} holds no topic"

@@ -320,7 +320,7 @@ def parse_read_options(
         ignored=ignored,
     )
     if not quiet:
-        warn_of(ignored, start)
+        warn_of(ignored, start, end)
     return result
 
 
@@ -328,13 +328,14 @@ _SECONDS_SINCE = 978_307_200_000
 """2001-01-01 in ms: before any Kafka, and after every time in seconds until the year 32970."""
 
 
-def warn_of(ignored: Iterable[str], start: offsets.Bound) -> None:
+def warn_of(ignored: Iterable[str], start: offsets.Bound, end: offsets.Bound) -> None:
     if names := ", ".join(ignored):
         _log.warning("options without effect on kafkalog: %s", names)
-    if start.by_time and start.of_all is not None and 0 < start.of_all < _SECONDS_SINCE:
-        day = datetime.fromtimestamp(start.of_all / 1000, UTC).date()
-        text = "startingTimestamp=%d is in %s, so everything is read: it is in milliseconds, not in seconds"
-        _log.warning(text, start.of_all, day)
+    for name, bound, read in (("startingTimestamp", start, "everything"), ("endingTimestamp", end, "nothing")):
+        if bound.by_time and bound.of_all is not None and 0 < bound.of_all < _SECONDS_SINCE:
+            day = datetime.fromtimestamp(bound.of_all / 1000, UTC).date()
+            text = "%s=%d is in %s, so %s is read: it is in milliseconds, not in seconds"
+            _log.warning(text, name, bound.of_all, day, read)
 
 
 class GivenReadOptions(GivenOptions):

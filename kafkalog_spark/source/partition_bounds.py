@@ -17,6 +17,7 @@ from kafkalog_spark.errors import DataLoss, NotALogDirectory, OffsetOutOfRange, 
 from kafkalog_spark.format.names import is_internal
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.batch_search import LogEnd
+from kafkalog_spark.log.read.missing_segments import warn_of_missing_segments
 from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import (
@@ -28,6 +29,7 @@ from kafkalog_spark.source.offsets import (
     cut_text,
     set_text,
     tp_text,
+    unmatched,
 )
 from kafkalog_spark.source.options import NoMatch, ReadOptions
 from kafkalog_spark.store.interface import Store, in_parallel
@@ -347,10 +349,14 @@ def check_load(options: ReadOptions) -> None:
 def partition_ranges(options: ReadOptions, dirs: LogDirs, row_filter: RowFilter) -> list[PartitionRange]:
     """The ranges of a read, by topic and partition. Raises as `resolve_ranges`, and UnknownPartition."""
     assigned = assigned_partitions(options.subscription, dirs.places)
+    if text := unmatched(options.subscription, dirs.places, dirs.paths):
+        _log.warning("%s", text)
     # finding the end of a log of which nothing is wanted would be for nothing
     wanted = [tp for tp in assigned if not row_filter.keeps_nothing and row_filter.accepts_partition(*tp)]
     places = dirs.chosen(wanted, options.replicas, pass_over_damage=options.passes_over_damage)
-    return resolve_ranges(options, places, assigned)
+    ranges = resolve_ranges(options, places, assigned)
+    warn_of_missing_segments(each.log for each in ranges)
+    return ranges
 
 
 def resolve_ranges(

@@ -209,7 +209,7 @@ def offsets_behind_latest(progress: Mapping[str, Any] | None, path: str | None =
     """
     latest_now = None
     if path is not None:
-        logs = LiveLogs(parse_read_options({"path": path, **options}, streaming=True, quiet=True)).look()
+        logs = LiveLogs(parse_read_options({"path": path, **options}, streaming=True, quiet=True), quiet=True).look()
         latest_now = {tp: live.readers_end for tp, live in logs.items()}
     lags = []
     for source in progress["sources"] if progress is not None else ():

@@ -23,7 +23,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructFi
 
 from kafkalog_spark.errors import MalformedValue, OptionError
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES
-from kafkalog_spark.source.offsets import AT_EARLIEST
+from kafkalog_spark.source.offsets import AT_EARLIEST, AT_LATEST
 from kafkalog_spark.source.options import GivenReadOptions, ReadOptions, parse_read_options, warn_of
 from kafkalog_spark.spark.interface import arrow_schema, session_time_zone
 from kafkalog_spark.typed.columns.java_text import zone_of
@@ -50,7 +50,7 @@ class LoadOptions:
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = GivenReadOptions(options)
         self._logged: set[str] = set()
-        self._has_logged_start = False
+        self._has_logged_bounds = False
         self._formats: Mapping[str, ResolvedFormat] | None = None
 
     def formats(self, options: ReadOptions) -> Mapping[str, ResolvedFormat]:
@@ -93,9 +93,10 @@ class LoadOptions:
 
     def _log(self, options: ReadOptions, ignored: Iterable[str]) -> None:
         news = [name for name in ignored if name not in self._logged]
-        warn_of(news, AT_EARLIEST if self._has_logged_start else options.start)
+        bounds = (AT_EARLIEST, AT_LATEST) if self._has_logged_bounds else (options.start, options.end)
+        warn_of(news, *bounds)
         self._logged.update(news)
-        self._has_logged_start = True
+        self._has_logged_bounds = True
 
 
 @dataclass(frozen=True)

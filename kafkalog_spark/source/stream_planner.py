@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from kafkalog_spark.errors import CorruptBatch, DataLoss, OptionError, UnsupportedFormat
 from kafkalog_spark.format.batch_header import BatchHeader
@@ -65,18 +66,37 @@ class Continuation:
     losses: list[DataLoss] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of a partition as offsets were last handed out. `end`: end for readers."""
+
+    topic_id: uuid.UUID | None
+    end: int = 0
+
+
+_UNSEEN = Seen(None)
+
+
 def continue_from(
     start: Mapping[TopicPartition, int],
     logs: Mapping[TopicPartition, LiveLog],
-    seen: Mapping[TopicPartition, tuple[uuid.UUID | None, int]],
+    seen: Mapping[TopicPartition, Seen],
     present: Collection[TopicPartition] = (),
+    named: Callable[[TopicPartition], bool] = lambda tp: False,
 ) -> Continuation:
-    """Compare the offsets `start`, perhaps EARLIEST and LATEST, with the logs as they are. `seen`: (topic id, end for
-    readers) when offsets were last handed out. `present`: partitions that exist, read or not."""
+    """Compare the offsets `start`, perhaps EARLIEST and LATEST, with the logs as they are. `present`: partitions that
+    exist, read or not.
+
+    A deleted partition that the options name (`named`) keeps its position if its topic id is known: should it come
+    back, the id tells whether it is the same topic. A partition of a pattern does not: the offsets would grow for ever.
+    """
     next_batch = Continuation()
     gone = start.keys() - logs.keys()
     if gone:
         next_batch.losses.append(deleted(gone, gone.intersection(present)))
+    kept = {tp: start[tp] for tp in gone if start[tp] >= 0 and named(tp) and seen.get(tp, _UNSEEN).topic_id is not None}
+    next_batch.starts |= kept
+    next_batch.ends |= kept
     for tp, log in logs.items():
         offset = start.get(tp)
         position, end = log.log_start, log.readers_end
@@ -88,15 +108,11 @@ def continue_from(
         elif offset == LATEST:
             position = end
         elif offset != EARLIEST:
-            topic_id, seen_end = seen.get(tp, (None, 0))
-            if topic_id is not None and log.topic_id is not None and topic_id != log.topic_id:
-                what = (
-                    f"Topic {tp[0]} was deleted and created again: its id was {uuid_to_text(topic_id)} and is "
-                    f"{uuid_to_text(log.topic_id)}."
-                )
+            before = seen.get(tp, _UNSEEN)
+            if what := created_again(tp[0], before.topic_id, log.topic_id):
                 if offset > end:
                     what = f"{offset_changed(tp, offset, end)} {what}"
-                if offset or seen_end:  # else it was empty
+                if offset or before.end:  # else it was empty
                     next_batch.losses.append(lost(tp, what, offset))
                 if offset > position:
                     next_batch.moved.add(tp)
@@ -121,12 +137,15 @@ def batch_ranges(
     end: Mapping[TopicPartition, int],
     logs: Mapping[TopicPartition, LiveLog],
     *,
+    topic_ids: Mapping[str, uuid.UUID] = MappingProxyType({}),
     first: bool,
     fail_on_data_loss: bool,
 ) -> list[OffsetRange]:
     """The ranges of a batch that Spark has decided on, without empty ones, by topic and partition. Raises DataLoss, or
     with `fail_on_data_loss=False` leaves out what is gone. A batch of before may reach up to a log's own end whatever
     the LSO is.
+
+    `topic_ids`: those of `end`. A topic that was created again since then has none of the batch's records.
 
     `first`: `start` are the offsets that the query began with. They were looked up again if the query was restarted
     before its first batch was done, and may then lie past that batch's end: it is empty.
@@ -140,6 +159,11 @@ def batch_ranges(
         if log is None:
             if fail_on_data_loss:
                 raise deleted({tp})
+            continue
+        if what := created_again(tp[0], topic_ids.get(tp[0]), log.topic_id):
+            if fail_on_data_loss:
+                raise lost(tp, what, until)
+            _log.warning("%s", lost(tp, what, until))
             continue
         if offset == EARLIEST:
             begin = min(log.log_start, until)
@@ -158,6 +182,26 @@ def batch_ranges(
 
 def offset_changed(tp: TopicPartition, before: int, now: int) -> str:
     return f"Partition {tp_text(tp)} offset was changed from {before} to {now}. {_BROKEN}"
+
+
+def created_again(topic: str, before: uuid.UUID | None, now: uuid.UUID | None) -> str | None:
+    """Return what happened to a topic whose id was `before` and is `now`; None if both are the same, or one unknown."""
+    if before is None or now is None or before == now:
+        return None
+    return f"Topic {topic} was deleted and created again: its id was {uuid_to_text(before)} and is {uuid_to_text(now)}."
+
+
+def agreed_ids(ids: Iterable[tuple[str, uuid.UUID | None]]) -> dict[str, uuid.UUID]:
+    """Return the id of each topic, of (topic, topic id) of its partitions.
+
+    A topic whose partitions have different ids has none: it is being created again, and the next trigger finds all its
+    partitions of the new id.
+    """
+    by_topic: dict[str, set[uuid.UUID]] = {}
+    for topic, topic_id in ids:
+        if topic_id is not None:
+            by_topic.setdefault(topic, set()).add(topic_id)
+    return {topic: one for topic, (one, *others) in by_topic.items() if not others}
 
 
 def deleted(partitions: Collection[TopicPartition], not_read: Collection[TopicPartition] = ()) -> DataLoss:
@@ -344,7 +388,9 @@ class StreamPlanner:
         self._target: Offsets | None = None
         self._offered: Offsets | None = None
         self._logs: Mapping[TopicPartition, LiveLog] = {}
-        self._seen: dict[TopicPartition, tuple[uuid.UUID | None, int]] = {}
+        self._seen: dict[TopicPartition, Seen] = {}
+        self.topic_ids: dict[str, uuid.UUID] = {}
+        """Of the offsets that `next_end` returned last, by topic."""
         self._ends: dict[TopicPartition, tuple[LogEnd, ...]] = {}
         self._without_records: dict[TopicPartition, tuple[int, int]] = {}
         self._warned: list[str] = []
@@ -355,6 +401,11 @@ class StreamPlanner:
         """The ends for readers, as of the last look."""
         return {tp: live.readers_end for tp, live in self._logs.items()}
 
+    @property
+    def latest_topic_ids(self) -> dict[str, uuid.UUID]:
+        """The topic ids that belong to `latest`."""
+        return agreed_ids((topic, live.topic_id) for (topic, _), live in self._logs.items())
+
     def initial(self) -> Offsets:
         """The offsets that a new query begins with; the same whenever it is asked.
 
@@ -364,7 +415,7 @@ class StreamPlanner:
         timestamp without a match.
         """
         if self._initial is None:
-            self._look(())
+            self._logs = self._live.look()  # a named topic that is missing now is a mistake, whatever failOnDataLoss is
             start, logs = self._options.start, self._logs
             if start.by_time:
                 bounds = {tp: bounds_of(live.log, live.log_start, live.readers_end) for tp, live in logs.items()}
@@ -387,15 +438,29 @@ class StreamPlanner:
         self._look(self._options.subscription.named_topics)
         self._target = self.latest
 
-    def next_end(self, start: Offsets, limits: RateLimits) -> Offsets:
-        """End of the batch from `start` on; `start` itself when there is nothing to read, or not yet enough. Raises
-        DataLoss where failOnDataLoss is true, and as LiveLogs.look."""
+    def next_end(
+        self, start: Offsets, limits: RateLimits, topic_ids: Mapping[str, uuid.UUID] = MappingProxyType({})
+    ) -> Offsets:
+        """End of the batch from `start` on; `start` itself when there is nothing to read, or not yet enough.
+
+        Args:
+            start: Offsets of the checkpoint.
+            limits: Limits of the batch.
+            topic_ids: The topic ids that the checkpoint has with `start`, perhaps not of all topics.
+
+        Raises:
+            DataLoss: If failOnDataLoss is true.
+            KafkalogError: As LiveLogs.look.
+        """
         self._look(topic for topic, _ in start)
         logs = self._logs
         if self._target is not None:  # a partition that came later is not even judged
             logs = {tp: live for tp, live in logs.items() if tp in self._target or tp in start}
-        next_batch = continue_from(start, logs, self._seen, self._live.present)
+        seen = {tp: self._seen_of(tp, topic_ids) for tp in start}
+        next_batch = continue_from(start, logs, seen, self._live.present, self._options.subscription.names)
         self._report(next_batch.losses)
+        if start and not logs:
+            return start  # as in the connector: offsets without a partition would forget every position
         if self._target is not None:
             for tp, end in next_batch.ends.items():
                 last = min(end, self._target.get(tp, 0))  # 0: it was not there then
@@ -403,7 +468,8 @@ class StreamPlanner:
                     next_batch.starts[tp] = next_batch.ends[tp] = last
                 elif tp not in next_batch.moved:
                     next_batch.ends[tp] = max(last, next_batch.starts[tp])
-        self._seen = {tp: (live.topic_id, live.readers_end) for tp, live in self._logs.items()}
+        self._seen = {tp: seen[tp] for tp in next_batch.ends if tp not in logs}
+        self._seen |= {tp: Seen(live.topic_id, live.readers_end) for tp, live in self._logs.items()}
         first = any(offset < 0 for offset in start.values())
         as_before = not first and not next_batch.moved and next_batch.ends.keys() == start.keys()
         news = {tp: end - next_batch.starts[tp] for tp, end in next_batch.ends.items() if end > next_batch.starts[tp]}
@@ -414,19 +480,26 @@ class StreamPlanner:
             if held_back and not first and not next_batch.moved:
                 return start
         self._offered = self._limited(next_batch, news, limits)
+        self.topic_ids = agreed_ids((tp[0], self._seen[tp].topic_id) for tp in self._offered)
         for tp, end in self._offered.items():
+            if tp not in logs:
+                continue  # deleted, and its position kept
             # The next batch begins where this one ends: at a position that is known when that is the log's end.
             log_end, before = self._logs[tp].log_end, self._ends.get(tp, ())
             if log_end.offset == end and log_end not in before:
                 self._ends[tp] = (*before[-1:], log_end)
         return self._offered
 
-    def splits(self, start: Offsets, end: Offsets) -> list[Split]:
-        """The splits of the batch [start, end). Raises DataLoss where failOnDataLoss is true."""
+    def splits(
+        self, start: Offsets, end: Offsets, topic_ids: Mapping[str, uuid.UUID] = MappingProxyType({})
+    ) -> list[Split]:
+        """The splits of the batch [start, end); `topic_ids`: those of `end`. Raises DataLoss where failOnDataLoss is
+        true."""
         if end != self._offered:  # a batch of the run before
             self._look(topic for topic, _ in (*start, *end))
         logs, fails = self._logs, self._options.fail_on_data_loss
-        ranges = batch_ranges(start, end, logs, first=start == self._initial, fail_on_data_loss=fails)
+        first = start == self._initial
+        ranges = batch_ranges(start, end, logs, topic_ids=topic_ids, first=first, fail_on_data_loss=fails)
         partitions = [PartitionRange(r, logs[r.topic_partition].log) for r in ranges]
         hints = {r.topic_partition: hint for r in ranges if (hint := self._hint(r.topic_partition, r.start))}
         segments = [self._facts(r, hints.get(r.topic_partition)) for r in ranges]
@@ -435,7 +508,17 @@ class StreamPlanner:
         return [replace(split, topic_id=logs[split.range.topic_partition].topic_id) for split in splits]
 
     def _look(self, known_topics: Iterable[str]) -> None:
-        self._logs = self._live.look(set(known_topics))
+        """Look at the logs as they are. `known_topics`: those of the query's position, which may have been deleted;
+        with failOnDataLoss=false every topic may that the options name."""
+        may_be_gone = set(known_topics)
+        if not self._options.fail_on_data_loss:
+            may_be_gone |= self._options.subscription.named_topics
+        self._logs = self._live.look(may_be_gone)
+
+    def _seen_of(self, tp: TopicPartition, topic_ids: Mapping[str, uuid.UUID]) -> Seen:
+        """This run's own knowledge goes before the checkpoint's, which may be of an earlier trigger."""
+        seen = self._seen.get(tp, _UNSEEN)
+        return seen if seen.topic_id is not None else replace(seen, topic_id=topic_ids.get(tp[0]))
 
     def _report(self, losses: list[DataLoss]) -> None:
         if losses and self._options.fail_on_data_loss:

@@ -30,7 +30,7 @@ from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.log.read.partition_log import OpenHints
 from kafkalog_spark.source.batch_reader import as_large_as_its_rows, read_splits, scan_range
 from kafkalog_spark.source.filters import RowFilter
-from kafkalog_spark.source.offsets import JsonOffsets, offsets_by_topic, offsets_of
+from kafkalog_spark.source.offsets import JsonOffsets, offsets_by_topic, offsets_of, topic_ids_of
 from kafkalog_spark.source.options import RateLimits, ReadOptions, StreamOptions
 from kafkalog_spark.source.planning import Split, tasks_of
 from kafkalog_spark.source.resolved_read import RecordProjection, ResolvedRead
@@ -156,20 +156,25 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
     def latestOffset(self, start: JsonOffsets, limit: streaming.ReadLimit) -> JsonOffsets:  # type: ignore[override]
         """`start` unchanged if nothing is new."""
         begin = offsets_of(start)
-        # Spark asks for the next batch when it has written down that the last one is done: also for the last time
-        # with Trigger.AvailableNow, and first of all after a restart. Its call of `commit` comes one batch later.
-        if self.committer is not None:
-            self.committer.reached(begin)
-        end = self.planner.next_end(begin, self._limits(limit))
-        return start if end == begin else offsets_by_topic(end)
+        try:
+            end = self.planner.next_end(begin, self._limits(limit), topic_ids_of(start))
+        finally:
+            # Spark asks for the next batch when it has written down that the last one is done: also for the last time
+            # with Trigger.AvailableNow, and first of all after a restart. Its call of `commit` comes one batch later.
+            # No broker takes a commit for a topic that was deleted.
+            if self.committer is not None:
+                there = self.planner.latest
+                self.committer.reached({tp: offset for tp, offset in begin.items() if tp in there})
+        return start if end == begin else offsets_by_topic(end, self.planner.topic_ids)
 
     @first_line
     def reportLatestOffset(self) -> JsonOffsets | None:  # type: ignore[override]
-        return offsets_by_topic(self.planner.latest) or None
+        # with the topic ids, as in the end of a batch: a query that has read everything shows the same text for both
+        return offsets_by_topic(self.planner.latest, self.planner.latest_topic_ids) or None
 
     @first_line
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:  # type: ignore[override]
-        splits = self.planner.splits(offsets_of(start), offsets_of(end))
+        splits = self.planner.splits(offsets_of(start), offsets_of(end), topic_ids_of(end))
         rows = self._prefetched(splits)
         if rows is None:
             return [InputPartition(task) for task in tasks_of(splits, self._options)]

@@ -20,7 +20,7 @@ import pytest
 
 from kafkalog_spark.cli import cat
 from kafkalog_spark.cli.cat import CatOptions, CatReader, Start, bounds_of, moment_ms, wanted_of
-from kafkalog_spark.cli.common import BROKEN_PIPE
+from kafkalog_spark.cli.common import BROKEN_PIPE, WRONG_USAGE
 from kafkalog_spark.cli.record_output import RecordFormat, json_text
 from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.format.partition_metadata import (
@@ -399,3 +399,34 @@ def test_control_characters_are_escaped_on_a_terminal_only(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert cat.main(arguments) == 0
     assert capfdbinary.readouterr().out.decode() == "\\x07k a\\x1b[2J\\x0d\tb\\x9bé\u3000\\xff\n"
+
+
+def test_time_in_seconds_is_noted(tmp_path: Path, printed: Printed) -> None:
+    write_segments(tmp_path, {0: batch(0, [V2Record(0, TIME, None, b"value")])})
+    for arguments, name in (
+        (("--to", "1700000000"), "--to"),
+        (("--from", "1700000000"), "--from"),
+        (("-o", "s@1700000000"), "-o s@"),
+        (("-o", "e@1700000000"), "-o e@"),
+    ):
+        printed(tmp_path, "-t", "orders", *arguments)
+        assert printed.err == (f"kafkalog-cat: {name} is 1970-01-20: a number is in milliseconds, not in seconds\n")
+    printed(tmp_path, "-t", "orders", "--to", "2026-01-01")
+    assert printed.err == ""
+
+
+def test_partition_with_compressed_segments_is_noted(tmp_path: Path, printed: Printed) -> None:
+    directory = write_segments(tmp_path, {0: batch(0, [V2Record(0, TIME, None, b"value")])})
+    (directory / "00000000000000000009.log.gz").touch()
+    assert printed(tmp_path, "-t", "orders") == b"value\n"
+    assert printed.err == (
+        f"kafkalog-cat: records may be missing: {directory} holds 1 compressed segment (00000000000000000009.log.gz), "
+        "not read: decompress first; the log begins at offset 0\n"
+    )
+
+
+def test_misspelt_topic_names_similar_ones(tmp_path: Path, printed: Printed) -> None:
+    write_segments(tmp_path, {0: batch(0, [V2Record(0, TIME, None, b"value")])})
+    assert printed(tmp_path, "-t", "order") == b""
+    assert printed.code == WRONG_USAGE
+    assert printed.err == (f"kafkalog-cat: topic order is not in {tmp_path}; did you mean orders? There are: orders\n")

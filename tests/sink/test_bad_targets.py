@@ -57,6 +57,10 @@ def photographs(path: Path) -> None:
     (path / "holiday.jpg").write_bytes(b"jpg")
 
 
+def parent_of_brokers(path: Path) -> None:
+    write(path / "broker-0", values("a", topic="t"))
+
+
 def newer_meta(path: Path) -> None:
     (path / "meta.properties").write_text("version=2\ncluster.id=a\nnode.id=1\n")
 
@@ -99,6 +103,11 @@ BAD: dict[str, tuple[Callable[[Path], None], type[KafkalogError], str]] = {
     "a file": (a_file, NotALogDirectory, "is a file, a log directory is written to"),
     "one partition's directory": (a_partition, NotALogDirectory, "it is the directory of one partition; give its par"),
     "another program's directory": (photographs, NotALogDirectory, "is not a Kafka log directory"),
+    "a parent of log directories": (
+        parent_of_brokers,
+        NotALogDirectory,
+        "target/broker-0 is a log directory: give that",
+    ),
     "a newer meta.properties": (newer_meta, UnsupportedFormat, "version 2 of meta.properties, only 0 and 1 are known"),
     "a broken meta.properties": (broken_meta, CorruptFile, "no key 'version'"),
     "a newer release's sink": (

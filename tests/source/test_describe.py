@@ -35,6 +35,6 @@ def test_partitions_offsets_and_directories(logs: Path) -> None:
 def test_what_the_query_would_refuse_is_refused(logs: Path) -> None:
     with pytest.raises(OptionError, match="One of the following options must be specified"):
         kafkalog_spark.describe(logs)
-    with pytest.raises(UnknownPartition, match="holds no topic order; it holds orders, other"):
+    with pytest.raises(UnknownPartition, match=r"holds no topic order; did you mean orders\? It holds orders, other"):
         kafkalog_spark.describe(logs, subscribe="order")
     assert len(kafkalog_spark.describe(logs, allTopics=True).partitions) == 3

@@ -40,7 +40,7 @@ def _schema(**options: str) -> None:
             "logs",
             {"subscribe": "order"},
             UnknownPartition,
-            "the log directory holds no topic order; it holds __con",
+            r"the log directory holds no topic order; did you mean orders\? It holds __con",
         ),
         ("logs", {"assign": '{"order":[0]}'}, UnknownPartition, "the log directory holds no topic order"),
     ],

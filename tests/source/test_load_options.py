@@ -39,7 +39,7 @@ def test_what_both_refuse() -> None:
 
 
 def test_each_option_without_effect_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    given = {"kafka.bootstrap.servers": "h:1", "maxOffsetsPerTrigger": "5", "endingTimestamp": "7"}
+    given = {"kafka.bootstrap.servers": "h:1", "maxOffsetsPerTrigger": "5", "endingTimestamp": "1700000000000"}
 
     def told() -> list[str]:
         texts = [record.getMessage().partition(": ")[2] for record in caplog.records]

@@ -194,8 +194,11 @@ def test_a_timestamp_in_seconds_is_noticed(caplog: pytest.LogCaptureFixture) -> 
         read(startingTimestamp="1700000000")
         read(startingTimestamp="1700000000000")
         read(startingTimestamp="0")
+        read(endingTimestamp="1700000001")
+        read(endingTimestamp="1700000000000")
     assert caplog.messages == [
-        "startingTimestamp=1700000000 is in 1970-01-20, so everything is read: it is in milliseconds, not in seconds"
+        "startingTimestamp=1700000000 is in 1970-01-20, so everything is read: it is in milliseconds, not in seconds",
+        "endingTimestamp=1700000001 is in 1970-01-20, so nothing is read: it is in milliseconds, not in seconds",
     ]
 
 

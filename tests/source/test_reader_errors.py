@@ -102,7 +102,7 @@ def test_a_missing_path_is_named_at_load(three: Path, tmp_path: Path) -> None:
     for paths in ([missing], [three, missing]):
         with pytest.raises(NotALogDirectory) as caught:
             Load(*paths)
-        assert str(caught.value) == f"{missing}: does not exist"
+        assert str(caught.value) == f"{missing}: does not exist; {tmp_path} is a log directory: give that"
 
 
 def test_a_missing_path_is_named_by_the_first_query_when_there_is_a_schema(tmp_path: Path) -> None:

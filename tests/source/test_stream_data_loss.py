@@ -4,6 +4,7 @@ checkpoint as it is, or with failOnDataLoss=false warn and go on, never with a r
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import uuid
@@ -17,6 +18,8 @@ from kafkalog_spark.errors import DataLoss, KafkalogError, MalformedOffsets, Not
 from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, write_offset_checkpoint
 from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
+    read_partition_metadata,
+    uuid_to_text,
     write_partition_metadata,
 )
 from tests.source.helpers.made_logs import append, delete_first_segment, delete_partition, numbers
@@ -68,7 +71,6 @@ def test_a_recreated_topic_fails_and_leaves_the_checkpoint(topic: Path) -> None:
     assert reason.startswith("Partition t-0 offset was changed from 30 to 5. This could either be a user error")
     assert "Topic t was deleted and created again: its id was " in reason
     assert query.checkpoint.offsets == before
-    # a restart knows no ids: the offset tells
     assert lost(Query(topic, checkpoint=query.checkpoint).trigger).startswith(
         "Partition t-0 offset was changed from 30"
     )
@@ -94,6 +96,84 @@ def test_a_recreated_topic_is_read_from_its_beginning_without_fail_on_data_loss(
     assert caplog.text.count("was deleted and created again") == 1
     assert query.trigger() == [numbers(100, 100 + count)]
     assert query.trigger() == []
+
+
+@pytest.mark.parametrize("count", [5, 30, 50])
+def test_topic_recreated_while_no_query_ran_is_told_by_its_id(
+    topic: Path, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint = started(topic).checkpoint
+    before = list(checkpoint.offsets)
+    delete_partition(topic, "t", 0)
+    make(topic, numbers(100, 100 + count))
+    assert "Topic t was deleted and created again: its id was " in lost(Query(topic, checkpoint=checkpoint).trigger)
+    assert checkpoint.offsets == before
+    forgiving = Query(topic, checkpoint=checkpoint, failOnDataLoss=False)
+    assert forgiving.trigger() == [[]], "the position moves to the start of the new topic"
+    assert forgiving.trigger() == [numbers(100, 100 + count)]
+    assert caplog.text.count("was deleted and created again") == 1
+
+
+def test_topic_recreated_before_a_logged_batch_ran_gives_none_of_its_records_to_that_batch(topic: Path) -> None:
+    query = started(topic, maxOffsetsPerTrigger=10)
+    query.crash_before = "planning"
+    with pytest.raises(Crash):
+        query.trigger()
+    delete_partition(topic, "t", 0)
+    make(topic, numbers(100, 150))
+    assert "Topic t was deleted and created again" in lost(Query(topic, checkpoint=query.checkpoint).trigger)
+    forgiving = Query(topic, checkpoint=query.checkpoint, failOnDataLoss=False)
+    assert [forgiving.trigger() for _ in range(3)] == [[[]], [[]], [numbers(100, 150)]]
+
+
+def test_checkpoint_without_topic_ids_is_continued_and_gets_them_with_its_next_batch(topic: Path) -> None:
+    checkpoint = Checkpoint(['{"t":{"0":20}}'], 1)  # as Spark's Kafka source writes it
+    query = Query(topic, checkpoint=checkpoint)
+    assert query.trigger() == [numbers(20, 30)]
+    topic_id = read_partition_metadata(topic / "t-0" / PARTITION_METADATA_FILE)
+    assert topic_id is not None
+    assert json.loads(checkpoint.offsets[-1]) == {"t": {"0": 30}, f"t@{uuid_to_text(topic_id)}": {}}
+    assert Query(topic, checkpoint=checkpoint).trigger() == []
+
+
+def test_query_that_has_read_everything_reports_its_end_as_the_latest_offset(topic: Path) -> None:
+    query = started(topic)
+    again = Query(topic, checkpoint=query.checkpoint)
+    assert again.trigger() == []
+    for each in (query, again):
+        assert json.dumps(each.reader.reportLatestOffset()) == query.checkpoint.offsets[-1]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("by", ["subscribe", "subscribePattern", "assign"])
+def test_topics_absent_at_one_trigger_keep_their_position(topic: Path, by: str, restarted: bool) -> None:
+    append(topic, "u", 0, numbers(50, 52))
+    options: Any = {by: {"subscribe": "t", "subscribePattern": "^t", "assign": '{"t":[0]}'}[by]}
+    query = started(topic, failOnDataLoss=False, **options)
+    before = list(query.checkpoint.offsets)
+    (topic / "t-0").rename(topic.with_name("t-0"))
+    assert query.trigger() == []
+    if restarted:
+        query = Query(topic, checkpoint=query.checkpoint, failOnDataLoss=False, **options)
+        assert query.trigger() == []
+    assert query.checkpoint.offsets == before
+    topic.with_name("t-0").rename(topic / "t-0")
+    assert query.trigger() == []
+    append(topic, "t", 0, numbers(30, 33))
+    assert query.trigger() == [numbers(30, 33)]
+
+
+def test_named_topic_that_comes_back_with_its_id_continues_although_others_were_read_meanwhile(topic: Path) -> None:
+    append(topic, "u", 0, numbers(50, 52))
+    query = started(topic, failOnDataLoss=False, subscribe="t,u")
+    (topic / "t-0").rename(topic.with_name("t-0"))
+    append(topic, "u", 0, numbers(52, 54))
+    assert query.trigger() == [numbers(52, 54)]
+    assert query.end == {"t": {"0": 30}, "u": {"0": 4}}
+    topic.with_name("t-0").rename(topic / "t-0")
+    append(topic, "t", 0, numbers(30, 33))
+    again = Query(topic, checkpoint=query.checkpoint, subscribe="t,u")
+    assert again.trigger() == [numbers(30, 33)]
 
 
 @pytest.mark.parametrize("step", ["planning", "reading", "commit"])
@@ -137,14 +217,19 @@ def test_a_deleted_topic(topic: Path, by: str, caplog: pytest.LogCaptureFixture)
     query = started(topic, **{by: chosen})
     delete_partition(topic, "t", 0)
     assert lost(query.trigger) == "Partitions Set(t-0) have been deleted."
-    assert query.checkpoint.offsets == ['{"t": {"0": 30}, "u": {"0": 2}}']
+    assert query.end == {"t": {"0": 30}, "u": {"0": 2}}
     append(topic, "u", 0, numbers(52, 54))
     forgiving = Query(topic, checkpoint=query.checkpoint, failOnDataLoss=False, **{by: chosen})
     assert forgiving.trigger() == [numbers(52, 54)]
-    assert forgiving.end == {"u": {"0": 4}}
+    assert forgiving.end["u"] == {"0": 4}
     assert "Partitions Set(t-0) have been deleted." in caplog.text
+    for number in range(54, 57):
+        append(topic, "u", 0, numbers(number, number + 1))
+        assert forgiving.trigger() == [numbers(number, number + 1)], "the query continues with the others"
     make(topic, numbers(100, 105))
-    assert forgiving.trigger() == [numbers(100, 105)], "it is a new topic now"
+    rows = [row for _ in range(2) for batch in forgiving.trigger() for row in batch]
+    assert rows == numbers(100, 105), "it is a new topic now"
+    assert forgiving.trigger() == []
 
 
 def test_a_topic_that_waits_for_its_removal_is_deleted(topic: Path) -> None:
@@ -254,7 +339,7 @@ def test_a_new_partition_that_does_not_start_at_zero(topic: Path) -> None:
     make(topic, numbers(50, 70), partition=1)
     delete_first_segment(topic, "t", 1)
     assert lost(query.trigger) == "Added partition t-1 starts from 10 instead of 0."
-    assert query.checkpoint.offsets == ['{"t": {"0": 30}}']
+    assert query.end == {"t": {"0": 30}}
     assert Query(topic, checkpoint=query.checkpoint, failOnDataLoss=False).trigger() == [numbers(60, 70)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any
 
 import pytest
@@ -10,10 +11,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import KafkalogError, MalformedOffsets
-from kafkalog_spark.source.offsets import offsets_by_topic, offsets_of
+from kafkalog_spark.source.offsets import offsets_by_topic, offsets_of, topic_ids_of
 
 PARTITIONS = st.tuples(st.sampled_from(["a", "b.c", "a-1", "Z_9"]), st.integers(0, 2**31 - 1))
 OFFSETS = st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1), max_size=20)
+TOPIC_IDS = st.dictionaries(st.sampled_from(["a", "b.c", "a-1", "Z_9"]), st.uuids())
+
+
+@given(OFFSETS, TOPIC_IDS, st.randoms())
+def test_offsets_with_topic_ids_come_back_and_have_one_text(
+    offsets: dict[tuple[str, int], int], topic_ids: dict[str, uuid.UUID], random: Any
+) -> None:
+    text = json.dumps(offsets_by_topic(offsets, topic_ids))
+    assert offsets_of(text) == offsets
+    assert topic_ids_of(json.loads(text)) == topic_ids
+    items = list(topic_ids.items())
+    random.shuffle(items)
+    assert json.dumps(offsets_by_topic(offsets, dict(items))) == text
+
+
+def test_topic_id_is_a_topic_without_partitions_to_the_kafka_source() -> None:
+    topic_id = uuid.UUID("cd6c8080-cb99-4104-8f11-5a1011646681")
+    assert offsets_by_topic({("t", 0): 5}, {"t": topic_id}) == {"t": {"0": 5}, "t@zWyAgMuZQQSPEVoQEWRmgQ": {}}
 
 
 @given(OFFSETS)
@@ -60,6 +79,8 @@ def test_what_the_kafka_source_writes_is_read() -> None:
         ('{"t":{"0":-3}}', "-3 is not an offset for t-0"),
         ('{"t":{"0":9223372036854775808}}', "9223372036854775808 is not an offset for t-0"),
         ('{"a/b":{"0":5}}', "'a/b' is not a legal topic name"),
+        ('{"t@":{}}', "'t@' is not a legal topic name"),
+        ('{"t@short":{}}', "'t@short' is not a legal topic name"),
         ('{"logOffset":3}', "the partitions of topic 'logOffset' must be a JSON object"),
         ('{"t":', "not JSON"),
         ("", "not JSON"),

@@ -53,7 +53,8 @@ def test_an_unknown_topic_is_an_error_that_says_which_there_are(subscription: Su
     with pytest.raises(UnknownPartition) as caught:
         assigned_partitions(subscription, PRESENT)
     assert str(caught.value) == (
-        "the log directory holds no topic order; it holds __consumer_offsets, orders, orders-2, users"
+        "the log directory holds no topic order; did you mean orders, orders-2? "
+        "It holds __consumer_offsets, orders, orders-2, users"
     )
     with pytest.raises(UnknownPartition, match="it holds no topic at all"):
         assigned_partitions(subscription, [])

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,14 @@ from pathlib import Path
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.mirror.client_properties import ClientSettings
-from kafkalog_broker.mirror.mirror_file import MirroredTopics, check_source, is_same, is_wanted, plan_topics
+from kafkalog_broker.mirror.mirror_file import (
+    MirroredTopics,
+    check_source,
+    is_same,
+    is_wanted,
+    plan_topics,
+    unmatched_names,
+)
 from kafkalog_broker.mirror.node_fetcher import Backoff, NodeFetcher, RateLimit
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror
 from kafkalog_broker.mirror.source import Address, Source, SourceUnreachable, find_ends
@@ -26,21 +33,26 @@ from kafkalog_broker.storage.file_fault import is_transient
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
-from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.format.names import is_internal
+from kafkalog_spark.errors import KafkalogError, UnknownPartition
+from kafkalog_spark.format.names import is_internal, similar_topics
 
 _log = logging.getLogger(__name__)
 
+_SHOWN = 10  # topics or partitions in a message
 _AGAIN_S = 0.25  # after something went wrong: a leader takes a moment to be elected
 _SOURCE_MS, _NODE_MS = (1_000, 10_000), (250, 10_000)
 """Pauses, the first and the longest one, after the source or one of its nodes was away."""
+_GIVE_UP_MS = 60_000
+"""With once: how long nothing may come before the mirror gives up, as long as Kafka's admin client waits
+(default.api.timeout.ms)."""
 _LASTED_MS = 10_000  # a connection that lasted so long was a good one: it is tried again soon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorOptions:
-    """Settings of a mirror. refresh_s: how often to look for new topics and partitions. most: the highest versions of
-    APIs, for tests. own_internal_topics: a broker keeps its own internal topics in the directory."""
+    """Settings of a mirror. refresh_s: how often to look for new topics and partitions. give_up_ms: with once, how long
+    nothing may come while something is missing. most: the highest versions of APIs, for tests. own_internal_topics: a
+    broker keeps its own internal topics in the directory."""
 
     bootstrap: list[Address]
     directory: Path
@@ -50,6 +62,7 @@ class MirrorOptions:
     max_bytes_per_second: int | None = None
     settings: ClientSettings = field(default_factory=ClientSettings)
     refresh_s: float = 10.0
+    give_up_ms: int = _GIVE_UP_MS
     most: Mapping[int, int] = field(default_factory=dict)
     own_internal_topics: bool = False
 
@@ -85,6 +98,9 @@ class Mirror:
         self._backoff = Backoff(*_SOURCE_MS)
         self._node_backoffs = defaultdict[int, Backoff](partial(Backoff, *_NODE_MS))
         self._without_end: dict[str, str] = {}
+        self._unmatched: list[str] = []
+        self._told = ""
+        self._received_at_last, self._came_ms = 0, self._clock.monotonic_ms()
 
     @property
     def received_bytes(self) -> int:
@@ -99,28 +115,40 @@ class Mirror:
     @property
     def is_complete(self) -> bool:
         """With once: whether everything that was there at the start has come, but for what has failed."""
-        return self.targets is not None and all(
-            (mirror := self.partitions.get(key)) is not None and (mirror.log.log_end_offset >= end or mirror.has_failed)
-            for key, end in self.targets.items()
-        )
+        return self.targets is not None and all(self._has_reached(key, end) for key, end in self.targets.items())
+
+    def _has_reached(self, key: Key, end: int) -> bool:
+        mirror = self.partitions.get(key)
+        return mirror is not None and (mirror.log.log_end_offset >= end or mirror.has_failed)
 
     @property
     def failed(self) -> dict[str, str]:
         """Partitions and topics that will not go on by themselves, and why."""
         standing = {mirror.name: mirror.trouble or "" for mirror in self.partitions.values() if mirror.has_failed}
-        return {**self._local.refused, **self._without_end, **standing}
+        missing = dict.fromkeys(self._unmatched, "the cluster has no such topic")
+        return {**missing, **self._local.refused, **self._without_end, **standing}
 
     async def run(self) -> None:
-        """Mirror until it is cancelled; with `once` until everything that was there has come. Raises OtherSource,
-        BrokerError when the log directory fails; what only descriptors are lacking for is tried again."""
+        """Mirror until it is cancelled; with `once` until everything that was there has come.
+
+        After an error that only means a lack of file descriptors it tries again.
+
+        Raises:
+            OtherSource: The directory is a mirror of another cluster.
+            BrokerError: The log directory has failed.
+            UnknownPartition: With once, no topic of the cluster is to be mirrored.
+            SourceUnreachable: With once, nothing has come for a minute.
+        """
         try:
             while not (self._options.once and self.is_complete):
                 self._stale.clear()
                 try:
                     await self._refresh()
                     self._backoff.worked()
+                    self._check_progress(None)
                     await self._pause(self._options.refresh_s)
                 except SourceUnreachable as error:
+                    self._check_progress(error)
                     await self._back_off(error)
                 except (KafkalogError, OSError) as error:
                     if not is_transient(error):
@@ -149,6 +177,22 @@ class Mirror:
                 await asyncio.sleep(_AGAIN_S)
                 return
 
+    def _check_progress(self, error: SourceUnreachable | None) -> None:
+        """With once, raise SourceUnreachable if nothing can come for too long. `error`: why there are no metadata."""
+        now_ms, received = self._clock.monotonic_ms(), self.received_bytes
+        missing = [key for key, end in (self.targets or {}).items() if not self._has_reached(key, end)]
+        troubles = {mirror.name: mirror.trouble for key, mirror in self.partitions.items() if mirror.trouble}
+        stuck = error is not None or self.targets is None or all("{}-{}".format(*key) in troubles for key in missing)
+        if not self._options.once or not stuck or received != self._received_at_last:
+            self._received_at_last, self._came_ms = received, now_ms
+        if now_ms - self._came_ms < self._options.give_up_ms or self.is_complete:
+            return
+        why = error or "; ".join(f"{name}: {trouble}" for name, trouble in sorted(troubles.items())[:_SHOWN])
+        raise SourceUnreachable(
+            f"nothing has come for {self._options.give_up_ms / 1000:.0f} s: {why or 'a partition has no leader'}",
+            hint="look at --bootstrap and the cluster; the next start continues where the logs end",
+        )
+
     async def _back_off(self, error: Exception) -> None:
         is_ours = not isinstance(error, (KafkalogError, OSError))
         _log.warning("%.1000s", error, exc_info=error if is_ours else None)
@@ -170,6 +214,7 @@ class Mirror:
             for name, topic in cluster.topics.items()
             if is_wanted(topic, self._options.topics, internal=internal)
         }
+        self._check_topics(cluster, wanted)
         plan = plan_topics(self._local_topics(), wanted)
         for topic in plan.anew:
             for partition in range(self._topics.topics[topic.name].partitions):
@@ -188,6 +233,30 @@ class Mirror:
                 self.targets, self._without_end = ends
             else:
                 asyncio.get_running_loop().call_later(_SOURCE_MS[0] / 1000, self._stale.set)
+
+    def _check_topics(self, cluster: SourceCluster, wanted: Collection[str]) -> None:
+        """Log, when it changes, which of the topics that are to be mirrored the cluster lacks. With once, raise
+        UnknownPartition if it has none of them."""
+        unmatched = unmatched_names(self._options.topics, wanted)
+        if wanted and unmatched == self._unmatched:
+            return
+        known = sorted(name for name, topic in cluster.topics.items() if not topic.is_internal)
+        near = [name for topic in unmatched for name in similar_topics(topic, known)]
+        internal = "" if self._options.internal else ", internal ones only with --internal"
+        error = UnknownPartition(
+            f"no topic of the cluster matches --topics {' and '.join(unmatched) or self._options.topics.pattern}",
+            hint=(f"did you mean {', '.join(dict.fromkeys(near))}? The" if near else "the")
+            + f" user may see {len(known)} topics{': ' if known else ''}{', '.join(known[:_SHOWN])}"
+            + (", ..." if len(known) > _SHOWN else "") + internal,
+        )  # fmt: skip
+        if self._options.once and not wanted and (unmatched or known):
+            raise error
+        if unmatched or not wanted:
+            text = str(error)
+            if text != self._told:
+                _log.warning("%s", text)
+            self._told = text
+        self._unmatched = unmatched
 
     def _local_topics(self) -> dict[str, Topic]:
         own = self._options.own_internal_topics

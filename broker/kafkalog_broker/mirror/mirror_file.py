@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -143,6 +143,12 @@ def is_wanted(topic: SourceTopic, pattern: re.Pattern[str], *, internal: bool) -
     if topic.name == CLUSTER_METADATA_TOPIC or not (internal or not (topic.is_internal or is_internal(topic.name))):
         return False
     return len(topic.name) > MAX_TOPIC_NAME_LENGTH or pattern.fullmatch(topic.name) is not None
+
+
+def unmatched_names(pattern: re.Pattern[str], wanted: Collection[str]) -> list[str]:
+    """Return the alternatives of a pattern such as `orders|clicks` that are plain names, and match none of `wanted`."""
+    names = [part for part in pattern.pattern.split("|") if re.fullmatch(r"[a-zA-Z0-9._-]+", part)]
+    return [name for name in names if not any(re.fullmatch(name, topic) for topic in wanted)]
 
 
 def is_same(topic: SourceTopic, mine: Topic) -> bool:

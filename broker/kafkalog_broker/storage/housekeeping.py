@@ -175,7 +175,7 @@ class Housekeeping:
                 if entry.log is None and not self._may_be_due(entry, now_ms):
                     continue
                 log = entry.log or self._table.open(entry)
-                # A flush may end while segments are chosen: what it was needed for can then be deleted in the next tick.
+                # A flush may end while segments are chosen; the next tick can then delete what it was needed for.
                 needed_flush = log.needs_flush(now_ms)
                 removed = log.delete_old_segments(now_ms)
                 for path in removed:

@@ -29,6 +29,7 @@ from kafkalog_spark.format.meta_properties import (
 )
 from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE
 from kafkalog_spark.format.partition_metadata import new_uuid, uuid_to_text
+from kafkalog_spark.log.read.missing_segments import is_segment
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 
 _log = logging.getLogger(__name__)
@@ -207,7 +208,8 @@ def open_log_dirs(
 ) -> LogDirectories:
     """Make, lock and identify the log directories; one that cannot be written is offline. cluster_id: what
     meta.properties must say; by default what it says, or a new one. Raises LogDirLocked, and LogDirError for a damaged
-    meta.properties, for one of another node or cluster, and when no directory works, and OSError for a lack of
+    meta.properties, for one of another node or cluster, for a directory that holds logs of another one
+    (`check_holds_no_other_logs`), and when no directory works, and OSError for a lack of
     descriptors; no lock is held then."""
     unique = list(dict.fromkeys(Path(os.path.abspath(path)) for path in paths))
     if not unique:
@@ -223,6 +225,8 @@ def open_log_dirs(
                     meta = read_meta_properties(log_dir.path / META_PROPERTIES_FILE)
                     if meta is not None:
                         metas[log_dir.path] = meta
+                    else:
+                        check_holds_no_other_logs(log_dir.path)
             except (CorruptFile, UnsupportedFormat) as error:
                 raise LogDirError(
                     error.what, path=error.path, position=error.position, hint=error.hint or "restore it from a backup"
@@ -245,6 +249,24 @@ def open_log_dirs(
             log_dir.close()
         raise
     return dirs
+
+
+def check_holds_no_other_logs(path: Path) -> None:
+    """Raise LogDirError for a new log directory that is the parent of log directories, or a partition's directory.
+
+    A broker would begin an empty cluster there, and serve none of the topics. Kafka refuses both, as it takes no
+    directory and no file in a log directory that is not its own. Raises OSError.
+    """
+    names = os.listdir(path)
+    if any(map(is_segment, names)):
+        raise LogDirError("is a partition's directory", path=str(path), hint=f"name {path.parent}")
+    if inner := sorted(name for name in names if (path / name / META_PROPERTIES_FILE).exists()):
+        are = "is a log directory" if len(inner) == 1 else "are log directories"
+        raise LogDirError(
+            f"is no log directory, but {', '.join(inner)} in it {are}",
+            path=str(path),
+            hint=f"name {', '.join(str(path / name) for name in inner)}",
+        )
 
 
 def agree(metas: Mapping[Path, MetaProperties], node_id: int, cluster_id: str | None) -> str:

@@ -7,18 +7,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
-from kafkalog_spark.format.partition_metadata import OWN_FILES
 from kafkalog_spark.log.check.dir_files import check_directories, check_partition, local_places
 from kafkalog_spark.log.check.finding import Finding, Findings
 from kafkalog_spark.log.check.partition_check import PartitionResult
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.discovery import LOG_DIR_MARKS, log_bytes, refuse_copies
+from kafkalog_spark.log.read.discovery import log_bytes, refuse_copies
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.remote.recorded_storage import refuse_unallowed
-from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId, TieredLocation
+from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 
 if TYPE_CHECKING:
@@ -54,7 +52,6 @@ def check_log_dirs(
     """
     dirs = LogDirs.open(paths, storage, tier)
     refuse_unallowed(dirs.places.values())
-    _refuse_what_only_has_such_names(dirs)
     refuse_copies(dirs.copies, dirs.copies)
     result = CheckResult(Findings(on_finding))
     of_path = check_directories(dirs.roots, dirs.places, result.findings)
@@ -74,30 +71,6 @@ def check_log_dirs(
             result.partitions[key] = checked
     result.findings.tell_rest()
     return result
-
-
-def _refuse_what_only_has_such_names(dirs: LogDirs) -> None:
-    """Raise NotALogDirectory for a local directory that has nothing of Kafka's but directories named like x-1."""
-    for path, store in dirs.roots:
-        of_root = [place.directory for place in dirs.places.values() if place.log_dir == path]
-        tiered = any(isinstance(place, TieredLocation) and place.remote for place in dirs.places.values())
-        if not of_root or tiered or store.remote or LOG_DIR_MARKS & set(store.list(path).names):
-            continue
-        if not any(map(_may_be_partition, of_root)):
-            raise NotALogDirectory(
-                f"is not a Kafka log directory: {os.path.basename(of_root[0])} in it is named like a partition's "
-                "directory, but has no file of a partition, nor has another one, and there is no meta.properties",
-                path=path,
-                hint="give what log.dirs names",
-            )
-
-
-def _may_be_partition(directory: str) -> bool:
-    try:
-        entries = os.listdir(directory)
-    except OSError:
-        return True  # whoever opens it says what is wrong
-    return any(names.parse_segment_file(name) or name in OWN_FILES for name in entries)
 
 
 def _bytes_of(place: PartitionLocation) -> int:

@@ -17,6 +17,7 @@ from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import ProducerCheck, TransactionCheck
 from kafkalog_spark.log.check.segment_check import BatchCheck, EpochCheck, SegmentCheck, SegmentResult
 from kafkalog_spark.log.read import partition_log
+from kafkalog_spark.log.read.missing_segments import compressed_segments, explain, is_segment
 from kafkalog_spark.log.read.segment_file import Window
 
 
@@ -64,6 +65,7 @@ class PartitionCheck:
         result.log_start_offset = log.log_start_offset
         result.log_end_offset = log.segments[0].base_offset if log.segments else log.log_start_offset
         self._check_names()
+        self._check_has_segments()
         self._read(PARTITION_METADATA_FILE, partial(partition_log.read_partition_metadata, log.store, log.directory))
         epochs = self._read(
             LEADER_EPOCH_CHECKPOINT, partial(partition_log.read_leader_epochs, log.store, log.directory)
@@ -139,7 +141,10 @@ class PartitionCheck:
         for name in sorted(set(self.log.names) - live - OWN_FILES):
             file = names.parse_segment_file(name)
             what = "is left over from a cleaning or a crash; the next start of a broker removes it"
-            if file is None:
+            severity = Severity.NOTE
+            if file is None and compressed_segments([name]):
+                what, severity = "is a compressed segment, whose records no reader finds: decompress it", Severity.ERROR
+            elif file is None:
                 what = what if name in UNFINISHED else "is no file of a partition"
             elif file.transient_suffix is None and file.suffix == names.PRODUCER_SNAPSHOT_SUFFIX:
                 continue
@@ -147,7 +152,20 @@ class PartitionCheck:
                 what = "is an index without a .log; the next start of a broker removes it"
             elif file.transient_suffix == names.DELETED_SUFFIX:
                 what = "is of a deleted segment; a broker removes it after file.delete.delay.ms, or at its start"
-            self.findings.add(Severity.NOTE, self._path(name), Fault(what))
+            self.findings.add(severity, self._path(name), Fault(what))
+
+    def _check_has_segments(self) -> None:
+        """Report a directory without a .log. A broker writes the first one before all other files: only an empty
+        directory may be a partition that a crash kept from being created."""
+        log = self.log
+        if log.segments or log.gone:
+            return
+        listing = log.store.list(log.directory)
+        if any(map(is_segment, listing.names)):
+            return  # created since the log was opened
+        instead = explain(log.directory, log.store, listing)
+        fault = Fault(f"holds no segment (.log file){f': {instead}' if instead else ''}")
+        self.findings.add(Severity.ERROR if listing.names else Severity.NOTE, log.directory, fault)
 
     def _read(self, name: str, read: Callable[[], Content]) -> Content | None:
         return self.findings.read(self._path(name), read)

@@ -24,6 +24,7 @@ from kafkalog_spark.format.checkpoint import RECOVERY_POINT_CHECKPOINT, TopicPar
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.format.names import LOG_SUFFIX, DirKind, PartitionDir, parse_partition_dir
 from kafkalog_spark.format.partition_metadata import uuid_to_text
+from kafkalog_spark.log.read.missing_segments import explain, has_partition_file
 from kafkalog_spark.log.read.partition_log import PartitionLocation, leader_epochs, readable_meta_properties
 from kafkalog_spark.log.tiered import remote_names
 from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout, TopicIdPartition
@@ -290,7 +291,8 @@ class RootPartitions(NamedTuple):
 
 
 def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
-    """List a root. Raises NotALogDirectory: it is missing, unreadable or of no layout, or of several."""
+    """List a root. Raises NotALogDirectory: it is missing, unreadable or of no layout, or of several; or it is named
+    like a partition, and holds no segment."""
     path, store = root
     listing = _listed(path, store)
     own = names.parse_partition_dir(os.path.basename(path))
@@ -308,20 +310,52 @@ def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
         return RootPartitions(remote=list(_local_tiered_dirs(root, listing)))
     parsed = ((name, names.parse_partition_dir(name)) for name in sorted(listing.names))
     found = [(name, partition) for name, partition in parsed if partition is not None and listing.is_directory(name)]
-    if not found and own is None and not LOG_DIR_MARKS & set(listing.names):
-        segments = any(names.parse_segment_file(name) for name in listing.names)
-        raise NotALogDirectory(
-            "is not a Kafka log directory: no <topic>-<partition> directory in it" + (", but segment files" * segments),
-            path=path,
-            hint="rename it to <topic>-<partition>, or give its parent" if segments else "give what log.dirs names",
-        )
+    is_marked = bool(LOG_DIR_MARKS & set(listing.names))
+    if not found and not is_marked:
+        raise _not_a_log_dir(root, listing, own)
     places = [
         PartitionLocation(partition.topic, partition.partition, os.path.join(path, name), store)
         for name, partition in found
         if partition.kind is DirKind.LIVE
     ]
+    if places and not is_marked and not store.remote and not any(map(_may_be_partition, places)):
+        raise NotALogDirectory(
+            f"is not a Kafka log directory: {os.path.basename(places[0].directory)} in it is named like a partition's "
+            "directory, but has no file of a partition, nor has another one, and there is no meta.properties",
+            path=path,
+            hint=explain(path, store, listing) or "give what log.dirs names",
+        )
     has_tier = names.REMOTE_STORAGE_FILE in listing.names
     return RootPartitions(places, remote_storage=os.path.join(path, names.REMOTE_STORAGE_FILE) if has_tier else None)
+
+
+def _not_a_log_dir(root: Root, listing: Listing, own: PartitionDir | None) -> NotALogDirectory:
+    """Error for a directory without partitions. `own`: what its name says, if that is a partition's."""
+    path, store = root
+    instead = explain(path, store, listing)
+    if own is not None:
+        return NotALogDirectory(
+            "the partition's directory holds no segment (.log file)",
+            path=path,
+            hint=instead or "give the partition's directory of a broker, or what log.dirs names",
+        )
+    segments = any(names.parse_segment_file(name) for name in listing.names)
+    return NotALogDirectory(
+        "is not a Kafka log directory: no <topic>-<partition> directory in it" + (", but segment files" * segments),
+        path=path,
+        hint="rename it to <topic>-<partition>, or give its parent"
+        if segments
+        else instead or "give what log.dirs names",
+    )
+
+
+def _may_be_partition(place: PartitionLocation) -> bool:
+    """True also for an empty directory: a partition that is just being created."""
+    try:
+        entries = os.listdir(place.directory)
+        return not entries or has_partition_file(entries)
+    except OSError:
+        return True  # whoever opens it says what is wrong
 
 
 def _listed(path: str, store: Store) -> Listing:
@@ -332,7 +366,8 @@ def _listed(path: str, store: Store) -> Listing:
         raise NotALogDirectory(what, path=path) from None
     except FileNotFoundError as error:
         # an object store says what it looked for: there are no directories in it
-        raise NotALogDirectory((error.strerror if store.remote else None) or "does not exist", path=path) from None
+        what = (error.strerror if store.remote else None) or "does not exist"
+        raise NotALogDirectory(what, path=path, hint=explain(path, store)) from None
     except OSError as error:
         raise NotALogDirectory(f"cannot be read: {error.strerror}", path=path) from error
 

@@ -39,14 +39,16 @@ _LEADER_EPOCH = 0
 
 @dataclass
 class TierReport:
-    """Result of the walk. segments: of each partition, by start offset. unreadable: paths and why."""
+    """Result of the walk. segments: of each partition, by start offset. unreadable: paths and why. directories: how
+    many were looked into."""
 
     segments: dict[TopicIdPartition, list[RemoteSegment]] = field(default_factory=dict)
     unreadable: list[tuple[str, str]] = field(default_factory=list)
+    directories: int = 0
 
     @property
     def is_whole(self) -> bool:
-        return not self.unreadable
+        return bool(self.segments) and not self.unreadable
 
     def lines(self) -> list[str]:
         found = [
@@ -54,7 +56,8 @@ class TierReport:
             f"{max(segment.end_offset for segment in segments)}, {sum(segment.size for segment in segments)} bytes"
             for partition, segments in self.segments.items()
         ]
-        return [*found, *(f"left out: {path}: {why}" for path, why in self.unreadable)]
+        nothing = [] if found else [f"no complete segment is in the {self.directories} directories of partitions there"]
+        return [*found, *nothing, *(f"left out: {path}: {why}" for path, why in self.unreadable)]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -97,7 +100,7 @@ def metadata_from_tier(
     make_directories(root)
     if any(root.iterdir()):
         raise NotALogDirectory("is not empty", path=str(root), hint="--to takes a new or empty directory")
-    report = TierReport()
+    report = TierReport(directories=len(places))
     for remote, options in sorted(places, key=lambda one: one[0].partition):
         on_partition(f"{remote.partition.topic}-{remote.partition.partition}", len(places))
         listing = RemoteDirListing(remote, options)

@@ -34,6 +34,7 @@ from kafkalog_spark.format.transaction_index import format_transaction
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import check_one_topic
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
+from kafkalog_spark.log.read.missing_segments import explain_log
 from kafkalog_spark.log.read.partition_log import (
     Checkpoints,
     PartitionLocation,
@@ -183,6 +184,8 @@ def repair_partition(
     except KafkalogError as error:
         report.error = str(error)
         return report
+    if missing := explain_log(source):
+        report.unread.append(missing)
     directory = log_dir / f"{place.topic}-{place.partition}"
     directory.mkdir()
     first = source.segments[0].base_offset if source.segments else source.log_start_offset
@@ -240,7 +243,7 @@ def _repair_segments(
                     size = piece.end - piece.begin
                     report.taken.append(Taken(file.path, piece.begin, size, piece.first_offset, piece.next_offset))
         except (KafkalogError, FileNotFoundError) as error:
-            report.notes.append(f"{source.segment_path(index)} could not be read to its end: {error}")
+            report.unread.append(f"{source.segment_path(index)} could not be read to its end: {error}")
     if writer is not None:
         writer.finish(keep_empty=empty_end)
 

@@ -60,7 +60,8 @@ class Taken:
 class PartitionReport:
     """Report of a partition. bytes: of .log files, as they were and as they are. epochs_rewritten: batches whose leader
     epoch was out of line. open_transactions: producer id to first offset, of those without a marker at the end: in a
-    damaged log it may be among what is lost. error: why nothing of it could be read."""
+    damaged log it may be among what is lost. unread: files whose records may be lost, and why. error: why nothing of it
+    could be read."""
 
     topic: str
     partition: int
@@ -75,11 +76,12 @@ class PartitionReport:
     taken: list[Taken] = field(default_factory=list)
     open_transactions: dict[int, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
     error: str | None = None
 
     @property
     def is_whole(self) -> bool:
-        return not self.losses and not self.epochs_rewritten and self.error is None
+        return not self.losses and not self.epochs_rewritten and not self.unread and self.error is None
 
 
 @dataclass(slots=True)
@@ -115,6 +117,7 @@ class RepairReport:
             name = f"{partition.topic}-{partition.partition}"
             if partition.error is not None:
                 lines.append(f"lost: {name}: {partition.error}")
+            lines += [f"lost: {name}: {text}" for text in partition.unread]
             lines += [
                 f"taken: {name} {taken.path} from byte {taken.position}, {taken.size} bytes: offsets "
                 f"{taken.first_offset} to {taken.next_offset - 1}, which {name} lacks or has damaged in the copy that "

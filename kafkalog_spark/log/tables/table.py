@@ -3,6 +3,7 @@ nothing of each other. Small and picklable."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -19,6 +20,8 @@ from kafkalog_spark.format.layout import MAX_INT64, NO_TIMESTAMP
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from kafkalog_spark.log.read.discovery import Root
 from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
+
+_log = logging.getLogger(__name__)
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 """As in `records`. What lies outside of what it can hold (year 294,247 and more) is null."""
@@ -255,6 +258,19 @@ def table_query(
 def partitions_of(query: TableQuery, present: Mapping[TopicPartition, PartitionLocation]) -> list[TopicPartition]:
     """Those that a query is about when nothing is subscribed to: all, or those of its internal topic."""
     return [tp for tp in present if query.of.topic in (None, tp[0])]
+
+
+def warn_of_missing_topic(
+    query: TableQuery, present: Mapping[TopicPartition, PartitionLocation], paths: Iterable[str]
+) -> None:
+    """Log a warning if the table is made of an internal topic that the log directories do not hold."""
+    topic = query.of.topic
+    if topic is not None and not any(tp[0] == topic for tp in present):
+        _log.warning(
+            "table %s is made of topic %s, of which %s holds no partition: "
+            "those of a cluster lie in the log directories of all its brokers",
+            *(query.table, topic, ", ".join(paths)),
+        )
 
 
 def units_of(

@@ -41,6 +41,16 @@ def test_what_cannot_be_used_is_said_and_nothing_is_made(arguments, said, capsys
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "arguments", [("--mirror-topics", "orders"), ("--max-bytes-per-second", "5M"), ("-X", "client.id=me")]
+)
+def test_mirror_arguments_without_a_source_are_refused(arguments, capsys, tmp_path):
+    assert cli.main(["--log-dir", str(tmp_path / "logs"), *arguments]) == cli.WRONG_USAGE
+    assert (
+        f"{arguments[0]} without --mirror-of has no effect; give --mirror-of HOST:PORT, too" in capsys.readouterr().err
+    )
+
+
 def test_topics_are_not_made_on_demand(tmp_path):
     given = cli.parser().parse_args(
         [*GIVEN, "--log-dir", str(tmp_path), "--override", "auto.create.topics.enable=true"]

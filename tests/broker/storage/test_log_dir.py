@@ -80,6 +80,30 @@ def test_directories_of_two_clusters_are_refused(tmp_path):
         opened(tmp_path / "a", tmp_path / "b")
 
 
+def test_parent_of_a_log_directory_is_refused_and_left_as_it_is(tmp_path):
+    opened(tmp_path / "kafka-logs").close()
+    with pytest.raises(LogDirError) as caught:
+        opened(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}: is no log directory, but kafka-logs in it is a log directory; name {tmp_path / 'kafka-logs'}"
+    )
+    assert not (tmp_path / "meta.properties").exists()
+    LogDirLock.acquire(tmp_path).release()
+
+
+def test_log_directory_with_another_one_in_it_is_taken_again(tmp_path):
+    opened(tmp_path).close()
+    opened(tmp_path / "other").close()
+    opened(tmp_path).close()
+
+
+def test_directory_of_a_partition_is_refused(tmp_path, golden_copy):
+    partition = golden_copy("kafka-4.3.0", "codec-none-0") / "codec-none-0"
+    with pytest.raises(LogDirError, match=f"codec-none-0: is a partition's directory; name {partition.parent}$"):
+        opened(partition)
+    assert not (partition / "meta.properties").exists()
+
+
 def test_a_copied_directory_is_refused(tmp_path):
     opened(tmp_path / "a").close()
     (tmp_path / "b").mkdir()

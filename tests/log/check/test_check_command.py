@@ -143,3 +143,45 @@ def test_a_pipe_that_is_closed_ends_it_quietly(golden_legacy: Path) -> None:
     line = f"{sys.executable} -m kafkalog_spark.cli.check {golden_legacy} | true; echo ${{PIPESTATUS[0]}}"
     ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=True)
     assert (ran.stdout, ran.stderr) == (f"{BROKEN_PIPE}\n", "")
+
+
+@pytest.mark.local_only("messages name local paths")
+def test_partition_directory_without_a_segment_gives_2(
+    golden_copy: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = golden_copy("kafka-4.3.0", "codec-none-0") / "codec-none-0"
+    for log in directory.glob("*.log"):
+        log.rename(f"{log}.gz")
+    assert main([str(directory)]) == WRONG_USAGE
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"{directory}: the partition's directory holds no segment (.log file); it holds 1 compressed" in told.err
+
+
+@pytest.mark.local_only("messages name local paths")
+@pytest.mark.parametrize("empty", [False, True])
+def test_partition_without_a_segment_in_a_log_directory_is_an_error_unless_it_is_empty(
+    golden_copy: Callable[..., Path], capsys: pytest.CaptureFixture[str], empty: bool
+) -> None:
+    root = golden_copy("kafka-4.3.0", "codec-none-0", "codec-lz4-0")
+    directory = root / "codec-none-0"
+    for file in directory.iterdir():
+        if empty or file.suffix == ".log":
+            file.unlink()
+    for name in root.glob("*-checkpoint"):
+        name.unlink()
+    assert main([str(root)]) == (OK if empty else FAILED)
+    severity = "note" if empty else "error"
+    assert f"{severity}: codec-none-0 {directory}: holds no segment (.log file)" in capsys.readouterr().out
+
+
+@pytest.mark.local_only("messages name local paths")
+def test_compressed_segment_beside_others_is_an_error(
+    golden_copy: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = golden_copy("kafka-4.3.0", "codec-none-0")
+    compressed = root / "codec-none-0" / "00000000000000000000.log.zst"
+    compressed.touch()
+    assert main([str(root)]) == FAILED
+    what = f"error: codec-none-0 {compressed}: is a compressed segment, whose records no reader finds: decompress it"
+    assert what in capsys.readouterr().out

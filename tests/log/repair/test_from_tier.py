@@ -115,3 +115,11 @@ def test_the_metadata_topic_is_on_disk_with_all_directories_above(
     assert main([str(tree), "--from-tier", "--to", str(tmp_path / "a" / "new")]) == 0
     assert watch.unsynced(tmp_path / "a") == []
     assert watch.is_synced(tmp_path)
+
+
+def test_tier_without_a_complete_segment_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tree = aiven_tree(CLEAN, tmp_path / "tier", AivenMode.PLAIN, 3000, topic="plain")
+    for manifest in tree.rglob("*.rsm-manifest"):
+        manifest.unlink()
+    assert main([str(tree), "--from-tier", "--to", str(tmp_path / "made")]) == 1
+    assert capsys.readouterr().out == "no complete segment is in the 2 directories of partitions there\n"

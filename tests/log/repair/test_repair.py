@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 
 from kafkalog_spark.cli.repair import main
-from kafkalog_spark.errors import OptionError
+from kafkalog_spark.errors import NotALogDirectory, OptionError
 from kafkalog_spark.format.checkpoint import read_leader_epochs, read_offset_checkpoint
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.repair.damaged_segment import fitting, true_epochs
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
 from tests.golden_data import KAFKA_2_8, KAFKA_4_3, data_dir, golden_logs
@@ -259,3 +261,37 @@ def test_a_repaired_directory_is_on_disk_with_all_directories_above(
     repair_log_dirs([data_dir(KAFKA_4_3)], tmp_path / "a" / "new")
     assert watch.unsynced(tmp_path / "a") == []
     assert watch.is_synced(tmp_path)
+
+
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_repair_of_compressed_segments_counts_them_as_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], all_of_them: bool
+) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(data_dir(KAFKA_4_3) / "segments-0", source / "segments-0")
+    logs = sorted((source / "segments-0").glob("*.log"))
+    for log in logs if all_of_them else logs[:1]:
+        log.rename(f"{log}.gz")
+    assert main([str(source), "--to", str(tmp_path / "new")]) == 1
+    lost = [line for line in capsys.readouterr().out.splitlines() if line.startswith("lost: segments-0: ")]
+    assert len(lost) == 1
+    assert "compressed segment" in lost[0]
+
+
+def test_repair_of_a_segment_that_cannot_be_read_counts_it_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(data_dir(KAFKA_4_3) / "segments-0", source / "segments-0")
+    opened = PartitionLog.open_segment
+
+    def fail_first(log: PartitionLog, index: int) -> SegmentFile:
+        if index == 0:
+            raise NotALogDirectory("the segment cannot be opened: Input/output error")
+        return opened(log, index)
+
+    monkeypatch.setattr(PartitionLog, "open_segment", fail_first)
+    assert main([str(source), "--to", str(tmp_path / "new")]) == 1
+    out = capsys.readouterr().out
+    assert "lost: segments-0: " in out
+    assert "could not be read to its end: the segment cannot be opened: Input/output error" in out

@@ -123,8 +123,8 @@ class Query:
 
     @property
     def end(self) -> Any:
-        """The offsets that the checkpoint ends with."""
-        return json.loads(self.checkpoint.offsets[-1])
+        """The offsets that the checkpoint ends with, without the topic ids."""
+        return {topic: offsets for topic, offsets in json.loads(self.checkpoint.offsets[-1]).items() if offsets}
 
     def _plan(self, start: str, end: str) -> tuple[list[bytes], list[pa.RecordBatch] | None]:
         """The pickled partitions, and the rows where they came with the plan, as Spark's runner sends them."""
