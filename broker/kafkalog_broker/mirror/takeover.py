@@ -85,7 +85,7 @@ def _parse(data: bytes) -> TakeoverRecord:
         if version != VERSION:
             raise UnsupportedFormat(f"version {version} of {TAKEOVER_FILE}, only {VERSION} is known")
         return TakeoverRecord(tuple(Taken(**entry) for entry in content["partitions"]), bool(content["done"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptFile(f"expected a JSON object with version, done and partitions: {error}") from None
 
 
