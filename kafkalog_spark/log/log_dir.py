@@ -23,10 +23,10 @@ from kafkalog_spark.errors import NotALogDirectory, UnknownPartition
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.meta_properties import parse_properties
+from kafkalog_spark.format.relative_path import joined_below
 from kafkalog_spark.log.read import discovery
 from kafkalog_spark.log.read.discovery import RemoteDir, Replicas, Root
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog, parsed_file
-from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.log.tiered.remote_names import Layout, TopicIdPartition, remote_directory
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, KeyRing, TierOptions
 from kafkalog_spark.store.interface import Store, in_parallel
@@ -258,12 +258,11 @@ def _recorded_dirs(
     tier_store = store_of(root, (storage or StorageOptions()).over(options.storage))
 
     def dir_of(place: PartitionLocation) -> RemoteDir | None:
-        never_copied = names.is_internal(place.topic) or place.topic == REMOTE_LOG_METADATA_TOPIC
-        topic_id = None if never_copied else place.topic_id()
+        topic_id = None if names.is_written_by_broker(place.topic) else place.topic_id()
         if topic_id is None:
             return None
         partition = TopicIdPartition(place.topic, topic_id, place.partition)
-        directory = f"{root}/{remote_directory(layout, partition, prefix)}"
+        directory = joined_below(root, remote_directory(layout, partition, prefix))
         return RemoteDir(layout, partition, directory, tier_store, root)
 
     return [found for found in in_parallel(dir_of, places, lambda place: place.store.remote) if found], options.keys
@@ -286,7 +285,7 @@ def _with_remote_dirs(
     from kafkalog_spark.log.remote.part_finder import RemoteMetadata
     from kafkalog_spark.log.remote.tiered_log import TieredLocation
 
-    copies = [places for (topic, _), places in sorted(local.items()) if topic == REMOTE_LOG_METADATA_TOPIC]
+    copies = [places for (topic, _), places in sorted(local.items()) if topic == names.REMOTE_LOG_METADATA_TOPIC]
     metadata = RemoteMetadata(copies) if copies else None
     for tp, directories in by_partition.items():
         dirs = tuple(directories.values())

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kafkalog_spark.errors import CorruptFile, InvalidRecord, UnknownPartition, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
-from kafkalog_spark.format.names import metrics_name, segment_name, valid_topic_name
+from kafkalog_spark.format.names import MAX_PARTITIONS, metrics_name, segment_name, valid_topic_name
 from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.partition_metadata import new_uuid, uuid_from_text, uuid_to_text
 
@@ -175,7 +175,7 @@ def parse_record(data: bytes) -> CommitRecord:
             None if content["job"] is None else str(content["job"]),
             {str(query): _whole_number(batch) for query, batch in content["queries"].items()},
             tuple(
-                NewTopic(_topic_name(topic["name"]), uuid_from_text(topic["id"]), _whole_number(topic["partitions"]))
+                NewTopic(_topic_name(topic["name"]), uuid_from_text(topic["id"]), _partitions(topic["partitions"]))
                 for topic in content["topics"]
             ),
             tuple(_segment(entry) for entry in content["segments"]),
@@ -206,6 +206,12 @@ def _whole_number(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} is no whole number from 0 on")
     return value
+
+
+def _partitions(value: Any) -> int:
+    if _whole_number(value) > MAX_PARTITIONS:
+        raise ValueError(f"a topic has {value} partitions, at most {MAX_PARTITIONS} are made")
+    return int(value)
 
 
 def _piece(value: Any) -> str:

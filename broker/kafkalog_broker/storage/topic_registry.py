@@ -29,7 +29,7 @@ from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat, printable
 from kafkalog_spark.format.atomic_file import read_whole, replace_file
-from kafkalog_spark.format.names import MAX_TOPIC_NAME_LENGTH, DirKind, metrics_name, valid_topic_name
+from kafkalog_spark.format.names import MAX_PARTITIONS, MAX_TOPIC_NAME_LENGTH, DirKind, metrics_name, valid_topic_name
 from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
     read_partition_metadata,
@@ -45,9 +45,6 @@ _T = TypeVar("_T")
 TOPICS_FILE = "kafkalog.topics.json"
 VERSION = 0
 _MOST_BYTES = 1 << 30  # a million topics have 100 MB
-MOST_PARTITIONS = 1_000_000
-"""Partitions of all topics together. Each has a directory with open files, so that no broker comes near; but a registry
-that speaks of 2^31 would take the memory for them."""
 _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -103,8 +100,8 @@ def parse_registry(data: bytes) -> RegistryState:
                 raise ValueError(f"topic {topic.name!r} is there twice")
             topics[topic.name] = topic
         partitions = sum(topic.partitions for topic in topics.values())
-        if partitions > MOST_PARTITIONS:
-            raise ValueError(f"the topics have {partitions} partitions, at most {MOST_PARTITIONS} are served")
+        if partitions > MAX_PARTITIONS:
+            raise ValueError(f"the topics have {partitions} partitions, at most {MAX_PARTITIONS} are served")
         if len({topic.id for topic in topics.values()}) != len(topics):
             raise ValueError("two topics have one id")
         generation = content["generation"]
@@ -342,10 +339,10 @@ class TopicRegistry:
             topics[topic.name] = topic
             lines[topic.name] = format_topic(topic)
         partitions = sum(topic.partitions for topic in topics.values()) if changed else 0
-        if partitions > MOST_PARTITIONS:
+        if partitions > MAX_PARTITIONS:
             raise BrokerError(
                 ErrorCode.invalid_partitions,
-                f"the topics would have {partitions} partitions together, at most {MOST_PARTITIONS} are served",
+                f"the topics would have {partitions} partitions together, at most {MAX_PARTITIONS} are served",
             )
         state = RegistryState(self._state.generation + 1, topics, deleted)
         data = format_registry(state, lines)

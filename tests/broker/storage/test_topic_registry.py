@@ -9,7 +9,6 @@ import pytest
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_broker.storage.topic_registry import (
-    MOST_PARTITIONS,
     TOPICS_FILE,
     RegistryState,
     Topic,
@@ -17,6 +16,7 @@ from kafkalog_broker.storage.topic_registry import (
     parse_registry,
 )
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+from kafkalog_spark.format.names import MAX_PARTITIONS
 from tests.broker.storage.helpers.managed_logs import block_writing_aside
 from tests.broker.storage.helpers.one_topic import OneTopicRegistry
 
@@ -210,14 +210,14 @@ def test_topic_registry_without_a_free_descriptor_refuses_the_change_and_keeps_t
 
 def test_a_file_of_more_partitions_than_are_served_is_damaged():
     """The partitions of a topic become paths and objects: a number in a file must not take the memory for 2^31."""
-    many = [Topic(name, uuid.uuid4(), MOST_PARTITIONS // 2 + 1) for name in ("a", "b")]
-    with pytest.raises(CorruptFile, match=rf"the topics have {MOST_PARTITIONS + 2} partitions"):
+    many = [Topic(name, uuid.uuid4(), MAX_PARTITIONS // 2 + 1) for name in ("a", "b")]
+    with pytest.raises(CorruptFile, match=rf"the topics have {MAX_PARTITIONS + 2} partitions"):
         parse_registry(format_registry(RegistryState(1, {topic.name: topic for topic in many})))
 
 
 def test_a_topic_with_more_partitions_than_are_served_is_refused(tmp_path):
     topics = registry(tmp_path)
-    topics.create("a", MOST_PARTITIONS)
+    topics.create("a", MAX_PARTITIONS)
     refused("invalid_partitions", topics.create, "b", 1)
     assert set(topics.topics) == set(registry(tmp_path).topics) == {"a"}
 
