@@ -101,17 +101,27 @@ def largest_given(ids: npt.ArrayLike) -> int:
 
 class ProducerIds:
     """The largest number found in the log directories counts. Without any file ids begin above those that a real Kafka
-    may have given out: see `were_known`. run_blocking: where blocks are fetched, ahead of their use. `next` and
-    `is_empty` are for one thread. Raises CorruptFile."""
+    may have given out: see `were_known`. A damaged file counts as none, but ids begin at LEAP at least: some may have
+    been given out that no log holds. run_blocking: where blocks are fetched, ahead of their use. `next` and `is_empty`
+    are for one thread."""
 
     def __init__(self, directories: Iterable[Path], run_blocking: RunBlocking = lambda function: function()) -> None:
         directories = list(directories)
         self._paths = [directory / FILE for directory in directories]
         self._run_blocking = run_blocking
-        known = [end for end in map(_read, self._paths) if end is not None]
+        known: list[int] = []
+        least = 0
+        for path in self._paths:
+            try:
+                end = _read(path)
+            except CorruptFile as error:
+                _logger.warning("%s; ids begin above those that are in the logs, unless another file is whole", error)
+                least = LEAP
+            else:
+                known += [] if end is None else [end]
         self.were_known = bool(known)
         """False: there was no file, and the records of `__transaction_state` may know of more ids: `stay_above`."""
-        self._next = self._end = max(known) if known else _above_those_in_use(directories)
+        self._next = self._end = max(known) if known else max(_above_those_in_use(directories), least)
         self._fetching = threading.Lock()
         self._is_asked_for = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import uuid
 from collections.abc import Callable
@@ -11,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.errors import CorruptRemoteMetadata, RemoteResourceNotFound, UnsafePath
+from kafkalog_spark.errors import CorruptManifest, CorruptRemoteMetadata, RemoteResourceNotFound, UnsafePath
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC, is_internal
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.remote.remote_storage import FolderStore, RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
+from kafkalog_spark.log.tiered.chunks import ChunkIndex
+from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, IndexRange, SegmentManifest, format_manifest
 from kafkalog_spark.log.tiered.remote_log_metadata import (
     PartitionDeleteState,
     PartitionDeletion,
@@ -29,7 +32,7 @@ from kafkalog_spark.log.tiered.remote_log_metadata import (
     encode_event,
     metadata_partition,
 )
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
 from kafkalog_spark.store.interface import FileFacts
 from tests.broker.storage.helpers.hostile_broker import (
     PARTITIONS,
@@ -226,3 +229,19 @@ def test_a_folder_store_deletes_and_writes_nothing_outside_its_root(tmp_path: Pa
     store.delete([f"{root}/a/log"])
     assert not (root / "a").exists()
     assert contents(outside) == {"empty": None, "log": b"kept"}
+
+
+def test_indexes_that_a_manifest_says_are_larger_than_any_are_not_fetched(tmp_path: Path) -> None:
+    """A sparse object of a terabyte costs nothing to make, and would be read into memory as a whole."""
+    storage = RemoteStorage(RemoteStorageOptions.of({}, str(tmp_path / "tier")))
+    one = segment("orders")
+    directory = tmp_path / "tier" / f"orders-{uuid_to_text(FOREIGN_ID)}" / "0"
+    directory.mkdir(parents=True)
+    places = dict.fromkeys(INDEX_FIELDS, IndexRange(0, 1 << 40))
+    manifest = SegmentManifest(ChunkIndex.of_fixed(100, 100, 100, 100), False, None, places, one)
+    (directory / f"{one.name}.rsm-manifest").write_bytes(format_manifest(manifest))
+    (directory / f"{one.name}.indexes").touch()
+    os.truncate(directory / f"{one.name}.indexes", 1 << 40)
+    with pytest.raises(CorruptManifest, match=r"its indexes take 1099511627776 bytes"):
+        storage.fetch_index(one, RemoteFile.LEADER_EPOCHS)
+    storage.close()

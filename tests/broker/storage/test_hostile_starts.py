@@ -32,6 +32,7 @@ STEM = "orders-0/00000000000000000000"
 LOG = f"{STEM}.log"
 SNAPSHOT = f"orders-0/{RECORDS:020d}.snapshot"
 FIRST_LOG = "{}-0/00000000000000000000.log"
+TAKEOVER = "kafkalog.mirror.takeover.json"
 MARKER = ".kafka_cleanshutdown"
 REGISTRY = "kafkalog.topics.json"
 CHECKPOINTS = (
@@ -136,6 +137,11 @@ def topic_entry(**fields: object) -> Callable[[dict[str, object]], object]:
     return edit
 
 
+def takeover(**fields: object) -> Change:
+    partition = {"topic": "orders", "partition": 0, "log_end_offset": 0, "cut_end": 1, "leader_epoch": 1, **fields}
+    return written(TAKEOVER, json.dumps({"version": 0, "done": False, "partitions": [partition]}).encode())
+
+
 def both(*changes: Change) -> Change:
     return lambda root: [change(root) for change in changes]
 
@@ -237,6 +243,12 @@ DAMAGES: dict[str, Damage] = {
     "meta.properties written aside is a link": Damage(both(gone("meta.properties"), link("meta.properties.tmp"))),
     "the index cache is a link": Damage(link("remote-log-index-cache", "../outside")),
     "the index cache is a file": Damage(in_place_of("remote-log-index-cache", written)),
+    "producer ids that are none": Damage(written("kafkalog.producer-ids", b"\xff\x1b[31m"), "ids begin above those"),
+    "producer ids are a directory": Damage(directory("kafkalog.producer-ids"), "ids begin above those"),
+    "a takeover that is none": Damage(written(TAKEOVER, b"[" * 100_000), "is kept as"),
+    "a takeover of another kind": Damage(takeover(log_end_offset="0", leader_epoch=[1]), "is kept as"),
+    "a takeover of a topic that is a path": Damage(takeover(topic="../outside/victim")),
+    "a takeover of a partition that is not there": Damage(takeover(partition=2**31 - 1)),
     "where the tier lies is a directory": Damage(directory("kafkalog.remote-storage.properties"), "expected a file"),
     # names in a log directory
     "a partition beyond all others": Damage(made_dir("orders-2147483647"), "orders-2147483647 is left alone"),
