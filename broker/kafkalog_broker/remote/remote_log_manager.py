@@ -403,6 +403,8 @@ class RemoteLogManager:
 
     async def _expire(self, partition: RemotePartition) -> None:
         remote, log = partition.remote, partition.log
+        if self.metadata.why_unknown(remote.partition) is not None:
+            return  # a copy that looks unfinished may be finished by an event that cannot be read
         try:
             unfinished = [
                 segment

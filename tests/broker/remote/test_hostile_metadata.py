@@ -177,6 +177,26 @@ def test_start_with_an_unreadable_metadata_partition_keeps_its_tiered_partitions
     assert f"{REMOTE_LOG_METADATA_TOPIC}-{parts[0]} cannot be read" in caplog.text
 
 
+def test_copies_whose_end_cannot_be_read_are_not_deleted_as_unfinished(made: Path, tmp_path: Path) -> None:
+    """The first events of a metadata partition can be read, and those that finish the copies cannot."""
+    root = copy_of(made, tmp_path / "broker")
+    before = contents(root / "tier")
+    damaged = 0
+    for path in (root / "data").glob(f"{REMOTE_LOG_METADATA_TOPIC}-*/*.log"):
+        data = bytearray(path.read_bytes())
+        if data:
+            second = 12 + int.from_bytes(data[8:12], "big")  # each event is a batch
+            data[second + 70] ^= 1
+            path.write_bytes(data)
+            damaged += 1
+    assert damaged
+    assert any(before.values())
+    with HostileBroker(root) as running:
+        running.copy_segments()
+        running.copy_segments()
+    assert contents(root / "tier") == before
+
+
 @pytest.mark.parametrize(
     "odd",
     [
