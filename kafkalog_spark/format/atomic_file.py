@@ -108,21 +108,13 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
 
 
 def read_whole(path: str | os.PathLike[str], most: int = MOST_STATE_BYTES) -> bytes:
-    """Return a small file's bytes.
-
-    Raises:
-        CorruptFile: If it has more than `most` bytes, of which none is read, or is no regular file.
-        OSError: If it cannot be read.
-    """
-    try:
-        with descriptor(path) as fd:
-            size = os.fstat(fd).st_size
-            if size > most:
-                raise _too_large(f"{size}", path)
-            with open(fd, "rb", closefd=False) as file:
-                return file.read(most)
-    except NotRegularFile as error:
-        raise CorruptFile(NOT_REGULAR, path=os.fspath(path)) from error
+    """A small file's bytes. Raises CorruptFile for more than `most`, of which none is read, and OSError."""
+    with descriptor(path) as fd:
+        size = os.fstat(fd).st_size
+        if size > most:
+            raise _too_large(f"{size}", path)
+        with open(fd, "rb", closefd=False) as file:
+            return file.read(most)
 
 
 def parsed(
@@ -145,11 +137,14 @@ def _too_large(size: str, path: str | os.PathLike[str]) -> CorruptFile:
 def read_state(
     path: str | os.PathLike[str], parse: Callable[[bytes], Content], most: int = MOST_STATE_BYTES
 ) -> Content | None:
-    """As `parsed`, None when there is no such file. Raises OSError for every other trouble."""
+    """As `parsed`, None when there is no such file. What is no regular file is damaged, as its content would be. Raises
+    OSError for every other trouble."""
     try:
         return parsed(lambda size: read_whole(path, size), parse, os.fspath(path), most)
     except FileNotFoundError:
         return None
+    except NotRegularFile as error:
+        raise CorruptFile(NOT_REGULAR, path=os.fspath(path)) from error
 
 
 # All calls of fsync and fdatasync in the project are in the next four functions. They differ in what they make durable:

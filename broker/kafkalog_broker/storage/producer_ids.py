@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from kafkalog_broker.storage.housekeeping import RunBlocking
 from kafkalog_spark.errors import CorruptFile, CorruptLog, KafkalogError, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import descriptor, read_whole, replace_files
+from kafkalog_spark.format.atomic_file import descriptor, read_state, replace_files
 from kafkalog_spark.format.batch_header import check_crc
 from kafkalog_spark.format.layout import RECORDS_AT
 from kafkalog_spark.format.messages import Malformed, message
@@ -184,9 +184,8 @@ def _above_those_in_use(directories: Sequence[Path]) -> int:
 
 
 def _read(path: Path) -> int | None:
-    try:
-        text = read_whole(path).decode("ascii", "replace")
-    except FileNotFoundError:
+    text = read_state(path, lambda data: data.decode("ascii", "replace"))
+    if text is None:
         return None
     lines = text.split("\n")
     if len(lines) != 3 or lines[0] != _VERSION or not lines[1].isdigit():

@@ -28,7 +28,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat, printable
-from kafkalog_spark.format.atomic_file import read_whole, replace_file
+from kafkalog_spark.format.atomic_file import read_state, replace_file
 from kafkalog_spark.format.names import MAX_PARTITIONS, MAX_TOPIC_NAME_LENGTH, DirKind, metrics_name, valid_topic_name
 from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
@@ -128,9 +128,7 @@ def read_registry(log_dir: LogDirectory) -> RegistryState | None:
     """A directory's copy, or None; a damaged one is set aside. Raises UnsupportedFormat for a later release's."""
     path = log_dir.path / TOPICS_FILE
     try:
-        return parse_registry(read_whole(path, _MOST_BYTES))
-    except FileNotFoundError:
-        return None
+        return read_state(path, parse_registry, _MOST_BYTES)
     except OSError as error:
         if not isinstance(error, PermissionError):
             log_dir.fail(error)
