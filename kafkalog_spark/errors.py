@@ -152,6 +152,10 @@ class CorruptRemoteMetadata(CorruptLog):
     """A record of __remote_log_metadata, or what a plugin keeps in it, is damaged."""
 
 
+class UnsafePath(CorruptLog):
+    """A relative path in a topic, a manifest or a file leads out of the directory that it belongs to."""
+
+
 class UnsupportedFormat(KafkalogError):
     """A magic, codec or file version that is not known here."""
 

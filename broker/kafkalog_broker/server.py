@@ -53,7 +53,7 @@ from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator, TransactionEnds, marker_writer
 from kafkalog_broker.transactions.unclean_start import UncleanStart
-from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
+from kafkalog_spark.format.names import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
     from kafkalog_broker.mirror.command import ServedMirror  # with aiokafka, which a broker of its own does without
@@ -253,7 +253,6 @@ class Server(Broker):
     async def _start_remote_storage(self, started: AsyncExitStack, deleted: frozenset[UUID]) -> None:
         from kafkalog_broker.remote.remote_log_manager import RemoteLogManager, open_remote_storage
         from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager, metadata_topic_configs
-        from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
 
         if self.mirror is not None:
             raise ConfigError("a broker that mirrors another cluster has no remote storage", name=REMOTE_STORAGE)

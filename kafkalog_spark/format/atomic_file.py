@@ -2,12 +2,14 @@
 it with its checkpoints, partition.metadata and meta.properties (Utils.atomicMoveWithFallback).
 
 Whoever may write to a log directory chooses what its names stand for: a pipe of a checkpoint's name would keep an open
-waiting, a device or a sparse file would never end. `open_regular` opens every file that others may have made.
+waiting, a device or a sparse file would never end, and a symbolic link may lead out of the directory. `open_regular`
+opens every file that others may have made. Symbolic links are followed for reading only.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,24 +29,43 @@ TEMPORARY_SUFFIX = ".tmp"
 """Suffix of the file written aside, as in Kafka; a left-over one is overwritten by the next write."""
 
 
+_log = logging.getLogger(__name__)
+
+DAMAGED_SUFFIX = ".damaged"
+"""Suffix that a directory gets that has the name of a file."""
 NOT_REGULAR = "is not a regular file"
 MOST_STATE_BYTES = 64 << 20
 """Bytes of a file that is read whole, unless its kind has fewer: a checkpoint of a million partitions has 50 MB."""
 
 
+class NotRegularFile(OSError):
+    """A name in a directory stands for something else than a file that may be used as one."""
+
+
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
-    """A file descriptor. Raises OSError, with NOT_REGULAR for a pipe, a socket, a device or a directory."""
+    """Open a file and return its descriptor.
+
+    Raises:
+        NotRegularFile: For a pipe, a socket, a device or a directory; with flags for writing also for a symbolic link,
+            because the file behind it may belong to somebody else.
+        OSError: If it cannot be opened for another reason.
+    """
     # without O_NONBLOCK a pipe would not even be opened before somebody writes to it
     flags |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    if flags & (os.O_WRONLY | os.O_RDWR):
+        flags |= os.O_NOFOLLOW
     try:
         fd = os.open(path, flags, FILE_MODE)
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
         os.close(fd)
     except OSError as error:
+        if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW and os.path.islink(path):
+            what = "is a symbolic link, and files are not written through one"
+            raise NotRegularFile(errno.EINVAL, what, os.fspath(path)) from None
         if error.errno not in (errno.ENXIO, errno.EISDIR):  # ENXIO: a socket
             raise
-    raise OSError(errno.EINVAL, NOT_REGULAR, os.fspath(path))
+    raise NotRegularFile(errno.EINVAL, NOT_REGULAR, os.fspath(path))
 
 
 @contextmanager
@@ -116,11 +137,14 @@ def _too_large(size: str, path: str | os.PathLike[str]) -> CorruptFile:
 def read_state(
     path: str | os.PathLike[str], parse: Callable[[bytes], Content], most: int = MOST_STATE_BYTES
 ) -> Content | None:
-    """As `parsed`, None when there is no such file. Raises OSError for every other trouble."""
+    """As `parsed`, None when there is no such file. What is no regular file is damaged, as its content would be. Raises
+    OSError for every other trouble."""
     try:
         return parsed(lambda size: read_whole(path, size), parse, os.fspath(path), most)
     except FileNotFoundError:
         return None
+    except NotRegularFile as error:
+        raise CorruptFile(NOT_REGULAR, path=os.fspath(path)) from error
 
 
 # All calls of fsync and fdatasync in the project are in the next four functions. They differ in what they make durable:
@@ -203,6 +227,8 @@ def replace_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = True
     """Replace the whole content of `path` by `data`, so that a crash leaves the old content or the new one.
 
     Writes `path`.tmp, fsyncs it, renames it and fsyncs the directory. Only one thread at a time may replace a path.
+    Whatever has one of the two names is replaced: a file, a pipe or a symbolic link, which is not followed. A directory
+    is renamed `.damaged`.
 
     Args:
         sync: False leaves both fsyncs to the caller. Until the caller has fsynced the file and its directory, a power
@@ -239,15 +265,45 @@ def replace_files_in(directory: Path, contents: Mapping[str, bytes]) -> None:
 
 def _rename_aside(target: Path, data: bytes, *, sync: bool = True, private: bool = False) -> None:
     aside = target.with_name(target.name + TEMPORARY_SUFFIX)
+    fd = create_aside(aside)
     try:
-        # O_NOFOLLOW: a link of that name would have the file that it leads to overwritten
-        with descriptor(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW) as fd:
+        try:
             if private:
                 os.fchmod(fd, OWNER_ONLY)
             write_all(fd, data)
             if sync:
                 fsync_descriptor(fd)
-        os.replace(aside, target)
+        finally:
+            os.close(fd)
+        try:
+            os.replace(aside, target)
+        except IsADirectoryError:
+            _set_directory_aside(target)
+            os.replace(aside, target)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+def create_aside(path: str | os.PathLike[str]) -> int:
+    """Create the file that is written aside, and return its descriptor for writing.
+
+    A left-over one is removed first, not truncated: a crash leaves a file, but somebody else may have left a link to a
+    file outside the directory. Raises OSError.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        if not os.path.isdir(path):
+            raise
+        _set_directory_aside(path)
+    return os.open(path, flags, FILE_MODE)
+
+
+def _set_directory_aside(path: str | os.PathLike[str]) -> None:
+    damaged = os.fspath(path) + DAMAGED_SUFFIX
+    os.rename(path, damaged)
+    _log.warning("%s is a directory, expected a file: it is kept as %s", os.fspath(path), damaged)

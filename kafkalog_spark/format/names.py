@@ -40,9 +40,15 @@ TRANSACTION_TOPIC = "__transaction_state"
 SHARE_STATE_TOPIC = "__share_group_state"
 """Topic of the state of share partitions (Topic.SHARE_GROUP_STATE_TOPIC_NAME)."""
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC})
+REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
+"""Topic of the events of remote segments (TopicBasedRemoteLogMetadataManagerConfig). To clients it is a topic like any
+other, as in Kafka: Metadata does not call it internal."""
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 """KRaft's own log. It may lie between the partitions, but it is no topic: no consumer can subscribe to it."""
 
+MAX_PARTITIONS = 1_000_000
+"""Partitions of all topics that a file may speak of. Each has a directory of its own, so that no broker comes near.
+Without a bound, a number in a file would take the memory for 2^31 of them, or make as many directories."""
 MAX_TOPIC_NAME_LENGTH = 249  # characters; a directory name has 255 at most, and "-" and the partition follow
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -107,6 +113,11 @@ def segment_name(base_offset: int) -> str:
 def is_internal(topic: str) -> bool:
     """True for topics of the brokers themselves, which a subscription to everything leaves out."""
     return topic in INTERNAL_TOPICS or topic == CLUSTER_METADATA_TOPIC
+
+
+def is_written_by_broker(topic: str) -> bool:
+    """True for topics whose records a broker believes at its start: nobody else has a reason to write to them."""
+    return is_internal(topic) or topic == REMOTE_LOG_METADATA_TOPIC
 
 
 def valid_topic_name(topic: str) -> bool:

@@ -26,7 +26,6 @@ from kafkalog_spark.log.read import discovery
 from kafkalog_spark.log.read.discovery import RemoteDir, Replicas, Root
 from kafkalog_spark.log.read.missing_segments import warn_of_missing_segments
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
-from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.log.tiered.remote_names import Layout
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 
@@ -269,7 +268,7 @@ def _with_remote_dirs(
     from kafkalog_spark.log.remote.part_finder import RemoteMetadata
     from kafkalog_spark.log.remote.tiered_log import TieredLocation
 
-    copies = [places for (topic, _), places in sorted(local.items()) if topic == REMOTE_LOG_METADATA_TOPIC]
+    copies = [places for (topic, _), places in sorted(local.items()) if topic == names.REMOTE_LOG_METADATA_TOPIC]
     metadata = RemoteMetadata(copies) if copies else None
     for tp, directories in by_partition.items():
         dirs = tuple(directories.values())

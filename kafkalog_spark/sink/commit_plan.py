@@ -21,14 +21,11 @@ from pyspark.sql.datasource import WriterCommitMessage
 from kafkalog_spark.errors import CorruptFile, InvalidRecord, UnknownPartition, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
-from kafkalog_spark.format.names import metrics_name, segment_name, valid_topic_name
+from kafkalog_spark.format.names import MAX_PARTITIONS, metrics_name, segment_name, valid_topic_name
 from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.partition_metadata import new_uuid, uuid_from_text, uuid_to_text
 
 VERSION = 0
-
-MOST_PARTITIONS = 1_000_000
-"""Partitions of a new topic: each is a directory, and a broker opens three files of each."""
 
 _JOB = re.compile(r"[0-9a-f]{32}")
 _PIECE = re.compile(r"kafkalog\.(staged/[0-9a-f]{32}/[0-9]+|sink-[0-9a-f]{32}-[0-9]+)-[0-9a-f]+-[0-9]+\.log")
@@ -183,7 +180,7 @@ def parse_record(data: bytes) -> CommitRecord:
                 NewTopic(
                     _topic_name(topic["name"]),
                     uuid_from_text(topic["id"]),
-                    _whole_number(topic["partitions"], MOST_PARTITIONS),
+                    _whole_number(topic["partitions"], MAX_PARTITIONS),
                 )
                 for topic in content["topics"]
             ),

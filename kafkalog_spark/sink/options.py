@@ -15,7 +15,7 @@ from typing import Any
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
-from kafkalog_spark.format.names import is_internal, valid_topic_name
+from kafkalog_spark.format.names import MAX_PARTITIONS, is_internal, valid_topic_name
 from kafkalog_spark.log.write.compress import compression_level
 from kafkalog_spark.options import (
     GivenOptions,
@@ -30,7 +30,6 @@ from kafkalog_spark.options import (
     unknown_option,
 )
 from kafkalog_spark.sink.columns import encoded_columns
-from kafkalog_spark.sink.commit_plan import MOST_PARTITIONS
 from kafkalog_spark.spark import librdkafka
 from kafkalog_spark.store.interface import normalised
 from kafkalog_spark.store.object_client import OBJECT_SCHEMES
@@ -132,7 +131,7 @@ class WriteOptions:
     segment_bytes: int = option("segment.bytes", _size, "1g")
     max_message_bytes: int = option("max.message.bytes", _size, "1048588")
     timestamp_type: TimestampType = option("message.timestamp.type", _timestamp_type, "CreateTime")
-    num_partitions: int = option("numPartitions", positive(MOST_PARTITIONS), "1")
+    num_partitions: int = option("numPartitions", positive(MAX_PARTITIONS), "1")
     checkpoint_location: str | None = option("checkpointLocation", plain_text)
     producer: Mapping[str, str]
     encoded: tuple[ResolvedFormat, ...]

@@ -195,7 +195,7 @@ FAILURES = [
     serving_fails,
     replaced("meta.properties", b"version=1\nnode.id=9\ncluster.id=x\n"),
     replaced("kafkalog.topics.json", b'{"version": 99}'),
-    replaced("kafkalog.producer-ids", b"nonsense"),
+    replaced("kafkalog.scram-credentials.json", b"nonsense"),
 ]
 
 

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.format.atomic_file import fsync_directory, fsync_tree, make_directories, replace_file
+from kafkalog_spark.format.atomic_file import (
+    NotRegularFile,
+    fsync_directory,
+    fsync_tree,
+    make_directories,
+    open_regular,
+    replace_file,
+)
 from tests.log.helpers.sync_watch import SyncWatch
 
 
@@ -24,6 +31,37 @@ def test_a_left_over_temporary_file_does_no_harm(tmp_path):
     replace_file(tmp_path / "state", b"new")
     assert (tmp_path / "state").read_bytes() == b"new"
     assert os.listdir(tmp_path) == ["state"]
+
+
+@pytest.mark.parametrize("left_over", ["state", "state.tmp"])
+@pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "directory"])
+def test_replace_file_replaces_whatever_has_its_names_and_writes_into_no_other_file(tmp_path, left_over, kind):
+    (tmp_path / "dir").mkdir()
+    other, name = tmp_path / "other", tmp_path / "dir" / left_over
+    other.write_bytes(b"of somebody else")
+    if kind == "link":
+        name.symlink_to(other)
+    elif kind == "hard link":
+        name.hardlink_to(other)
+    elif kind == "pipe":
+        os.mkfifo(name)
+    else:
+        name.mkdir()
+    replace_file(tmp_path / "dir" / "state", b"new")
+    assert (tmp_path / "dir" / "state").read_bytes() == b"new"
+    assert other.read_bytes() == b"of somebody else"
+    kept = [f"{left_over}.damaged"] if kind == "directory" else []
+    assert sorted(os.listdir(tmp_path / "dir")) == sorted(["state", *kept])
+
+
+def test_open_regular_follows_a_symbolic_link_for_reading_only(tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "link").symlink_to("file")
+    os.close(open_regular(tmp_path / "link"))
+    for flags in (os.O_RDWR, os.O_WRONLY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC):
+        with pytest.raises(NotRegularFile, match="is a symbolic link"):
+            open_regular(tmp_path / "link", flags)
+    assert (tmp_path / "file").read_bytes() == b"x"
 
 
 def _recorded(monkeypatch, path, sync):

@@ -15,8 +15,9 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, NotALogDirectory, OptionError, UnsupportedFormat
+from kafkalog_spark.format.names import MAX_PARTITIONS
 from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.commit_plan import MOST_PARTITIONS, CommitRecord, parse_record
+from kafkalog_spark.sink.commit_plan import CommitRecord, parse_record
 from kafkalog_spark.sink.medium_bucket import Bucket
 from kafkalog_spark.sink.options import parse_write_options
 from kafkalog_spark.sink.writer import KafkaLogBatchWriter
@@ -203,7 +204,7 @@ def test_records_are_parsed_strictly() -> None:
     for changes in (
         {"job": "../../victim"},
         {"job": ""},
-        {"topics": [{**topic, "partitions": MOST_PARTITIONS + 1}]},
+        {"topics": [{**topic, "partitions": MAX_PARTITIONS + 1}]},
         {"segments": [{**segment, "pieces": []}]},
         {"segments": [{**segment, "pieces": [{**piece, "name": "../../x.log"}]}]},
         {"segments": [{**segment, "partition": 2**31}]},
@@ -218,6 +219,7 @@ def test_records_are_parsed_strictly() -> None:
         b"[]",
         b'{"version": 0}',
         elsewhere,
+        elsewhere.replace(b"../t", b"t").replace(b'"partitions": 1', b'"partitions": 2147483647'),
         b'{"version": 0, "id": 1, "job": 1, "queries": 1, "topics": 1}',
     ):
         with pytest.raises(CorruptFile):

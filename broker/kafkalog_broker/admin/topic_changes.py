@@ -381,7 +381,8 @@ async def _take_back(broker: Broker, logs: NewLogs) -> bool:
         return False
     made = [index for name, index in broker.logs.partitions(topic.name) if index in indexes]
     if any(_holds_records(broker, topic.name, index) for index in made):
-        broker.logs.absent.update((topic.name, index) for index in set(indexes) - set(made))
+        not_made = ((topic.name, index) for index in set(indexes) - set(made))
+        broker.logs.absent.update(dict.fromkeys(not_made, "its log could not be made"))
         return False
     await broker.run_blocking(broker.logs.detach((topic.name, index) for index in made).finish)
     return True

@@ -50,7 +50,7 @@ from kafkalog_broker.transactions.transaction_metadata import TopicPartition
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import Codec
-from kafkalog_spark.format.names import is_internal
+from kafkalog_spark.format.names import is_written_by_broker
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 
 _refused = LogRate(logging.getLogger(__name__))
@@ -64,7 +64,10 @@ _ACKS = (ALL, LEADER, NONE)
 FIRST_BATCH_VERSION = 3
 FIRST_ZSTD_VERSION = 7  # KIP-110
 _ADMIN_CLIENT = "__admin_client"
-"""The client id that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID); it needs the right to, as everybody."""
+"""The client id that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID); it needs the right to, as everybody.
+
+Kafka lets everybody with the right write to `__remote_log_metadata`, because its brokers do so as clients. This broker
+appends to it directly, and believes its records at the start, so that only the same client id may write there."""
 _DEFECTS = frozenset({
     ErrorCode.corrupt_message, ErrorCode.invalid_fetch_size, ErrorCode.invalid_record, ErrorCode.invalid_timestamp,
     ErrorCode.kafka_storage_error, ErrorCode.message_too_large, ErrorCode.record_list_too_large,
@@ -261,7 +264,7 @@ def _log(request: Request, topic: str | UUID, index: int, broker: Broker) -> Log
     name = topic if isinstance(topic, str) else broker.topic_name(topic)
     if request.access is not None and request.refused(name):
         raise BrokerError(ErrorCode.topic_authorization_failed)
-    if is_internal(name) and request.client_id != _ADMIN_CLIENT and name in broker.topics:
+    if is_written_by_broker(name) and request.client_id != _ADMIN_CLIENT and name in broker.topics:
         raise BrokerError(ErrorCode.invalid_topic_exception, f"clients do not write to the internal topic {name}")
     if broker.mirrored is not None:
         broker.check_not_mirrored(f"records for {name} cannot be taken")

@@ -74,6 +74,7 @@ class StateCopies(Generic[Content]):
             generation, content = state["generation"], self._decode(state)
             if type(generation) is not int:
                 raise TypeError("the generation is no whole number")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:  # may quote a password: its type is enough
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            # the text may quote a password: its type is enough
             raise CorruptFile(f"this is not the JSON that was written: {type(error).__name__}") from None
         return generation, content

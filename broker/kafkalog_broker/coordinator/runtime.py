@@ -92,12 +92,13 @@ class CoordinatorRuntime(Generic[L, S]):
             if partition in self._served:
                 continue
             try:
-                loaded = await run_blocking(self.read, partition)
+                self.open(partition, await run_blocking(self.read, partition))
             except KafkalogError as error:
                 _log.error("the %s of %s-%d cannot be loaded: %s", what, self.log.name, partition, error)
                 self.remove(partition)
-            else:
-                self.open(partition, loaded)
+            except Exception:  # noqa: BLE001 - whatever is in one partition, the others are served
+                _log.exception("the %s of %s-%d cannot be loaded", what, self.log.name, partition)
+                self.remove(partition)
 
     # ---- using them
 

@@ -118,7 +118,7 @@ def _parse(data: bytes) -> Mirrored:
     try:
         content = json.loads(data)
         version, cluster_id, own_groups = content["version"], content["cluster_id"], content.get("own_groups", False)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptFile(f"expected a JSON object with version and cluster_id: {error}") from None
     if version != VERSION:
         raise UnsupportedFormat(f"version {version} of {MIRROR_FILE}, only {VERSION} is known")

@@ -34,7 +34,7 @@ from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.transactions.transaction_metadata import load
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import read_state, replace_file
+from kafkalog_spark.format.atomic_file import DAMAGED_SUFFIX, read_state, replace_file
 from kafkalog_spark.format.layout import MAX_INT32
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 
@@ -67,6 +67,21 @@ class TakeoverRecord:
     is_done: bool
 
 
+def _read_or_set_aside(directory: Path) -> TakeoverRecord | None:
+    """The record; None, and the file is kept as `.damaged`, for a damaged one: it must not end every start.
+
+    Raises UnsupportedFormat, OSError.
+    """
+    path = directory / TAKEOVER_FILE
+    try:
+        return read_record(directory)
+    except CorruptFile as error:
+        damaged = path.with_name(path.name + DAMAGED_SUFFIX)
+        path.replace(damaged)
+        _log.error("%s; it is kept as %s, and what a start before this one did not finish is left", error, damaged)
+        return None
+
+
 def read_record(directory: Path) -> TakeoverRecord | None:
     """Raises CorruptFile, UnsupportedFormat, OSError."""
     return read_state(directory / TAKEOVER_FILE, _parse)
@@ -84,9 +99,15 @@ def _parse(data: bytes) -> TakeoverRecord:
         version = content["version"]
         if version != VERSION:
             raise UnsupportedFormat(f"version {version} of {TAKEOVER_FILE}, only {VERSION} is known")
-        return TakeoverRecord(tuple(Taken(**entry) for entry in content["partitions"]), bool(content["done"]))
-    except (ValueError, KeyError, TypeError) as error:
+        return TakeoverRecord(tuple(_taken(**entry) for entry in content["partitions"]), bool(content["done"]))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptFile(f"expected a JSON object with version, done and partitions: {error}") from None
+
+
+def _taken(topic: str, **numbers: int) -> Taken:
+    if not isinstance(topic, str) or not all(type(number) is int and number >= 0 for number in numbers.values()):
+        raise ValueError(f"{topic!r} with {numbers}: expected a topic and whole numbers from 0 on")
+    return Taken(topic, **numbers)
 
 
 _log = logging.getLogger(__name__)
@@ -96,8 +117,9 @@ def take_over(
     directory: Path, logs: LogManager, topics: TopicRegistry, internal: Mapping[str, Mapping[str, str]]
 ) -> bool:
     """Make the mirror in `directory`, if it is one, this broker's own, or finish that, before anybody else uses the
-    logs; False where there was nothing to do. internal: configurations. Raises BrokerError, CorruptFile, OSError."""
-    record = read_record(directory)
+    logs; False where there was nothing to do. internal: configurations. Raises BrokerError, UnsupportedFormat,
+    OSError."""
+    record = _read_or_set_aside(directory)
     if is_mirror(directory):
         _flush_all(logs, topics)
         record = _planned(record, logs, topics)

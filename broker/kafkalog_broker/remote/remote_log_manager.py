@@ -210,19 +210,26 @@ class RemoteLogManager:
 
     async def start(self, topic: Topic) -> None:
         """Learn what there is remotely from `topic`, which is `__remote_log_metadata`, and make logs again that end
-        before their remote segments. Before the broker serves. Raises BrokerError, KafkalogError."""
+        before their remote segments. Before the broker serves."""
         await self._call(self._load, topic)
-        for cache in self.metadata.partitions.values():
+        for cache in list(self.metadata.partitions.values()):
             if cache.partition.topic_id in self._deleted:
-                await self.metadata.mark_deleted([cache.partition], PartitionDeleteState.DELETE_PARTITION_MARKED)
+                try:
+                    await self.metadata.mark_deleted([cache.partition], PartitionDeleteState.DELETE_PARTITION_MARKED)
+                except BrokerError as error:
+                    _log.error("remote segments of %s, which was deleted, stay: %s", cache.partition, error)
 
     def _load(self, topic: Topic) -> None:
-        self.metadata.load(topic)
+        self.metadata.load(topic, self._name_of)
         restore_topics(self.metadata, self._topics, self._logs, self._deleted)
         for known in self._topics:
             if _is_tiered(known):
                 for number in range(known.partitions):
                     self._open(known, number)
+
+    def _name_of(self, topic_id: UUID) -> str | None:
+        topic = self._topics.by_id(topic_id)
+        return None if topic is None else topic.name
 
     def _open(self, topic: Topic, number: int) -> None:
         """Open a log and restore it from its remote segments where that is necessary.
@@ -238,6 +245,9 @@ class RemoteLogManager:
         if log is None:
             return
         try:
+            why = self.metadata.why_unknown(log.identity)
+            if why is not None:
+                raise KafkalogError(why)
             remote = self.metadata.partitions.get((topic.id, number))
             if remote is not None:
                 restore_lineage(log, remote, self._storage)
@@ -400,6 +410,8 @@ class RemoteLogManager:
 
     async def _expire(self, partition: RemotePartition) -> None:
         remote, log = partition.remote, partition.log
+        if self.metadata.why_unknown(remote.partition) is not None:
+            return  # a copy that looks unfinished may be finished by an event that cannot be read
         try:
             unfinished = [
                 segment

@@ -21,10 +21,10 @@ from kafkalog_broker.coordinator.coordinator_log import record_values
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry import Topic
-from kafkalog_spark.errors import CorruptRemoteMetadata, UnsupportedFormat
+from kafkalog_spark.errors import CorruptRemoteMetadata, KafkalogError, UnsupportedFormat, printable
 from kafkalog_spark.format.checkpoint import EpochEntry
+from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.log.tiered.remote_log_metadata import (
-    REMOTE_LOG_METADATA_TOPIC,
     PartitionDeleteState,
     PartitionDeletion,
     RemoteLogEvent,
@@ -203,6 +203,17 @@ class RemoteLogMetadataCache:
         return -1
 
 
+def _partition_of(event: RemoteLogEvent) -> TopicIdPartition:
+    return event.segment.partition if isinstance(event, SegmentEvent) else event.partition
+
+
+def _check_name(event: RemoteLogEvent, name_of: Callable[[UUID], str | None]) -> None:
+    partition = _partition_of(event)
+    name = name_of(partition.topic_id)
+    if name not in (None, partition.topic):
+        raise CorruptRemoteMetadata(f"it is about {partition}, and the topic with this ID is {name}")
+
+
 def metadata_topic_configs(topic: MetadataTopic) -> Mapping[str, str]:
     return {
         "cleanup.policy": "delete",
@@ -215,7 +226,9 @@ def metadata_topic_configs(topic: MetadataTopic) -> Mapping[str, str]:
 @dataclass(eq=False)
 class RemoteLogMetadataManager:
     """log_of: the log of a partition of `__remote_log_metadata`. run_blocking: runs a flush. partitions: of users, that
-    have or had remote segments and are not deleted, by their ids. Used in the event loop's thread, but for `load`."""
+    have or had remote segments and are not deleted, by their ids. odd: number of records that are no events.
+    unreadable: partitions of the topic that cannot be read, and why. Used in the event loop's thread, but for `load`.
+    """
 
     broker_id: int
     _clock: Clock
@@ -223,21 +236,46 @@ class RemoteLogMetadataManager:
     _run_blocking: Callable[..., Awaitable[Any]]
     _count: int = 0
     partitions: dict[tuple[UUID, int], RemoteLogMetadataCache] = field(default_factory=dict)
-    odd: int = 0  # records that are no events
+    odd: int = 0
+    unreadable: dict[int, str] = field(default_factory=dict)
 
-    def load(self, topic: Topic) -> None:
-        """Read the whole topic. Blocks; before anything else. Raises BrokerError, CorruptLog."""
+    def load(self, topic: Topic, name_of: Callable[[UUID], str | None] = lambda topic_id: None) -> None:
+        """Read the whole topic. Blocks; before anything else.
+
+        A partition that cannot be read is `unreadable`: what its events say of users' partitions is not known. A record
+        that is no event changes nothing.
+
+        Args:
+            name_of: The name of the topic with an ID, None if there is no such topic. An event that gives the ID
+                another name would let the segments of later events be looked for in the wrong place.
+        """
         self._count = topic.partitions
         for number in range(topic.partitions):
-            for value in record_values(self._log_of(REMOTE_LOG_METADATA_TOPIC, number).chunks(_READ_BYTES)):
-                try:
-                    self._take(decode_event(value))
-                except (CorruptRemoteMetadata, UnsupportedFormat, ValueError) as error:
-                    self.odd += 1
-                    _log.error("a record of %s-%d is passed over: %s", REMOTE_LOG_METADATA_TOPIC, number, error)
+            name, odd = f"{REMOTE_LOG_METADATA_TOPIC}-{number}", 0
+            first: KafkalogError | None = None
+            try:
+                for value in record_values(self._log_of(REMOTE_LOG_METADATA_TOPIC, number).chunks(_READ_BYTES)):
+                    try:
+                        event = decode_event(value)
+                        _check_name(event, name_of)
+                        self._take(event)
+                    except (CorruptRemoteMetadata, UnsupportedFormat) as error:
+                        first, odd = first or error, odd + 1
+            except (KafkalogError, OSError) as error:
+                self.unreadable[number] = printable(str(error))
+                _log.error("%s cannot be read, and nothing is known of its remote segments: %s", name, error)
+            if odd:
+                self.odd += odd
+                _log.warning("%s: %d records are skipped, because they are no events; the first: %s", name, odd, first)
+
+    def why_unknown(self, partition: TopicIdPartition) -> str | None:
+        """Why it is not known which remote segments a partition has; None if it is known."""
+        number = metadata_partition(partition, self._count)
+        why = self.unreadable.get(number)
+        return None if why is None else f"{REMOTE_LOG_METADATA_TOPIC}-{number} cannot be read: {why}"
 
     def _take(self, event: RemoteLogEvent) -> None:
-        partition = event.segment.partition if isinstance(event, SegmentEvent) else event.partition
+        partition = _partition_of(event)
         self.of(partition).take(event)
         if isinstance(event, PartitionDeletion) and event.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
             del self.partitions[partition.topic_id, partition.partition]

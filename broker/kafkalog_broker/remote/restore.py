@@ -18,7 +18,7 @@ from kafkalog_broker.remote.remote_log_metadata_manager import (
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
+from kafkalog_broker.storage.topic_registry import MOST_MISSING, Topic, TopicRegistry, believed_partitions
 from kafkalog_spark.format.checkpoint import parse_leader_epochs
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.producer_snapshot import parse_producer_snapshot
@@ -35,8 +35,17 @@ _CONFIGS = {REMOTE_STORAGE_ENABLE: "true", "retention.ms": "-1", "retention.byte
 def restore_topics(
     metadata: RemoteLogMetadataManager, topics: TopicRegistry, logs: LogManager, deleted: Collection[UUID]
 ) -> None:
-    """Take in topics that are known from their remote segments only, with empty logs. deleted: ids of topics whose
-    deletion a crash has interrupted. Raises BrokerError."""
+    """Take in topics that are known from their remote segments only, with empty logs.
+
+    Kafka makes no topics from these events, because its controllers know the topics. What data says of a topic is
+    limited as for directories: see `believed_partitions`. A partition whose log cannot be made is absent.
+
+    Args:
+        deleted: IDs of topics whose deletion a crash has interrupted.
+
+    Raises:
+        BrokerError: If the topic registry cannot be written.
+    """
     lost: dict[str, dict[UUID, list[RemoteLogMetadataCache]]] = {}
     without: dict[str, dict[str, str]] = {}
     for cache in metadata.partitions.values():
@@ -65,12 +74,22 @@ def restore_topics(
             )  # fmt: skip
         if name in topics:
             continue
-        partitions = 1 + max(cache.partition.partition for cache in by_id[chosen])
-        topic = Topic(name, chosen, partitions, dict(_CONFIGS))
-        _log.warning("topic %s, %d partitions, is taken in from remote segments: %s", name, partitions, _CONFIGS)
+        if (other := topics.by_id(chosen)) is not None:  # two topics of one ID would make the registry unreadable
+            _log.error("topic %s with remote segments is left alone: topic %s has its ID", name, other.name)
+            continue
+        numbers = {cache.partition.partition for cache in by_id[chosen]}
+        believed = believed_partitions(numbers)
+        if len(believed) < len(numbers):
+            _log.error(
+                "%d partitions of topic %s with remote segments are left alone, the first is %d: more than %d are "
+                "missing below it", len(numbers) - len(believed), name, min(numbers - set(believed)), MOST_MISSING,
+            )  # fmt: skip
+        if not believed:
+            continue
+        topic = Topic(name, chosen, 1 + believed[-1], dict(_CONFIGS))
+        _log.warning("topic %s, %d partitions, is taken in from remote segments: %s", name, topic.partitions, _CONFIGS)
         topics.take_in([topic])
-        for partition in range(partitions):
-            logs.create(name, partition, chosen, logs.config_of(topic))
+        logs.create_absent([(topic, partition) for partition in range(topic.partitions)])
 
 
 def _is_known(topic: Topic, logs: LogManager) -> bool:

@@ -9,8 +9,9 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from time import monotonic
+from typing import Any
 
-from kafkalog_spark.errors import OptionError, install_hint
+from kafkalog_spark.errors import OptionError, escaped, install_hint
 
 TRIM_AFTER_S = 1.0  # seconds without work that takes much memory after which what it used is given back
 
@@ -100,12 +101,28 @@ class LogRate:
             )
 
 
+class LineFormatter(logging.Formatter):
+    """Formats a record as one line that changes no terminal, and its traceback as lines that do not either.
+
+    Names in messages come from clients, topics and directories, and may hold line breaks and escape sequences.
+    """
+
+    def __init__(self) -> None:
+        # as in Kafka's log4j2.yaml: the logger comes last
+        super().__init__("%(asctime)s %(levelname)s %(message)s (%(name)s)")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = escaped(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        return "\n".join(map(escaped, super().formatException(ei).split("\n")))
+
+
 def set_up_logging(level: str) -> None:
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=level.upper(),
-        format="%(asctime)s %(levelname)s %(message)s (%(name)s)",  # as in Kafka's log4j2.yaml: the logger comes last
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler])
     if level != "debug":
         logging.getLogger("asyncio").setLevel(logging.WARNING)
 

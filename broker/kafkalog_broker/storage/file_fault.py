@@ -8,7 +8,10 @@ import socket
 import ssl
 
 from kafkalog_broker.storage.partition.log_segment import is_passing
+from kafkalog_spark.format.atomic_file import NotRegularFile
 
+_OF_ONE_LOG = (None, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
+"""Errors about a name in a partition's directory, not about the disk."""
 _NOT_OF_FILES = (ConnectionError, BlockingIOError, InterruptedError, ChildProcessError, ssl.SSLError, socket.gaierror)
 
 
@@ -16,7 +19,7 @@ class FileFault(enum.Enum):
     """What an error says about the files.
 
     DIRECTORY: the file system refuses, so the log directory goes offline. LOG: one log is damaged, or a file of it is
-    missing. NONE: the files are good, and the same work may succeed when it is tried again.
+    missing or is no regular file. NONE: the files are good, and the same work may succeed when it is tried again.
     """
 
     DIRECTORY = enum.auto()
@@ -34,7 +37,8 @@ def file_fault(error: OSError) -> FileFault:
         return FileFault.NONE
     if isinstance(error, TimeoutError) and error.errno is None:
         return FileFault.NONE
-    return FileFault.LOG if error.errno in (None, errno.ENOENT) else FileFault.DIRECTORY
+    is_of_log = isinstance(error, NotRegularFile) or error.errno in _OF_ONE_LOG
+    return FileFault.LOG if is_of_log else FileFault.DIRECTORY
 
 
 def is_transient(error: BaseException) -> bool:

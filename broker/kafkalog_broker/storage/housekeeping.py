@@ -17,7 +17,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_directory import LogDirectory, OffsetCheckpoint
-from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, remove
+from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, remove, take_offline
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.retention import may_be_due
 from kafkalog_spark.format.atomic_file import fsync_directory
@@ -197,7 +197,7 @@ class Housekeeping:
                 if file_fault(error) is FileFault.NONE:
                     _log.warning("retention of %s-%d will be checked again: %r", *entry.key, error)
                 else:
-                    entry.log_dir.fail(error)
+                    take_offline(entry, error, f"{entry.path} cannot be listed: {error}")
         return False
 
     def _checkpoint_contents(self, log_dir: LogDirectory, tasks: Collection[Task]) -> list[CheckpointContent]:

@@ -41,11 +41,16 @@ _log = logging.getLogger(__name__)
 
 
 def take_clean_shutdown(directory: Path) -> bool:
-    """Remove the marker, for good on return; True when it was there. Raises OSError."""
+    """Remove the marker, for good on return; True when it was there. A directory of that name is no marker. Raises
+    OSError."""
     try:
         (directory / CLEAN_SHUTDOWN_FILE).unlink()
     except FileNotFoundError:
         return False
+    except OSError:
+        if (directory / CLEAN_SHUTDOWN_FILE).is_dir():
+            return False
+        raise
     # Without this an operating system crash could bring the marker back for a log that was being written.
     fsync_directory(directory)
     return True

@@ -10,8 +10,9 @@ import logging
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,7 @@ from kafkalog_broker.storage.log_table import (
     remove,
     rename_for_deletion,
     storage_error,
+    take_offline,
 )
 from kafkalog_broker.storage.partition.local_log import LoadedLog, create_log_files
 from kafkalog_broker.storage.partition.log import Log
@@ -57,6 +59,9 @@ _log = logging.getLogger(__name__)
 _UNKNOWN_BROKER_EPOCH = -1
 _CLOSING_THREADS = 8  # each waits for a disk most of the time
 _CREATING_THREADS = 8  # as above
+MOST_CREATED_AT_START = 10_000
+"""Partitions without a directory that a start creates: as many as one request may ask for (see topic_changes), so that
+what a crash interrupted is finished. A registry may speak of more."""
 
 
 class NewPartitions:
@@ -134,6 +139,7 @@ class LogManager(LogTable):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._may_create = MOST_CREATED_AT_START
         self._housekeeping = Housekeeping(self, self.run_blocking)
         self._schedule_removal = self._housekeeping.schedule_removal
         self.tick, self.flush_soon = self._housekeeping.tick, self._housekeeping.flush_soon
@@ -148,8 +154,8 @@ class LogManager(LogTable):
 
     def load(self, progress: Callable[[LoadProgress], None] | None = None) -> None:
         """Find the partitions, recover those of directories that were not shut down cleanly, create missing ones.
-        progress: called from several threads, one at a time. Raises LogDirError for a partition that lies in two
-        directories and when no directory works, BrokerError when the registry cannot be written."""
+        progress: called from several threads, one at a time. Raises LogDirError when no directory works, BrokerError
+        when the registry cannot be written."""
         directories: list[PartitionDir] = []
         compacted: set[str] = set()
         for log_dir in self.dirs.online:
@@ -183,15 +189,18 @@ class LogManager(LogTable):
         self._housekeeping.start()
 
     def _take_in(self, plan: Reconciled) -> None:
-        for directory in plan.strays:
-            _log.warning(
-                "%s is left alone: it belongs to another topic of that name (partition.metadata)", directory.path
-            )
+        for directory, why in plan.strays:
+            _log.warning("%s is left alone: %s", directory.path, why)
         self.topics.take_in(plan.changed.values())
         for directory, topic in plan.serve:
-            self.add(LogEntry(topic.name, directory.partition, topic.id, directory.log_dir, directory.path))
-            if directory.topic_id is None:
-                with directory.log_dir.guarded():
+            entry = LogEntry(
+                topic.name, directory.partition, topic.id, directory.log_dir, directory.path, failure=directory.failure
+            )  # fmt: skip
+            self.add(entry)
+            if entry.failure is not None:
+                _log.error("%s is offline: %s", directory.path.name, entry.failure)
+            elif directory.topic_id is None:
+                with _guarded_entry(entry):
                     write_partition_metadata(directory.path / PARTITION_METADATA_FILE, topic.id)
         for directory in plan.deleted:
             with directory.log_dir.guarded():
@@ -206,8 +215,7 @@ class LogManager(LogTable):
         sizes: dict[LogEntry, int] = {}
         for entry in self.entries.values():
             if not entry.log_dir.was_clean and entry.is_online:
-                sizes[entry] = 0
-                with entry.log_dir.guarded():
+                with _guarded_entry(entry):
                     sizes[entry] = bytes_to_recover(entry.path, entry.recovery_point)
         if not sizes:
             return
@@ -244,16 +252,38 @@ class LogManager(LogTable):
     def _create_missing(self, plan: Reconciled) -> None:
         """A crash may come between a topic's registration and its directories. With a directory offline nobody knows
         what lies in it, and an empty log next to the real one would be the end of its records."""
-        for topic, partition in plan.missing:
-            if self.all_online:
-                try:
-                    self.create(topic.name, partition, topic.id, self.config_of(topic))
-                    continue
-                except (BrokerError, ConfigError) as error:  # a stray directory is in its place
-                    _log.error("%s", error)
-                except Exception:  # noqa: BLE001 - a fault of ours must not keep the broker from starting
-                    _log.exception("%s-%d cannot be created", topic.name, partition)
-            self.absent.add((topic.name, partition))
+        if not self.all_online:
+            offline = "it was not found, and a log directory is offline"
+            self.absent.update({(topic.name, partition): offline for topic, partition in plan.missing})
+            return
+        self.create_absent(plan.missing)
+
+    def create_absent(self, partitions: Sequence[tuple[Topic, int]]) -> None:
+        """Create empty logs for partitions of the registry, MOST_CREATED_AT_START of them since the start. One that
+        cannot be created is absent, with its reason in the log. Blocks; before the broker serves."""
+        partitions, left = partitions[: self._may_create], partitions[self._may_create :]
+        self._may_create -= len(partitions)
+        if left:
+            why = f"it has no directory, and only {MOST_CREATED_AT_START} missing partitions are created at a start"
+            self.absent.update({(topic.name, partition): why for topic, partition in left})
+            names = ", ".join(sorted({topic.name for topic, _ in left})[:10])
+            _log.error("%d partitions without a directory are offline until the next start, of %s", len(left), names)
+        if not partitions:
+            return
+        prepared: NewPartitions | None = None
+        with suppress(BrokerError):  # no directory takes new partitions, which `create` says of each
+            prepared = self.place_all({(topic.name, partition): topic.id for topic, partition in partitions})
+        for topic, partition in partitions:
+            try:
+                self.create(topic.name, partition, topic.id, self.config_of(topic), prepared)
+            except (BrokerError, ConfigError) as error:  # a stray directory is in its place
+                _log.error("%s", error)
+                self.absent[topic.name, partition] = error.what if isinstance(error, BrokerError) else str(error)
+            except Exception as error:  # noqa: BLE001 - a fault of ours must not keep the broker from starting
+                _log.exception("%s-%d cannot be created", topic.name, partition)
+                self.absent[topic.name, partition] = f"it cannot be created: {type(error).__name__}: {error}"
+        if prepared is not None:
+            prepared.remove_unused()
 
     # ---- creating and deleting
 
@@ -325,7 +355,7 @@ class LogManager(LogTable):
             key = (topic.name, partition)
             entry = self.entries.get(key)
             if entry is None:
-                self.absent.discard(key)
+                self.absent.pop(key, None)
             elif entry.topic_id == topic.id:
                 keys.append(key)
         return self.detach(keys, partial(self.forget_deleted, [topic]))
@@ -402,6 +432,15 @@ class LogManager(LogTable):
             if not whole or not log_dir.is_online:
                 self.to_recover.append(log_dir.path)
         self.dirs.close()
+
+
+@contextmanager
+def _guarded_entry(entry: LogEntry) -> Iterator[None]:
+    """The block touches the directory of one partition: that one is offline when it cannot be used, not all of them."""
+    try:
+        yield
+    except OSError as error:
+        take_offline(entry, error, f"{entry.path} cannot be used: {error}")
 
 
 def _close(log: Log) -> bool:

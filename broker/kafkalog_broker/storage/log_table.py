@@ -28,7 +28,7 @@ from kafkalog_broker.storage.partition.local_log import LoadedLog
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
-from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
+from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat, printable
 from kafkalog_spark.format.atomic_file import fsync_directory
 from kafkalog_spark.format.names import DELETE_DIR_SUFFIX
 from kafkalog_spark.log.read.discovery import log_bytes
@@ -102,9 +102,9 @@ class LogEntry:
 
 @dataclass(eq=False)
 class LogTable:
-    """absent: partitions of the registry that were not found, but may lie in a directory that is offline. config:
-    replaced as a whole. call_soon: how to get into the owning thread. on_all_offline: called, once and there, when the
-    last log directory has failed."""
+    """absent: partitions of the registry that have no log, and why: they may lie in a directory that is offline.
+    config: replaced as a whole. call_soon: how to get into the owning thread. on_all_offline: called, once and there,
+    when the last log directory has failed."""
 
     dirs: LogDirectories
     config: BrokerConfig
@@ -114,7 +114,7 @@ class LogTable:
     call_soon: CallSoon = lambda function: function()
     on_all_offline: Callable[[], None] = lambda: None
     entries: dict[Key, LogEntry] = field(init=False, default_factory=dict)
-    absent: set[Key] = field(init=False, default_factory=set)
+    absent: dict[Key, str] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for log_dir in self.dirs.all:
@@ -126,8 +126,8 @@ class LogTable:
         """The partition's log, opened at first use; None when not here. Raises BrokerError kafka_storage_error."""
         entry = self.entries.get((topic, partition))
         if entry is None:
-            if (topic, partition) in self.absent:
-                raise storage_error(topic, partition, "it was not found, or a log directory is offline")
+            if (why := self.absent.get((topic, partition))) is not None:
+                raise storage_error(topic, partition, why)
             return None
         return entry.log if entry.log is not None and entry.log.failure is None else self.open(entry)
 
@@ -141,7 +141,7 @@ class LogTable:
         entry.log_dir.partitions += 1
 
     def remove(self, key: Key) -> LogEntry | None:
-        self.absent.discard(key)
+        self.absent.pop(key, None)
         entry = self.entries.pop(key, None)
         if entry is not None:
             entry.log_dir.partitions -= 1
@@ -182,9 +182,9 @@ class LogTable:
             loaded = load_log(request, on_bytes)
             entry.log = self.log_of(entry, config, loaded, now_ms)
         except OSError as error:
-            if file_fault(error) is FileFault.DIRECTORY:
-                log_dir.fail(error)
-            raise storage_error(*entry.key, f"{entry.path} cannot be opened: {error}") from error
+            what = f"{entry.path} cannot be opened: {error}"
+            take_offline(entry, error, what)
+            raise storage_error(*entry.key, what) from error
         except KafkalogError as error:
             entry.failure = str(error)
             raise storage_error(*entry.key, entry.failure) from error
@@ -294,6 +294,20 @@ class LogTable:
                     free = facts.f_bavail * facts.f_frsize
             found.append((log_dir.path, free))
         return found
+
+
+def take_offline(entry: LogEntry, error: OSError, what: str) -> None:
+    """Take a partition offline whose directory cannot be used, or its log directory if the disk is at fault; neither
+    for an error that may pass. what: the error in words.
+
+    A denied permission says nothing about the disk while a log is being opened: the other partitions may be served.
+    """
+    fault = FileFault.LOG if isinstance(error, PermissionError) else file_fault(error)
+    if fault is FileFault.DIRECTORY:
+        entry.log_dir.fail(error)
+    elif fault is FileFault.LOG:
+        entry.failure = printable(what)
+        _log.error("%s-%d is offline until the next start: %s", *entry.key, entry.failure)
 
 
 def _log_failed(log_dir: LogDirectory, log: Log, error: OSError) -> None:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from kafkalog_broker.storage.file_fault import is_transient
 from kafkalog_broker.storage.housekeeping import RunBlocking
 from kafkalog_spark.errors import CorruptFile, CorruptLog, KafkalogError, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import descriptor, read_whole, replace_files
+from kafkalog_spark.format.atomic_file import descriptor, read_state, replace_files
 from kafkalog_spark.format.batch_header import check_crc
 from kafkalog_spark.format.layout import RECORDS_AT
 from kafkalog_spark.format.messages import Malformed, message
@@ -106,18 +106,28 @@ def largest_given(ids: npt.ArrayLike) -> int:
 
 class ProducerIds:
     """The largest number found in the log directories counts. Without any file ids begin above those that a real Kafka
-    may have given out: see `were_known`. run_blocking: where blocks are fetched, ahead of their use. `next` and
-    `is_empty` are for one thread. Raises CorruptFile, and OSError where descriptors are lacking to read which ids are
-    in use: an id that is given twice makes a producer's batches duplicates of another's."""
+    may have given out: see `were_known`. A damaged file counts as none, but ids begin at LEAP at least: some may have
+    been given out that no log holds. run_blocking: where blocks are fetched, ahead of their use. `next` and `is_empty`
+    are for one thread. Raises OSError where descriptors are lacking to read which ids are in use: an id that is given
+    twice makes a producer's batches duplicates of another's."""
 
     def __init__(self, directories: Iterable[Path], run_blocking: RunBlocking = lambda function: function()) -> None:
         directories = list(directories)
         self._paths = [directory / FILE for directory in directories]
         self._run_blocking = run_blocking
-        known = [end for end in map(_read, self._paths) if end is not None]
+        known: list[int] = []
+        least = 0
+        for path in self._paths:
+            try:
+                end = _read(path)
+            except CorruptFile as error:
+                _logger.warning("%s; ids begin above those that are in the logs, unless another file is whole", error)
+                least = LEAP
+            else:
+                known += [] if end is None else [end]
         self.were_known = bool(known)
         """False: there was no file, and the records of `__transaction_state` may know of more ids: `stay_above`."""
-        self._next = self._end = max(known) if known else _above_those_in_use(directories)
+        self._next = self._end = max(known) if known else max(_above_those_in_use(directories), least)
         self._fetching = threading.Lock()
         self._is_asked_for = False
 
@@ -184,9 +194,8 @@ def _above_those_in_use(directories: Sequence[Path]) -> int:
 
 
 def _read(path: Path) -> int | None:
-    try:
-        text = read_whole(path).decode("ascii", "replace")
-    except FileNotFoundError:
+    text = read_state(path, lambda data: data.decode("ascii", "replace"))
+    if text is None:
         return None
     lines = text.split("\n")
     if len(lines) != 3 or lines[0] != _VERSION or not lines[1].isdigit():

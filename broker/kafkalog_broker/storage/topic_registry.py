@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,10 +26,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
-from kafkalog_broker.storage.log_directory import LogDirectory, LogDirError
-from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+from kafkalog_broker.storage.log_directory import LogDirectory
+from kafkalog_spark.errors import CorruptFile, UnsupportedFormat, printable
 from kafkalog_spark.format.atomic_file import read_state, replace_file
-from kafkalog_spark.format.names import MAX_TOPIC_NAME_LENGTH, DirKind, metrics_name, valid_topic_name
+from kafkalog_spark.format.names import MAX_PARTITIONS, MAX_TOPIC_NAME_LENGTH, DirKind, metrics_name, valid_topic_name
 from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
     read_partition_metadata,
@@ -85,7 +86,7 @@ def parse_registry(data: bytes) -> RegistryState:
     """Parse what `format_registry` writes; CorruptFile for anything else, UnsupportedFormat for a later version."""
     try:
         content = json.loads(data)
-    except ValueError as error:  # also UnicodeDecodeError
+    except (ValueError, RecursionError) as error:  # also UnicodeDecodeError
         raise CorruptFile(f"this is not JSON: {error}") from None
     if not isinstance(content, dict) or not isinstance(content.get("version"), int):
         raise CorruptFile("expected a JSON object with an integer 'version'")
@@ -98,6 +99,9 @@ def parse_registry(data: bytes) -> RegistryState:
             if topic.name in topics:
                 raise ValueError(f"topic {topic.name!r} is there twice")
             topics[topic.name] = topic
+        partitions = sum(topic.partitions for topic in topics.values())
+        if partitions > MAX_PARTITIONS:
+            raise ValueError(f"the topics have {partitions} partitions, at most {MAX_PARTITIONS} are served")
         if len({topic.id for topic in topics.values()}) != len(topics):
             raise ValueError("two topics have one id")
         generation = content["generation"]
@@ -126,7 +130,10 @@ def read_registry(log_dir: LogDirectory) -> RegistryState | None:
     path = log_dir.path / TOPICS_FILE
     try:
         with log_dir.guarded():
-            return read_state(path, parse_registry, _MOST_BYTES)
+            try:
+                return read_state(path, parse_registry, _MOST_BYTES)
+            except PermissionError as error:
+                _log.warning("%s cannot be read: %s; topics are taken from elsewhere", path, error.strerror)
     except UnsupportedFormat as error:
         raise error.at(path=str(path), hint="this directory was used by a later release; use that one") from None
     except CorruptFile as error:
@@ -329,6 +336,12 @@ class TopicRegistry:
         for topic in changed:
             topics[topic.name] = topic
             lines[topic.name] = format_topic(topic)
+        partitions = sum(topic.partitions for topic in topics.values()) if changed else 0
+        if partitions > MAX_PARTITIONS:
+            raise BrokerError(
+                ErrorCode.invalid_partitions,
+                f"the topics would have {partitions} partitions together, at most {MAX_PARTITIONS} are served",
+            )
         state = RegistryState(self._state.generation + 1, topics, deleted)
         data = format_registry(state, lines)
         written, failure = 0, None
@@ -402,14 +415,26 @@ KEPT_CONFIGS = {"retention.ms": "-1", "retention.bytes": "-1"}
 """Overrides of a topic whose configuration is not known: nothing of it is deleted until they are set again."""
 
 
+MOST_MISSING = 1_000
+"""Partitions of a topic known from its directories alone, or from its remote segments, that may be missing below one
+that is there. The missing ones are created, so that a directory `orders-2147483647` must not speak for all below it."""
+
+
+def believed_partitions(numbers: Iterable[int]) -> list[int]:
+    """Those of a topic's partition numbers, rising, below which at most MOST_MISSING are missing."""
+    return [number for index, number in enumerate(sorted(numbers)) if number - index <= MOST_MISSING]
+
+
 class PartitionDir(NamedTuple):
-    """A live partition directory. topic_id: what partition.metadata says; None when there is none, or a damaged one."""
+    """A live partition directory. topic_id: what partition.metadata says; None when there is none, or a damaged one.
+    failure: why it cannot be served, None if nothing is known against it."""
 
     topic: str
     partition: int
     log_dir: LogDirectory
     path: Path
     topic_id: uuid.UUID | None
+    failure: str | None = None
 
 
 def find_partition_dirs(log_dir: LogDirectory) -> tuple[list[PartitionDir], list[Path]]:
@@ -421,29 +446,38 @@ def find_partition_dirs(log_dir: LogDirectory) -> tuple[list[PartitionDir], list
         if parsed.kind is DirKind.DELETE:
             deleted.append(path)
         elif parsed.kind is DirKind.LIVE:
-            live.append(PartitionDir(parsed.topic, parsed.partition, log_dir, path, _topic_id(path)))
+            live.append(_partition_dir(parsed.topic, parsed.partition, log_dir, path))
         elif parsed.kind is not DirKind.METADATA:
             _log.warning("%s is left alone: a -%s directory is not served", path, parsed.kind.value)
     return sorted(live, key=lambda directory: (directory.topic, directory.partition)), deleted
 
 
-def _topic_id(path: Path) -> uuid.UUID | None:
+def _partition_dir(topic: str, partition: int, log_dir: LogDirectory, path: Path) -> PartitionDir:
+    """Raises OSError if the log directory cannot be read."""
+    topic_id = failure = None
     try:
-        return read_partition_metadata(path / PARTITION_METADATA_FILE)
+        if path.is_symlink():
+            # What lies behind it may be another partition, or files of somebody else, and would be written to.
+            failure = f"{path} is a symbolic link to {os.readlink(path)}; add the log directory behind it to log.dirs"
+        else:
+            topic_id = read_partition_metadata(path / PARTITION_METADATA_FILE)
     except CorruptFile as error:
         _log.warning("%s; the topic's id is taken from elsewhere", error)
-        return None
+    except PermissionError as error:
+        failure = f"{path} cannot be read: {error}"
+    return PartitionDir(topic, partition, log_dir, path, topic_id, None if failure is None else printable(failure))
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
     """serve: directories to load, with their topic. changed: topics the registry is to take in. deleted: directories of
-    topics deleted before the crash. strays: of another topic of that name; they stay. missing: without a directory."""
+    topics deleted before the crash. strays, with the reason: they stay, and are not served. missing: without a
+    directory."""
 
     serve: list[tuple[PartitionDir, Topic]]
     changed: dict[str, Topic]
     deleted: list[PartitionDir]
-    strays: list[PartitionDir]
+    strays: list[tuple[PartitionDir, str]]
     missing: list[tuple[Topic, int]]
 
 
@@ -456,33 +490,44 @@ def reconcile(
     internal: Mapping[str, Mapping[str, str]],
 ) -> Reconciled:
     """Bring directories and registry together. compacted: topics that a cleaner checkpoint names. internal: the
-    overrides of internal topics. Raises LogDirError when a partition lies in two log directories."""
+    overrides of internal topics."""
     all_topics, changed = dict(topics), dict[str, Topic]()
     compacted = frozenset(compacted)
     result = Reconciled([], changed, [], [], [])
     accepted: dict[tuple[str, int], PartitionDir] = {}
+    numbers: dict[str, set[int]] = {}
+    known_ids: dict[str, uuid.UUID] = {}
+    for directory in directories:
+        numbers.setdefault(directory.topic, set()).add(directory.partition)
+        if directory.topic_id is not None and directory.topic_id not in deleted_ids:
+            known_ids.setdefault(directory.topic, directory.topic_id)
+    believed = {topic: set(believed_partitions(of_topic)) for topic, of_topic in numbers.items()}
     for directory in directories:
         topic = all_topics.get(directory.topic)
         if directory.topic_id in deleted_ids:
             result.deleted.append(directory)
             continue
+        is_beyond = topic is None or directory.partition >= topic.partitions
+        if is_beyond and directory.partition not in believed[directory.topic]:
+            why = f"more than {MOST_MISSING} partitions of {directory.topic} are missing below it"
+            result.strays.append((directory, why))
+            continue
         if topic is None:
             configs = {**KEPT_CONFIGS, "cleanup.policy": "compact"} if directory.topic in compacted else KEPT_CONFIGS
-            topic = Topic(directory.topic, directory.topic_id or new_id(), 0, internal.get(directory.topic, configs))
+            topic_id = known_ids.get(directory.topic) or new_id()
+            topic = Topic(directory.topic, topic_id, 0, internal.get(directory.topic, configs))
         elif directory.topic_id not in (None, topic.id):
-            result.strays.append(directory)
+            result.strays.append((directory, "it belongs to another topic of that name (partition.metadata)"))
             continue
         if directory.partition >= topic.partitions:
             topic = Topic(topic.name, topic.id, directory.partition + 1, topic.configs)
             changed[topic.name] = topic
         all_topics[topic.name] = topic
-        other = accepted.setdefault((directory.topic, directory.partition), directory)
+        key = (directory.topic, directory.partition)
+        other = accepted.setdefault(key, directory)
         if other is not directory:
-            raise LogDirError(
-                f"partition {directory.topic}-{directory.partition} also lies in {other.path.parent}",
-                path=str(directory.path),
-                hint="move one of the two out of the log directories",
-            )
+            places = f"it lies in {other.path.parent} and in {directory.path.parent}"
+            accepted[key] = other._replace(failure=f"{places}; move one of the two out of the log directories")
     result.serve.extend((directory, all_topics[directory.topic]) for directory in accepted.values())
     result.missing.extend(
         (topic, partition)

@@ -173,8 +173,8 @@ def partition_dirs(log_dir: str | os.PathLike[str]) -> Iterator[tuple[PartitionD
     """(name taken apart, path) of the partitions' directories in a log directory, of every kind. Raises OSError."""
     with os.scandir(log_dir) as entries:
         for entry in entries:
-            parsed = names.parse_partition_dir(entry.name) if entry.is_dir() else None
-            if parsed is not None:
+            parsed = names.parse_partition_dir(entry.name)
+            if parsed is not None and os.path.isdir(entry.path):  # is_dir() of an entry raises for a link to itself
                 yield parsed, entry.path
 
 

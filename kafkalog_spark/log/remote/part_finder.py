@@ -105,6 +105,7 @@ class RemoteMetadata:
             log = chosen[0].place.open()
             start = max(self._reached.get(log.name, 0), log.log_start_offset)
             end = log.log_end_offset
+            odd: list[KafkalogError] = []
             for batch in scan_partition(
                 log, start, end, ScanRequest(columns=("value",)), on_loss=partial(_log.warning, "%s")
             ):
@@ -114,7 +115,10 @@ class RemoteMetadata:
                     try:
                         state.take(decode_event(value))
                     except (CorruptRemoteMetadata, UnsupportedFormat) as error:
-                        _log.warning("passed over: %s", error.at(topic_partition=log.name))
+                        odd.append(error)
+            if odd:
+                first = odd[0].at(topic_partition=log.name)
+                _log.warning("%d records are skipped, because they are no events; the first: %s", len(odd), first)
             self._reached[log.name] = end
         self._state = state
         self._known = state.by_partition()

@@ -18,11 +18,11 @@ from typing import NamedTuple, NoReturn
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory, OptionError
 from kafkalog_spark.format import names
 from kafkalog_spark.format.meta_properties import parse_properties
+from kafkalog_spark.format.relative_path import joined_below
 from kafkalog_spark.log.read.discovery import RemoteDir, Root
 from kafkalog_spark.log.read.partition_log import PartitionLocation, parsed_file
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId, TieredLocation
-from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout, TopicIdPartition, remote_directory
 from kafkalog_spark.log.tiered.tier_options import OPTION, ROOT_OPTION, TierOptions
 from kafkalog_spark.store.interface import (
@@ -134,7 +134,7 @@ def recorded_dirs(
     refused = _refused_store(path, recorded, missing, tier)
 
     def locate(partition: TopicIdPartition) -> RemoteDir:
-        directory = f"{root}/{remote_directory(recorded.layout, partition, recorded.key_prefix)}"
+        directory = joined_below(root, remote_directory(recorded.layout, partition, recorded.key_prefix))
         by_path = next((other.store for other in given if directory.startswith(f"{other.path}/")), None)
         allowed = store or by_path
         if allowed is None:
@@ -156,7 +156,7 @@ def _dirs_of(
     places: Iterable[PartitionLocation], locate: Callable[[TopicIdPartition], RemoteDir]
 ) -> tuple[list[PartitionLocation], list[RemoteDir]]:
     def dir_of(place: PartitionLocation) -> tuple[PartitionLocation, RemoteDir | None]:
-        if names.is_internal(place.topic) or place.topic == REMOTE_LOG_METADATA_TOPIC:
+        if names.is_written_by_broker(place.topic):
             return place, None  # never copied
         topic_id = place.topic_id()
         if topic_id is None:

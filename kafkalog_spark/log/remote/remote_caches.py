@@ -149,8 +149,10 @@ class RemoteIndexCache:
         self._fetching = [threading.Lock() for _ in range(_LOCKS)]
         self._sizes: OrderedDict[tuple[int, UUID], int] = OrderedDict()  # the one used last comes last
         self._bytes = 0
-        if directory.exists():
+        if directory.is_dir() and not directory.is_symlink():
             shutil.rmtree(directory)
+        else:
+            directory.unlink(missing_ok=True)
         directory.mkdir(parents=True)
 
     def get(self, segment: RemoteSegment, kind: RemoteFile, fetch: Callable[[], Mapping[RemoteFile, bytes]]) -> bytes:

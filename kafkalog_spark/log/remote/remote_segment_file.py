@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import partial
 
-from kafkalog_spark.errors import CorruptChunk, CorruptLog, UnsupportedFormat
+from kafkalog_spark.errors import CorruptChunk, CorruptLog, CorruptManifest, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry, parse_leader_epochs
 from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.format.offset_index import entries_of
@@ -235,6 +235,10 @@ def read_indexes(
     facts = facts or FileFacts(max(place.position + place.size for place in places.values()), "")
     begin = min(place.position for place in wanted.values())
     end = min(max(place.position + place.size for place in wanted.values()), facts.size)
+    if end - begin > MOST_OF_INDEX:
+        raise CorruptManifest(
+            f"its indexes take {end - begin} bytes, at most {MOST_OF_INDEX} are read", path=path_of(RemoteFile.MANIFEST)
+        )
     fetched = memoryview(store.ranges(path, facts)(begin, end) if begin < end else b"")
     return {
         kind: bytes(codec.index(fetched[place.position - begin :][: place.size], place, path))

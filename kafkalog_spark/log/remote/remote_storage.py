@@ -19,17 +19,25 @@ from pathlib import Path
 
 import numpy as np
 
-from kafkalog_spark.errors import CorruptManifest, KafkalogError, RemoteResourceNotFound, RemoteStorageError
+from kafkalog_spark.errors import (
+    CorruptManifest,
+    CorruptRemoteMetadata,
+    KafkalogError,
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    UnsafePath,
+)
 from kafkalog_spark.format.atomic_file import (
     TEMPORARY_SUFFIX,
+    create_aside,
     fsync_descriptor,
     fsync_directory,
     make_directories,
-    open_regular,
     write_all,
 )
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import RECORDS_AT
+from kafkalog_spark.format.relative_path import joined_below
 from kafkalog_spark.log.remote.remote_caches import BoundedDirectory, ChunkCache, RemoteIndexCache
 from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, check_chunk_size, read_indexes
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
@@ -75,7 +83,8 @@ Pieces = Callable[[], Iterable[bytes]]  # an object's bytes from its beginning o
 @dataclass(frozen=True)
 class FolderStore(LocalStore):
     """Objects in a folder; `root` stays when it is empty. An object is written aside and renamed, so that a file
-    with its name is whole and on disk. Thread-safe. All methods raise OSError."""
+    with its name is whole and on disk. Thread-safe. All methods raise OSError, and UnsafePath for a path that does not
+    lie below `root`, also for one that leads out of it through a symbolic link."""
 
     root: str
 
@@ -83,6 +92,7 @@ class FolderStore(LocalStore):
         """Function that fetches ranges of a file of facts.size bytes; one of another size is refused as a whole."""
 
         def fetch(begin: int, end: int) -> Buffer:
+            self._confirm(path)
             with closing(LOCAL.open(path)) as file:
                 if file.size != facts.size:
                     raise OSError(errno.EIO, f"the file has {file.size} bytes, expected {facts.size}", path)
@@ -90,11 +100,16 @@ class FolderStore(LocalStore):
 
         return fetch
 
+    def read_all(self, path: str, most: int) -> bytes:
+        self._confirm(path)
+        return super().read_all(path, most)
+
     def upload(self, path: str, pieces: Pieces, size: int) -> None:
         """Write an object of about `size` bytes; it is on disk on return, with its name and the directories above.
 
         Raises what `pieces` raises, too.
         """
+        self._confirm(path)
         directory, aside = os.path.dirname(path), path + TEMPORARY_SUFFIX
         try:
             fd = self._created(aside, directory)
@@ -119,11 +134,13 @@ class FolderStore(LocalStore):
         while True:
             make_directories(directory)
             with suppress(FileNotFoundError):  # `delete` has removed the directory, which was empty
-                return open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+                return create_aside(path)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects, and what was left of writing them; they do not come back after a crash. It is no error if one
         is not there."""
+        for path in paths:
+            self._confirm(path)
         for path in paths:
             for name in (path, path + TEMPORARY_SUFFIX):
                 with suppress(FileNotFoundError, NotADirectoryError):
@@ -138,9 +155,16 @@ class FolderStore(LocalStore):
 
     def _up_to_root(self, directory: str) -> Iterator[str]:
         """The directory and those above it, up to the root."""
-        while directory.startswith(self.root):
-            yield directory
+        yield directory
+        while directory != self.root:
             directory = os.path.dirname(directory)
+            yield directory
+
+    def _confirm(self, path: str) -> None:
+        joined_below(self.root, path.removeprefix(f"{self.root.rstrip('/')}/"))
+        real = os.path.realpath(path)
+        if not real.startswith(os.path.join(os.path.realpath(self.root), "")):
+            raise UnsafePath(f"a symbolic link leads out of {self.root}, to {real}", path=path)
 
 
 _LARGE_CHUNK = 16 << 20
@@ -331,9 +355,13 @@ class RemoteStorage:
         if file is not RemoteFile.MANIFEST and segment.custom_metadata and self.options.layout is Layout.AIVEN:
             said_prefix, said_key = custom_object_key(segment.custom_metadata)
             prefix = prefix if said_prefix is None else said_prefix
-            if said_key is not None:
-                return f"{self.options.root}/{prefix}{said_key}{file.value}"
-        return f"{self.options.root}/{remote_key(self.options.layout, segment, file, prefix)}"
+            own_key = remote_key(Layout.AIVEN, segment, file).removesuffix(file.value)
+            if said_key not in (None, own_key):  # the plugin makes no other, and it could be another topic's
+                raise CorruptRemoteMetadata(
+                    f"the custom metadata of the segment says that its objects lie at {said_key[:200]!r}, expected "
+                    f"{own_key}"
+                )
+        return joined_below(self.options.root, remote_key(self.options.layout, segment, file, prefix))
 
     @contextmanager
     def _errors(self, segment: RemoteSegment) -> Iterator[None]:

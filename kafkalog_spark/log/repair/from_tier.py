@@ -16,13 +16,13 @@ from kafkalog_spark.errors import KafkalogError, NotALogDirectory
 from kafkalog_spark.format import partition_metadata
 from kafkalog_spark.format.atomic_file import fsync_tree, make_directories
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, write_leader_epochs
+from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.remote.part_finder import RemoteDirListing
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, check_indexes_size
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.log.tiered.remote_log_metadata import (
-    REMOTE_LOG_METADATA_TOPIC,
     RemoteSegmentState,
     SegmentEvent,
     SegmentUpdate,

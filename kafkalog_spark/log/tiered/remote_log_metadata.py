@@ -14,15 +14,16 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import pairwise
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptRemoteMetadata, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
+from kafkalog_spark.format.layout import MAX_INT32
 from kafkalog_spark.format.messages import Malformed, message, read_tagged_fields, read_unsigned_varint, sized
+from kafkalog_spark.format.names import is_written_by_broker, valid_topic_name
 from kafkalog_spark.format.varints import uvarint, write_varint
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
-
-REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
 
 _FRAME_VERSION = 1
 _SEGMENT, _UPDATE, _PARTITION_DELETE, _SNAPSHOT = range(4)
@@ -93,7 +94,13 @@ RemoteLogEvent = SegmentEvent | SegmentUpdate | PartitionDeletion
 
 
 def decode_event(value: bytes) -> RemoteLogEvent:
-    """Raises CorruptRemoteMetadata with the byte, UnsupportedFormat for another frame version or apiKey."""
+    """Return the event of a record's value. Whoever can write to the topic chooses it, so it is checked here, once.
+
+    Raises:
+        CorruptRemoteMetadata: If it is not an event, with the byte; or if no broker copies such a partition or segment:
+            its topic has no valid name or is an internal one, its offsets or leader epochs do not rise from 0 on.
+        UnsupportedFormat: For another frame version or apiKey.
+    """
     try:
         frame, at = read_unsigned_varint(value, 0)
         if frame != _FRAME_VERSION:
@@ -112,21 +119,53 @@ def decode_event(value: bytes) -> RemoteLogEvent:
         raise CorruptRemoteMetadata(str(error), position=error.position) from None
     if api_key == _PARTITION_DELETE:
         partition, broker_id, event_timestamp, state = fields
-        return PartitionDeletion(TopicIdPartition(*partition), broker_id, event_timestamp, PartitionDeleteState(state))
+        return PartitionDeletion(_partition(partition), broker_id, event_timestamp, PartitionDeleteState(state))
     if api_key == _UPDATE:
         (partition, segment_id), broker_id, event_timestamp, custom, state = fields
-        partition = TopicIdPartition(*partition)
-        return SegmentUpdate(partition, segment_id, broker_id, event_timestamp, custom, RemoteSegmentState(state))
+        return SegmentUpdate(
+            _partition(partition), segment_id, broker_id, event_timestamp, custom, RemoteSegmentState(state)
+        )
     partition, segment_id = fields.remote_log_segment_id
     epochs = sorted(EpochEntry(*epoch) for epoch in fields.segment_leader_epochs)
-    return SegmentEvent(
-        RemoteSegment(
-            TopicIdPartition(*partition), segment_id, fields.start_offset, fields.end_offset, tuple(epochs),
-            fields.segment_size_in_bytes, fields.max_timestamp_ms, fields.broker_id, fields.event_timestamp_ms,
-            fields.custom_metadata, transaction_index_empty=fields.txn_index_empty,
-        ),
-        RemoteSegmentState(fields.remote_log_segment_state),
+    segment = RemoteSegment(
+        _partition(partition), segment_id, fields.start_offset, fields.end_offset, tuple(epochs),
+        fields.segment_size_in_bytes, fields.max_timestamp_ms, fields.broker_id, fields.event_timestamp_ms,
+        fields.custom_metadata, transaction_index_empty=fields.txn_index_empty,
     )  # fmt: skip
+    _check_segment(segment)
+    return SegmentEvent(segment, RemoteSegmentState(fields.remote_log_segment_state))
+
+
+def _partition(fields: tuple[str, uuid.UUID, int]) -> TopicIdPartition:
+    partition = TopicIdPartition(*fields)
+    topic = partition.topic
+    if not valid_topic_name(topic):
+        raise CorruptRemoteMetadata(f"{topic[:60]!r} is no topic's name")
+    if is_written_by_broker(topic):
+        raise CorruptRemoteMetadata(f"it is about {topic}, and no broker copies segments of an internal topic")
+    if partition.topic_id.int == 0:
+        raise CorruptRemoteMetadata(f"it is about {topic} without a topic ID")
+    if not 0 <= partition.partition <= MAX_INT32:
+        raise CorruptRemoteMetadata(f"it is about partition {partition.partition} of {topic}")
+    return partition
+
+
+def _check_segment(segment: RemoteSegment) -> None:
+    """Kafka's RemoteLogSegmentMetadata refuses the same offsets and segments without epochs; the rest follows from
+    RemoteLogManager.copyLogSegment."""
+    start, end, epochs = segment.start_offset, segment.end_offset, segment.leader_epochs
+    name = f"{segment.partition.topic}-{segment.partition.partition}"
+    if not 0 <= start <= end:
+        raise CorruptRemoteMetadata(f"a segment of {name} has the offsets {start} to {end}")
+    if segment.size < 0:
+        raise CorruptRemoteMetadata(f"a segment of {name} has {segment.size} bytes")
+    starts = [entry.start_offset for entry in epochs]
+    is_rising = all(one.epoch < after.epoch for one, after in pairwise(epochs)) and starts == sorted(starts)
+    if not epochs or not is_rising or epochs[0].epoch < 0 or not 0 <= starts[0] <= starts[-1] <= end:
+        shown = ", ".join(f"{epoch} from {offset}" for epoch, offset in epochs[:3]) or "none"
+        raise CorruptRemoteMetadata(
+            f"a segment of {name} with the offsets {start} to {end} has the leader epochs {shown}"
+        )
 
 
 _MESSAGE_VERSION = 0  # the only one of Kafka 4.3's

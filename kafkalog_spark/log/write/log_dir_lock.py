@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from kafkalog_spark.errors import LogDirLocked
-from kafkalog_spark.format.atomic_file import FILE_MODE
+from kafkalog_spark.format.atomic_file import open_regular
 from kafkalog_spark.format.names import LOCK_FILE
 
 _held: set[tuple[int, int, str]] = set()  # (device, inode) of the directories locked by this process, and the file
@@ -39,7 +39,7 @@ class LogDirLock:
         with _held_guard:
             if key in _held:
                 raise _locked(directory, "this process")
-            fd = os.open(Path(directory) / file_name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            fd = open_regular(Path(directory) / file_name, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):  # POSIX allows EACCES for a held lock, too

@@ -13,6 +13,7 @@ import ssl
 import pytest
 
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
+from kafkalog_spark.format.atomic_file import NotRegularFile
 
 DISK_ERRORS = (errno.EIO, errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.ESTALE, errno.ENOTCONN)
 OTHER_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.ECONNRESET, errno.EPIPE)
@@ -28,6 +29,8 @@ def system_error(number: int) -> OSError:
         *((system_error(number), FileFault.DIRECTORY) for number in DISK_ERRORS),
         (system_error(errno.ETIMEDOUT), FileFault.DIRECTORY),  # a network file system that does not respond
         (system_error(errno.ENOENT), FileFault.LOG),
+        *((system_error(number), FileFault.LOG) for number in (errno.EISDIR, errno.ENOTDIR, errno.ELOOP)),
+        (NotRegularFile(errno.EINVAL, "is not a regular file", "x.log"), FileFault.LOG),
         (OSError("the batch is damaged"), FileFault.LOG),
         (gzip.BadGzipFile("not a gzipped file"), FileFault.LOG),
         *((system_error(number), FileFault.NONE) for number in OTHER_ERRORS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -11,8 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kafkalog_broker.storage import log_table
-from kafkalog_broker.storage.log_directory import LogDirError
+from kafkalog_broker.storage import log_manager, log_table, topic_registry
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_broker.storage.topic_registry import TOPICS_FILE
 from kafkalog_spark.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
@@ -303,15 +303,52 @@ def test_what_is_not_a_live_partition_of_a_known_topic_is_left_alone_and_said_so
     again.logs.shutdown()
 
 
-def test_a_partition_in_two_directories_stops_the_broker(tmp_path):
+def test_a_partition_in_two_directories_is_offline_and_the_others_are_served(tmp_path):
     broker = started(tmp_path / "a")
-    broker.create("orders")
+    broker.create("orders", 2)
     broker.logs.shutdown()
     started(tmp_path / "b").logs.shutdown()
     shutil.copytree(tmp_path / "a" / "orders-0", tmp_path / "b" / "orders-0")
     os.remove(tmp_path / "b" / "meta.properties")
-    with pytest.raises(LogDirError, match=r"partition orders-0 also lies in"):
-        started(tmp_path / "a", tmp_path / "b")
+    again = started(tmp_path / "a", tmp_path / "b")
+    assert "it lies in" in refused("kafka_storage_error", again.log)
+    assert again.append("orders", 1).last_offset == 0
+    again.logs.shutdown()
+
+
+def test_a_partition_that_may_not_be_read_is_offline_and_the_others_are_served(tmp_path, monkeypatch):
+    broker = started(tmp_path)
+    broker.create("orders", 3)
+    broker.logs.shutdown()
+
+    def denied(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    def read_metadata(path, read=read_partition_metadata):
+        return denied(path) if path.parent.name == "orders-0" else read(path)
+
+    def load(request, on_bytes, load=load_log):
+        return denied(request.directory) if request.directory.name == "orders-1" else load(request, on_bytes)
+
+    monkeypatch.setattr(topic_registry, "read_partition_metadata", read_metadata)
+    monkeypatch.setattr(log_table, "load_log", load)
+    again = started(tmp_path)
+    for partition in (0, 1):
+        assert "Permission denied" in refused("kafka_storage_error", again.log, "orders", partition)
+        assert not again.logs.is_online("orders", partition)
+    assert again.append("orders", 2).last_offset == 0
+    again.logs.shutdown()
+
+
+def test_more_missing_partitions_than_a_start_creates_are_offline(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_manager, "MOST_CREATED_AT_START", 2)
+    broker = started(tmp_path)
+    broker.topics.create("orders", 4)
+    broker.logs.shutdown()
+    again = started(tmp_path)
+    assert again.logs.partitions("orders") == [("orders", 0), ("orders", 1)]
+    assert "only 2 missing partitions are created at a start" in refused("kafka_storage_error", again.log, "orders", 3)
+    again.logs.shutdown()
 
 
 def test_a_damaged_log_is_offline_alone_and_keeps_the_directory_from_counting_as_clean(tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.storage.log_directory import LogDirectory, LogDirError
+from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_broker.storage.topic_registry import KEPT_CONFIGS, PartitionDir, Topic, find_partition_dirs, reconcile
 
 A, B, NEW = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=99)
@@ -66,7 +66,7 @@ def test_topics_that_were_compacted_stay_so(topic, compacted, policy):
 def test_a_directory_of_another_topic_of_that_name_is_a_stray():
     stray = place("orders", 0, B)
     found = reconciled(stray, place("orders", 1, A))
-    assert found.strays == [stray]
+    assert [directory for directory, _ in found.strays] == [stray]
     assert found.missing == [(ORDERS, 0)]
 
 
@@ -76,9 +76,25 @@ def test_a_deleted_topic_does_not_come_back():
     assert (found.deleted, found.changed, found.serve) == ([gone], {}, [])
 
 
-def test_a_partition_in_two_log_directories_is_an_error():
-    with pytest.raises(LogDirError, match=r"orders-0 also lies in /a"):
-        reconciled(place("orders", 0, A), place("orders", 0, A, OTHER))
+def test_a_partition_in_two_log_directories_is_offline_and_the_others_are_served():
+    found = reconciled(place("orders", 0, A), place("orders", 0, A, OTHER), place("orders", 1, A))
+    failures = {directory.partition: directory.failure for directory, _ in found.serve}
+    assert failures == {0: "it lies in /a and in /b; move one of the two out of the log directories", 1: None}
+    assert found.missing == []
+
+
+def test_a_partition_far_beyond_those_that_are_there_does_not_enlarge_an_unknown_topic():
+    found = reconciled(place("new", 0, B), place("new", 2_000_000_000, B), topics=())
+    assert found.changed == {"new": Topic("new", B, 1, KEPT_CONFIGS)}
+    ((stray, why),) = found.strays
+    assert (stray.partition, why) == (2_000_000_000, "more than 1000 partitions of new are missing below it")
+
+
+def test_an_unknown_topic_has_the_id_of_any_of_its_directories():
+    """With partition 0's partition.metadata damaged, the other partitions were left alone as another topic's."""
+    found = reconciled(place("new", 0), place("new", 1, B), topics=())
+    assert found.changed["new"].id == B
+    assert (len(found.serve), found.strays) == (2, [])
 
 
 def test_a_stray_copy_in_another_directory_is_none():

@@ -24,7 +24,6 @@ from kafkalog_broker.storage.producer_ids import (
     next_producer_id,
 )
 from kafkalog_broker.testing import RunningBroker
-from kafkalog_spark.errors import CorruptFile
 from kafkalog_spark.format.producer_snapshot import (
     NO_TRANSACTION,
     ProducerEntry,
@@ -106,10 +105,24 @@ def test_a_directory_that_has_gone_stops_nobody_while_another_is_there(tmp_path:
 
 
 @pytest.mark.parametrize("text", ["", "0\n", "1\n5\n", "0\nx\n", "0\n5", "0\n-5\n"])
-def test_a_damaged_file_is_an_error(tmp_path: Path, text: str) -> None:
+def test_with_a_damaged_file_ids_begin_far_above_those_that_it_may_have_said(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / FILE).write_text(text)
-    with pytest.raises(CorruptFile, match="producer id"):
-        ProducerIds([tmp_path])
+    ids = ProducerIds([tmp_path])
+    assert not ids.were_known
+    ids.fetch()
+    assert ids.next() == LEAP
+    assert f"{tmp_path / FILE}: expected a line with version 0 and one with a producer id" in caplog.text
+
+
+def test_a_damaged_file_does_not_count_beside_a_whole_one(tmp_path: Path) -> None:
+    one, two = tmp_path / "1", tmp_path / "2"
+    for directory in (one, two):
+        directory.mkdir()
+    ProducerIds([one, two]).next()
+    (two / FILE).write_text("")
+    assert ProducerIds([one, two]).next() == BLOCK
 
 
 def test_ids_that_somebody_else_has_given_out_are_not_given_again(tmp_path):

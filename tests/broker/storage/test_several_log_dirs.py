@@ -7,7 +7,14 @@ import os
 import shutil
 
 from kafkalog_broker.storage.topic_registry import TOPICS_FILE
-from tests.broker.storage.helpers.managed_logs import MARKER, content, offsets_of, refused, started
+from tests.broker.storage.helpers.managed_logs import (
+    MARKER,
+    block_writing_aside,
+    content,
+    offsets_of,
+    refused,
+    started,
+)
 
 
 def test_partitions_go_where_the_fewest_are_and_are_found_there_again(tmp_path):
@@ -52,7 +59,7 @@ def test_a_directory_that_fails_for_the_registry_takes_its_logs_offline(tmp_path
     broker.create("orders", 2)
     woken = []
     broker.log().subscribe(lambda: woken.append(True))
-    (tmp_path / "a" / (TOPICS_FILE + ".tmp")).mkdir()
+    block_writing_aside(tmp_path / "a" / TOPICS_FILE)
     broker.topics.set_configs("orders", {"retention.ms": "5"})
     assert woken
     refused("kafka_storage_error", broker.append)

@@ -8,8 +8,16 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.log_directory import LogDirectory
-from kafkalog_broker.storage.topic_registry import TOPICS_FILE, RegistryState, Topic, format_registry, parse_registry
+from kafkalog_broker.storage.topic_registry import (
+    TOPICS_FILE,
+    RegistryState,
+    Topic,
+    format_registry,
+    parse_registry,
+)
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+from kafkalog_spark.format.names import MAX_PARTITIONS
+from tests.broker.storage.helpers.managed_logs import block_writing_aside
 from tests.broker.storage.helpers.one_topic import OneTopicRegistry
 
 
@@ -86,7 +94,7 @@ def test_what_cannot_be_created_is_refused_and_changes_nothing(tmp_path):
 def test_a_failed_directory_goes_offline_and_forgets_no_topic(tmp_path):
     topics = registry(tmp_path / "a", tmp_path / "b")
     topics.create("one", 1)
-    (tmp_path / "a" / (TOPICS_FILE + ".tmp")).mkdir()  # nothing can be written aside any more
+    block_writing_aside(tmp_path / "a" / TOPICS_FILE)
     topics.create("two", 1)
     assert [log_dir.is_online for log_dir in topics._dirs] == [False, True]
     assert set(registry(tmp_path / "a", tmp_path / "b").topics) == {"one", "two"}
@@ -96,7 +104,7 @@ def test_a_failed_directory_goes_offline_and_forgets_no_topic(tmp_path):
 def test_a_change_that_no_directory_takes_is_not_made(tmp_path):
     topics = registry(tmp_path)
     topics.create("one", 1)
-    (tmp_path / (TOPICS_FILE + ".tmp")).mkdir()
+    block_writing_aside(tmp_path / TOPICS_FILE)
     refused("kafka_storage_error", topics.create, "two", 1)
     assert set(topics.topics) == {"one"}
 
@@ -198,3 +206,22 @@ def test_topic_registry_without_a_free_descriptor_refuses_the_change_and_keeps_t
     assert topics._dirs[0].is_online
     topics.create("three", 1)
     assert set(registry(tmp_path).topics) == {"one", "three"}
+
+
+def test_a_file_of_more_partitions_than_are_served_is_damaged():
+    """The partitions of a topic become paths and objects: a number in a file must not take the memory for 2^31."""
+    many = [Topic(name, uuid.uuid4(), MAX_PARTITIONS // 2 + 1) for name in ("a", "b")]
+    with pytest.raises(CorruptFile, match=rf"the topics have {MAX_PARTITIONS + 2} partitions"):
+        parse_registry(format_registry(RegistryState(1, {topic.name: topic for topic in many})))
+
+
+def test_a_topic_with_more_partitions_than_are_served_is_refused(tmp_path):
+    topics = registry(tmp_path)
+    topics.create("a", MAX_PARTITIONS)
+    refused("invalid_partitions", topics.create, "b", 1)
+    assert set(topics.topics) == set(registry(tmp_path).topics) == {"a"}
+
+
+def test_json_that_is_nested_too_deep_is_a_damaged_file():
+    with pytest.raises(CorruptFile, match="this is not JSON"):
+        parse_registry(b"[" * 100_000)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.cli.repair import main
+from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.tiered.remote_log_metadata import (
-    REMOTE_LOG_METADATA_TOPIC,
     RemoteLogState,
     SegmentEvent,
     decode_event,

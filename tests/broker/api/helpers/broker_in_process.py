@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from inspect import isawaitable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from kio.serial import entity_reader
 
@@ -38,7 +38,7 @@ class BrokerInProcess:
         settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.retention.ms": "-1", **(properties or {})}
         self.broker = Server(BrokerConfig.from_properties({**settings, "log.dirs": str(directory)}), self.clock)
 
-    def __enter__(self) -> BrokerInProcess:
+    def __enter__(self) -> Self:
         self.run(self.broker.start())
         self.run(self._loaded())
         self._waits.clear()  # nobody was served yet

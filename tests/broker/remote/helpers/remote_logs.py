@@ -12,10 +12,10 @@ from uuid import UUID
 from kafkalog_broker.remote.remote_log_manager import RemoteLogManager
 from kafkalog_broker.remote.remote_log_metadata_manager import COPY_FINISHED, RemoteLogMetadataManager
 from kafkalog_spark.errors import RemoteStorageError
+from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.format.records import read_records
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
-from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.log.write.encoded_batch import batches_of
 from tests.broker.remote.helpers.tiered_broker import LOCAL_TIERED
 from tests.broker.storage.helpers.managed_logs import Started, started

@@ -85,6 +85,12 @@ def started(*paths, clock=None, progress=None, properties=None, options=None) ->
     return Started(dirs, topics, logs, clock, config)
 
 
+def block_writing_aside(path: Path) -> None:
+    """Let no replacement of this state file succeed any more: directories stand in its way, and are not empty."""
+    for suffix in (".tmp", ".tmp.damaged"):
+        (path.with_name(path.name + suffix) / "full").mkdir(parents=True)
+
+
 def killed(path: Path, target: Path) -> Path:
     """A copy of a log directory while its broker runs: what is on disk when it is killed at this moment."""
     return Path(shutil.copytree(path, target))

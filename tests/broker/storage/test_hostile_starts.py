@@ -1,0 +1,417 @@
+"""Damaged and hostile directories, tiers and internal topics: the broker starts, serves every healthy partition, names
+the others, and touches nothing outside its directories."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
+from tests.broker.storage.helpers.hostile_broker import (
+    PARTITIONS,
+    RECORDS,
+    HostileBroker,
+    contents,
+    copy_of,
+    make,
+    names_in,
+    unserved,
+)
+
+ORDERS, TIERED = ("orders", 0), ("tiered", 0)
+STEM = "orders-0/00000000000000000000"
+LOG = f"{STEM}.log"
+SNAPSHOT = f"orders-0/{RECORDS:020d}.snapshot"
+FIRST_LOG = "{}-0/00000000000000000000.log"
+TAKEOVER = "kafkalog.mirror.takeover.json"
+MARKER = ".kafka_cleanshutdown"
+REGISTRY = "kafkalog.topics.json"
+CHECKPOINTS = (
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+)
+CPU_S = 10  # of this process, for a start that takes a second: the wall clock tells nothing on a busy machine
+
+Change = Callable[[Path], object]
+
+
+@dataclass(frozen=True)
+class Damage:
+    """change: given the folder that holds data, tier and outside. offline: partitions that do not serve. says: pattern
+    of the log. clean: the broker was shut down cleanly, so that logs are believed and opened at their first use."""
+
+    change: Change
+    says: str = ""
+    offline: tuple[tuple[str, int], ...] = ()
+    clean: bool = False
+
+
+def written(name: str, data: bytes) -> Change:
+    def change(root: Path) -> None:
+        path = root / "data" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+
+    return change
+
+
+def flipped(name: str, at: int) -> Change:
+    def change(root: Path) -> None:
+        data = bytearray((root / "data" / name).read_bytes())
+        data[at] ^= 0xFF
+        (root / "data" / name).write_bytes(data)
+
+    return change
+
+
+def pipe(name: str) -> Change:
+    def change(root: Path) -> None:
+        (root / "data" / name).unlink(missing_ok=True)
+        os.mkfifo(root / "data" / name)
+
+    return change
+
+
+def directory(name: str) -> Change:
+    def change(root: Path) -> None:
+        (root / "data" / name).unlink(missing_ok=True)
+        (root / "data" / name).mkdir()
+        (root / "data" / name / "file").write_bytes(b"x")
+
+    return change
+
+
+def sparse(name: str) -> Change:
+    def change(root: Path) -> None:
+        (root / "data" / name).touch()
+        os.truncate(root / "data" / name, 1 << 40)
+
+    return change
+
+
+def link(name: str, target: str = "../outside/secret") -> Change:
+    """target: from data on."""
+
+    def change(root: Path) -> None:
+        path = root / "data" / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+        path.symlink_to(os.path.relpath(root / "data" / target, path.parent))
+
+    return change
+
+
+def gone(name: str) -> Change:
+    return lambda root: (root / "data" / name).unlink()
+
+
+def registry(edit: Callable[[dict[str, object]], object]) -> Change:
+    def change(root: Path) -> None:
+        path = root / "data" / REGISTRY
+        content = json.loads(path.read_bytes())
+        edit(content)
+        path.write_text(json.dumps(content))
+
+    return change
+
+
+def topic_entry(**fields: object) -> Callable[[dict[str, object]], object]:
+    """Change what the registry says of `payments`, whose directories are not touched."""
+
+    def edit(content: dict[str, object]) -> None:
+        topics: list[dict[str, object]] = content["topics"]  # type: ignore[assignment]
+        next(topic for topic in topics if topic["name"] == "payments").update(fields)
+
+    return edit
+
+
+def takeover(**fields: object) -> Change:
+    partition = {"topic": "orders", "partition": 0, "log_end_offset": 0, "cut_end": 1, "leader_epoch": 1, **fields}
+    return written(TAKEOVER, json.dumps({"version": 0, "done": False, "partitions": [partition]}).encode())
+
+
+def both(*changes: Change) -> Change:
+    return lambda root: [change(root) for change in changes]
+
+
+def without_registry(change: Change) -> Change:
+    return both(gone(REGISTRY), change)
+
+
+def in_place_of(name: str, other: Callable[..., Change]) -> Change:
+    def change(root: Path) -> None:
+        shutil.rmtree(root / "data" / name)
+        (other(name) if other is pipe else other(name, b""))(root)
+
+    return change
+
+
+def made_dir(name: str, **files: bytes) -> Change:
+    def change(root: Path) -> None:
+        (root / "data" / name).mkdir()
+        for file, data in files.items():
+            (root / "data" / name / file).write_bytes(data)
+
+    return change
+
+
+def tier_files(suffix: str, change: Callable[[Path], object]) -> Change:
+    def every(root: Path) -> None:
+        found = [path for path in (root / "tier").rglob(f"*{suffix}") if f"/{TIERED[1]}/" in str(path)]
+        assert found
+        for path in found:
+            change(path)
+
+    return every
+
+
+def replaced(make: Callable[[Path], object]) -> Callable[[Path], object]:
+    def change(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return change
+
+
+def lost_local_log(change: Change) -> Change:
+    """The partition's disk is lost, so that its log is to be restored from the tier."""
+    return both(lambda root: shutil.rmtree(root / "data" / "tiered-0"), change)
+
+
+def records(topic: str, *values: tuple[bytes | None, bytes | None]) -> Change:
+    def change(root: Path) -> None:
+        with HostileBroker(root) as running:
+            running.write_records(topic, *values)
+
+    return change
+
+
+BAD_GROUPS = both(records(OFFSETS_TOPIC, (b"k", b"v")), flipped(FIRST_LOG.format(OFFSETS_TOPIC), 65))
+DAMAGES: dict[str, Damage] = {
+    # checkpoints, which say where recovery begins and where a log starts
+    **{f"{name}: a pipe": Damage(pipe(name), "is not a regular file; taken as empty") for name in CHECKPOINTS},
+    **{f"{name}: a directory": Damage(directory(name), f"{name} is a directory, expected") for name in CHECKPOINTS[:3]},
+    "a directory in place of a checkpoint written aside": Damage(directory(f"{CHECKPOINTS[0]}.tmp"), "is a directory"),
+    "a checkpoint: 2^40 bytes": Damage(sparse(CHECKPOINTS[0]), "and no broker writes so many"),
+    "a checkpoint of 2^31-1 entries": Damage(written(CHECKPOINTS[1], b"0\n2147483647\n"), "taken as empty"),
+    "a checkpoint of a later version": Damage(written(CHECKPOINTS[0], b"99\n0\n"), "version"),
+    "a checkpoint of partitions that are paths": Damage(
+        written(CHECKPOINTS[0], b"0\n2\n../outside/victim 0 5\norders 2147483647 9223372036854775807\n")
+    ),
+    "a checkpoint of bytes": Damage(written(CHECKPOINTS[2], bytes(range(256)) * 9), "taken as empty"),
+    "a recovery point beyond the end": Damage(written(CHECKPOINTS[0], b"0\n1\norders 0 9223372036854775807\n")),
+    "a log start beyond the end": Damage(written(CHECKPOINTS[1], b"0\n1\norders 0 9223372036854775806\n")),
+    "a link in place of a checkpoint written aside": Damage(link(f"{CHECKPOINTS[0]}.tmp")),
+    "a link in place of a checkpoint": Damage(link(CHECKPOINTS[2]), "taken as empty"),
+    # the other files of a log directory
+    "the marker is a directory": Damage(directory(MARKER), "was not shut down cleanly"),
+    "the marker is a link": Damage(link(MARKER), clean=True),
+    "the registry is a pipe": Damage(pipe(REGISTRY), "is kept as"),
+    "the registry is a directory": Damage(directory(REGISTRY), "is kept as"),
+    "the registry is nested too deep": Damage(written(REGISTRY, b"[" * 100_000), "is kept as"),
+    "the registry is cut": Damage(written(REGISTRY, b'{"version": 0, "generation": 3, "topics": ['), "is kept as"),
+    "a registry of 2^31-1 partitions": Damage(registry(topic_entry(partitions=2**31 - 1)), "is kept as"),
+    "a registry of a topic that is a path": Damage(registry(topic_entry(name="../outside/victim")), "is kept as"),
+    "a registry with an id of another kind": Damage(registry(topic_entry(id="../../outside")), "is kept as"),
+    "a registry whose configuration is none": Damage(
+        registry(topic_entry(configs={"retention.ms": "never"})), "payments-0.*retention.ms",
+        (("payments", 0), ("payments", 1)),
+    ),
+    "a registry with a topic less": Damage(
+        registry(lambda content: content["topics"].pop(-1)),  # type: ignore[attr-defined]
+    ),
+    "no registry": Damage(without_registry(lambda root: None), "there is no topic registry"),
+    "meta.properties without a directory id": Damage(
+        written("meta.properties", b"version=1\nnode.id=1\ncluster.id=abcdefghijklmnopqrstuv\n")
+    ),
+    "meta.properties with more than is known": Damage(
+        written("meta.properties", b"version=1\nnode.id=1\ncluster.id=abcdefghijklmnopqrstuv\nx\x1b=../../y\n")
+    ),
+    "no meta.properties": Damage(gone("meta.properties")),
+    "meta.properties written aside is a link": Damage(both(gone("meta.properties"), link("meta.properties.tmp"))),
+    "the index cache is a link": Damage(link("remote-log-index-cache", "../outside")),
+    "the index cache is a file": Damage(in_place_of("remote-log-index-cache", written)),
+    "producer ids that are none": Damage(written("kafkalog.producer-ids", b"\xff\x1b[31m"), "ids begin above those"),
+    "producer ids are a directory": Damage(directory("kafkalog.producer-ids"), "ids begin above those"),
+    "a takeover that is none": Damage(written(TAKEOVER, b"[" * 100_000), "is kept as"),
+    "a takeover of another kind": Damage(takeover(log_end_offset="0", leader_epoch=[1]), "is kept as"),
+    "a takeover of a topic that is a path": Damage(takeover(topic="../outside/victim")),
+    "a takeover of a partition that is not there": Damage(takeover(partition=2**31 - 1)),
+    "where the tier lies is a directory": Damage(directory("kafkalog.remote-storage.properties"), "expected a file"),
+    # names in a log directory
+    "a partition beyond all others": Damage(made_dir("orders-2147483647"), "orders-2147483647 is left alone"),
+    "an unknown topic's largest partition": Damage(made_dir("new-2147483647"), "new-2147483647 is left alone"),
+    "a partition beyond 32 bits": Damage(made_dir("new-2147483648")),
+    "no registry and a partition beyond all others": Damage(
+        without_registry(made_dir("__consumer_offsets-2000000000")), "__consumer_offsets-2000000000 is left alone"
+    ),
+    "directories with strange names": Damage(
+        lambda root: [made_dir(name)(root) for name in (
+            "-0", "..-0", "a\nb\x1b[31m-0", "orders-00", "orders--1", "orders-0.x-stray", "ö-0", "x" * 250, "orders- 1",
+        )], "stray directory is not served",
+    ),
+    "a name that is not UTF-8": Damage(lambda root: os.mkdir(os.fsencode(root / "data") + b"/p\xff-0")),
+    "a deleted partition that is a link": Damage(link(f"orders-0.{32 * 'a'}-delete", "../outside")),
+    "a partition is a link to elsewhere": Damage(
+        link("orders-0", "../outside/victim-0"), "orders-0 is a symbolic link", (ORDERS,)
+    ),
+    "a partition is a link to another": Damage(link("orders-0", "orders-1"), "orders-0 is a symbolic link", (ORDERS,)),
+    "a partition is a link to itself": Damage(link("orders-0", "orders-0"), "orders-0 is there already", (ORDERS,)),
+    "a partition is a file": Damage(in_place_of("orders-0", written), "orders-0 is there already", (ORDERS,)),
+    "a partition is a pipe": Damage(in_place_of("orders-0", pipe), "orders-0 is there already", (ORDERS,)),
+    # files of a partition
+    "partition.metadata: a pipe": Damage(pipe("orders-0/partition.metadata"), "the topic's id is taken from elsewhere"),
+    "partition.metadata: a directory": Damage(directory("orders-0/partition.metadata"), "is taken from elsewhere"),
+    "partition.metadata: nonsense": Damage(written("orders-0/partition.metadata", b"\x1b[2J" * 99), "from elsewhere"),
+    "partition.metadata of another topic": Damage(
+        written("orders-0/partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"),
+        "orders-0 is left alone", (ORDERS,),
+    ),
+    "no registry, and no id in partition 0": Damage(
+        without_registry(written("orders-0/partition.metadata", b"")), "from elsewhere"
+    ),
+    "leader epochs: a pipe": Damage(pipe("orders-0/leader-epoch-checkpoint"), "leader epochs are taken from the log"),
+    "leader epochs: a directory": Damage(directory("orders-0/leader-epoch-checkpoint"), "is a directory, expected"),
+    "leader epochs that fall": Damage(written("orders-0/leader-epoch-checkpoint", b"0\n2\n9 5\n3 900\n")),
+    "2^31-1 leader epochs": Damage(
+        written("orders-0/leader-epoch-checkpoint", b"0\n2147483647\n"), "leader epochs are taken from the log"
+    ),
+    "leader epochs written aside are a link": Damage(link("orders-0/leader-epoch-checkpoint.tmp")),
+    "a log is a pipe": Damage(pipe(LOG), "is not a regular file", (ORDERS,)),
+    "a log is a directory": Damage(directory(LOG), "is not a regular file", (ORDERS,)),
+    "a log is a link": Damage(link(LOG, "../outside/victim-0/00000000000000000000.log"), "symbolic link", (ORDERS,)),
+    "a log is a link, after a clean stop": Damage(
+        link(LOG, "../outside/victim-0/00000000000000000000.log"), "", (ORDERS,), clean=True
+    ),
+    "a log is a pipe, after a clean stop": Damage(pipe(LOG), "", (ORDERS,), clean=True),
+    "a log of 2^40 zeros": Damage(sparse(LOG)),
+    "a log of zeros": Damage(written(LOG, bytes(1 << 16))),
+    "a log of 2^31-1 bytes in a batch": Damage(written(LOG, bytes(8) + b"\x7f\xff\xff\xff" + bytes(200))),
+    "a bad batch": Damage(flipped(LOG, 70)),
+    "a segment at the largest offset": Damage(written("orders-0/09223372036854775807.log", b"")),
+    "a segment beyond 64 bits": Damage(written("orders-0/99999999999999999999.log", b"x")),
+    "an offset index: a pipe": Damage(pipe(f"{STEM}.index"), "is not a regular file", (ORDERS,)),
+    "an offset index: a link": Damage(link(f"{STEM}.index")),
+    "an offset index: a link, after a clean stop": Damage(link(f"{STEM}.index"), clean=True),
+    "an offset index: a directory": Damage(directory(f"{STEM}.index"), "is not a regular file", (ORDERS,)),
+    "an offset index of bytes": Damage(written(f"{STEM}.index", bytes(range(1, 250)))),
+    "a time index: a link": Damage(link(f"{STEM}.timeindex")),
+    "a time index: a link, after a clean stop": Damage(link(f"{STEM}.timeindex"), "", (ORDERS,), clean=True),
+    "a transaction index of bytes": Damage(written(f"{STEM}.txnindex", bytes(range(1, 250)))),
+    "a transaction index: a pipe": Damage(pipe(f"{STEM}.txnindex")),
+    "a transaction index: a pipe, after a clean stop": Damage(pipe(f"{STEM}.txnindex"), clean=True),
+    "a producer snapshot of bytes": Damage(written(SNAPSHOT, bytes(range(1, 250)))),
+    "a producer snapshot: a directory": Damage(directory(SNAPSHOT)),
+    "a producer snapshot: a pipe": Damage(pipe(SNAPSHOT)),
+    "a producer snapshot of 2^40 bytes": Damage(sparse(SNAPSHOT)),
+    "a snapshot at the largest offset": Damage(written("orders-0/09223372036854775807.snapshot", b"")),
+    "an unfinished cleaning is a directory": Damage(directory(f"{LOG}.cleaned"), "orders-0", (ORDERS,)),
+    "a swap file is a pipe": Damage(pipe(f"{LOG}.swap"), "orders-0", (ORDERS,)),
+    "files with strange names": Damage(written("orders-0/a\nb\x1b[31m.log", b"")),
+    # the metadata log of a cluster, which producer ids are taken from
+    "a metadata log of pipes": Damage(
+        both(made_dir("__cluster_metadata-0"), pipe("__cluster_metadata-0/00000000000000000000.log"))
+    ),
+    # the tier, of a partition whose disk is lost
+    "no manifests": Damage(lost_local_log(tier_files(".rsm-manifest", os.unlink)), "tiered-0 is offline", (TIERED,)),
+    "manifests of bytes": Damage(
+        lost_local_log(tier_files(".rsm-manifest", lambda path: path.write_bytes(b"\xff\x1b[31m"))),
+        "tiered-0 is offline", (TIERED,),
+    ),
+    "manifests that are nested too deep": Damage(
+        lost_local_log(tier_files(".rsm-manifest", lambda path: path.write_bytes(b"[" * 100_000))),
+        "tiered-0 is offline", (TIERED,),
+    ),
+    "manifests are pipes": Damage(
+        lost_local_log(tier_files(".rsm-manifest", replaced(os.mkfifo))),
+        "tiered-0 is offline", (TIERED,),
+    ),
+    "manifests are directories": Damage(
+        lost_local_log(tier_files(".rsm-manifest", replaced(os.mkdir))),
+        "tiered-0 is offline", (TIERED,),
+    ),
+    "manifests are links to elsewhere": Damage(
+        lost_local_log(tier_files(
+            ".rsm-manifest", replaced(lambda path: path.symlink_to(path.parents[3] / "outside" / "secret"))
+        )), "tiered-0 is offline.*symbolic link leads out", (TIERED,),
+    ),
+    "manifests of 2^40 bytes": Damage(
+        lost_local_log(tier_files(".rsm-manifest", lambda path: os.truncate(path, 1 << 40))),
+        "tiered-0 is offline", (TIERED,),
+    ),
+    "indexes of bytes": Damage(
+        lost_local_log(tier_files(".indexes", lambda path: path.write_bytes(b"\xff" * 9))),
+        "tiered-0 is offline", (TIERED,),
+    ),
+    "no tier": Damage(lost_local_log(lambda root: shutil.rmtree(root / "tier")), "tiered-0 is offline", (TIERED,)),
+    # records that no coordinator wrote
+    "groups: nonsense": Damage(records(
+        OFFSETS_TOPIC, (b"", b""), (None, None), (b"\0\1\xff\xff", b"\xff" * 9), (b"\x7f\xff" * 9, b"x"),
+        (b"\0\2\0\1g", b"\0\3" + b"\x7f" * 40),
+        (b"\0\1\0\1g\0\x11../outside/victim\xff\xff\xff\xff", b"\0\3" + bytes(40)),
+    )),
+    "transactions: nonsense": Damage(records(
+        TRANSACTION_TOPIC, (b"", b""), (None, b"x"), (b"\0\0\0\1t", b"\0\0" + b"\x7f" * 60), (b"\0\0\xff\xff", b"x"),
+        (b"\0\0\0\1u", b"\0\0" + bytes(16) + b"\7\0\0\0\0\x7f\xff\xff\xff"), (b"\x7f\xff", None),
+    )),
+    "share groups: nonsense": Damage(records(
+        SHARE_STATE_TOPIC, (b"", b""), (None, b"x"), (b"\0\0\xff", b"x"),
+        (b"\0\1" + b"\xff" * 30, b"\0\1" + b"\xff" * 30),
+    )),
+    "groups: a bad batch": Damage(BAD_GROUPS),
+    "groups: a bad batch, after a clean stop": Damage(
+        BAD_GROUPS, "the groups of __consumer_offsets-0 cannot be loaded", clean=True,
+    ),
+    "transactions: a log that is a pipe": Damage(
+        pipe(FIRST_LOG.format(TRANSACTION_TOPIC)), "the transactions of __transaction_state-0 cannot be loaded"
+    ),
+    "share groups: a log that is a link": Damage(
+        link(FIRST_LOG.format(SHARE_STATE_TOPIC)), "the share partitions of __share_group_state-0 cannot be loaded"
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("made") / "broker"
+    make(root)
+    return root
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_start_over_damage_serves_healthy_partitions_names_the_others_and_touches_nothing_outside(
+    made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Damage
+) -> None:
+    root = copy_of(made, tmp_path / "broker")
+    damage.change(root)
+    if not damage.clean and (root / "data" / MARKER).is_file():
+        (root / "data" / MARKER).unlink()
+    before, names = contents(root / "outside"), names_in(root)
+    began = time.process_time()
+    with caplog.at_level(logging.INFO), HostileBroker(root) as running:
+        took = time.process_time() - began
+        assert unserved(running, [key for key in PARTITIONS if key not in damage.offline]) == {}
+        for key in damage.offline:
+            assert running.produce(*key) == "kafka_storage_error"
+            assert running.fetch(*key)[0] == "kafka_storage_error"
+        running.tick()
+    assert took < CPU_S
+    assert re.search(damage.says, caplog.text)
+    assert "\x1b" not in caplog.text
+    assert (contents(root / "outside"), names_in(root)) == (before, names)
+
+
+def test_the_table_of_damages_is_large_enough() -> None:
+    assert len(DAMAGES) >= 50
