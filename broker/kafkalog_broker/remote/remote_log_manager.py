@@ -97,7 +97,8 @@ class RemoteCounts:
 @dataclass(slots=True, eq=False)
 class RemotePartition:
     """A partition with remote segments, or one that is to have some. log: None once its topic is deleted. copying:
-    segments that are being copied. copy_lag, delete_lag: (segments, bytes) that wait to be copied, and deleted."""
+    segments that are being copied. copy_lag, delete_lag: (segments, bytes) that wait to be copied, and deleted.
+    from_future: the segment whose timestamp in the future was reported."""
 
     remote: RemoteLogMetadataCache
     log: Log | None = None
@@ -106,6 +107,7 @@ class RemotePartition:
     next_try_ms: int = 0
     copy_lag: tuple[int, int] = (0, 0)
     delete_lag: tuple[int, int] = (0, 0)
+    from_future: UUID | None = None
 
     def count_lag(self, log: Log) -> bool:
         waiting = [segment.size for segment, _ in segments_to_copy(log)]
@@ -425,9 +427,21 @@ class RemoteLogManager:
                     log.check()
                     log.move_log_start(min(expired.log_start_offset, log.high_watermark))
                 await self._delete(partition, expired.segments)
+                self._report_future(partition, expired.from_future)
         except (KafkalogError, OSError) as error:
             self.counts.delete_errors += 1
             _log.warning("remote segments of %s are not deleted, and tried again: %s", remote.partition, error)
+
+    def _report_future(self, partition: RemotePartition, segment: RemoteSegment | None) -> None:
+        """Name a remote segment that retention.ms does not remove because of a timestamp in the future, once."""
+        if segment is not None and partition.from_future != segment.segment_id:
+            _log.warning(
+                "the remote segment %s of %s has a record whose timestamp %d is in the future: retention.ms keeps it "
+                "and all later ones until then. Remove them with DeleteRecords or retention.bytes; "
+                "message.timestamp.after.max.ms refuses such records.",
+                segment.name, partition.remote.partition, segment.max_timestamp,
+            )  # fmt: skip
+        partition.from_future = None if segment is None else segment.segment_id
 
     async def _delete(self, partition: RemotePartition, segments: list[RemoteSegment]) -> None:
         """DELETE_SEGMENT_STARTED before the first object goes, DELETE_SEGMENT_FINISHED after the last has gone."""
