@@ -244,21 +244,23 @@ class Server(Broker):
         return deleted
 
     async def _start_remote_storage(self, started: AsyncExitStack, deleted: frozenset[UUID]) -> None:
-        from kafkalog_broker.remote.remote_log_manager import RemoteLogManager, open_remote_storage
+        from kafkalog_broker.remote.remote_log_manager import RemoteLogManager
         from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager, metadata_topic_configs
+        from kafkalog_broker.remote.storage_location import open_remote_storage, settle_location
         from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
 
         if self.mirror is not None:
             raise ConfigError("a broker that mirrors another cluster has no remote storage", name=REMOTE_STORAGE)
         online = [log_dir.path for log_dir in self.dirs.online]
-        storage = await self.run_blocking(open_remote_storage, lambda: self.config, online, self.clock.now_ms())
+        storage = await self.run_blocking(open_remote_storage, lambda: self.config, online)
         started.push_async_callback(self.run_blocking, storage.close)
         made = self.config.remote_log_metadata_topic
         topic = await self.ensure_topic(REMOTE_LOG_METADATA_TOPIC, made.partitions, metadata_topic_configs(made))
+        metadata = RemoteLogMetadataManager(self.node_id, self.clock, self.log, self.run_blocking)
         remote = RemoteLogManager(
             lambda: self.config,
             storage,
-            RemoteLogMetadataManager(self.node_id, self.clock, self.log, self.run_blocking),
+            metadata,
             logs=self.logs,
             topics=self.topics,
             clock=self.clock,
@@ -266,7 +268,7 @@ class Server(Broker):
             stay_above=lambda ids: self.producer_ids.stay_above(largest_given(list(ids))),
             deleted=deleted,
         )
-        await remote.start(topic)
+        await remote.start(topic, partial(settle_location, storage, metadata, online, self.clock.now_ms()))
         self.remote = remote
         started.push_async_callback(remote.stop)
         self._run_until_stop(started, remote.run())

@@ -425,6 +425,10 @@ class ObjectClient:
         self._words = words_of(bucket.partition("@")[0], shown, vendor)
         self._known = False
 
+    def check_settings(self) -> None:
+        """Make the library's client, which makes no request. Raises OptionError for settings that cannot be used."""
+        _ = self._once
+
     @cached_property
     def _once(self) -> Any:
         return client_of(*self._place, self._settings, RetryPolicy(1, 0))

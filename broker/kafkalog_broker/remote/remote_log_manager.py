@@ -7,16 +7,14 @@ copy, those that delete, and those that read never wait for each other, and noth
 from __future__ import annotations
 
 import asyncio
-import datetime
 import logging
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -43,12 +41,9 @@ from kafkalog_broker.storage.partition.log_segment import FileSlice
 from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_spark.errors import KafkalogError, RemoteStorageError
-from kafkalog_spark.format.atomic_file import replace_file
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import RECORDS_AT
-from kafkalog_spark.format.names import INDEX_CACHE_DIR, REMOTE_STORAGE_FILE
 from kafkalog_spark.log.remote.remote_storage import LogSegmentData, RemoteStorage
-from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.tiered.remote_log_metadata import PartitionDeleteState
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
 
@@ -57,7 +52,6 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _THREADS = 64  # threads of each kind, at most; the properties of Kafka say how many of them are used
 _NAP_S = 0.05  # how long a copy that the quota holds up waits before it looks again, and whether it is to end
-_DEFAULT_SUFFIX = "-remote"  # of the folder for remote segments where none is named
 _DELETED_AT_ONCE = 100  # segments whose deletion is one event: a topic of 10,000 takes a hundred flushes, not 20,000
 
 
@@ -204,16 +198,18 @@ class RemoteLogManager:
 
     # ---- start and stop
 
-    async def start(self, topic: Topic) -> None:
+    async def start(self, topic: Topic, settle: Callable[[], None] = lambda: None) -> None:
         """Learn what there is remotely from `topic`, which is `__remote_log_metadata`, and make logs again that end
-        before their remote segments. Before the broker serves. Raises BrokerError, KafkalogError."""
-        await self._call(self._load, topic)
+        before their remote segments. Before the broker serves. settle: called, in a thread, when the remote segments
+        are known and nothing was done about them. Raises BrokerError, KafkalogError."""
+        await self._call(self._load, topic, settle)
         for cache in self.metadata.partitions.values():
             if cache.partition.topic_id in self._deleted:
                 await self.metadata.mark_deleted([cache.partition], PartitionDeleteState.DELETE_PARTITION_MARKED)
 
-    def _load(self, topic: Topic) -> None:
+    def _load(self, topic: Topic, settle: Callable[[], None]) -> None:
         self.metadata.load(topic)
+        settle()
         restore_topics(self.metadata, self._topics, self._logs, self._deleted)
         for known in self._topics:
             if _is_tiered(known):
@@ -528,18 +524,6 @@ class RemoteLogManager:
             raise
         finally:
             self._reading -= 1
-
-
-def open_remote_storage(config: Callable[[], BrokerConfig], directories: Sequence[Path], now_ms: int) -> RemoteStorage:
-    """The storage that the configuration names, by default a folder beside the first log directory. Each of the
-    broker's directories says afterwards where it is. Blocks. Raises OptionError, OSError."""
-    default = directories[0].with_name(directories[0].name + _DEFAULT_SUFFIX)
-    options = RemoteStorageOptions.of(config().static, str(default))
-    content = options.recorded_file(datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC))
-    for directory in directories:
-        replace_file(directory / REMOTE_STORAGE_FILE, content)
-    cached = (directories[0] / INDEX_CACHE_DIR, lambda: config().remote_log_index_file_cache_total_size_bytes)
-    return RemoteStorage(options, cached)
 
 
 def _is_tiered(topic: Topic) -> bool:

@@ -19,17 +19,19 @@ from pathlib import Path
 
 import numpy as np
 
-from kafkalog_spark.errors import KafkalogError, RemoteResourceNotFound, RemoteStorageError
+from kafkalog_spark.errors import KafkalogError, OptionError, RemoteResourceNotFound, RemoteStorageError
 from kafkalog_spark.format.atomic_file import (
     TEMPORARY_SUFFIX,
     fsync_descriptor,
     fsync_directory,
     make_directories,
     open_regular,
+    replace_file,
     write_all,
 )
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import RECORDS_AT
+from kafkalog_spark.format.names import REMOTE_STORAGE_MARKER
 from kafkalog_spark.log.remote.remote_caches import BoundedDirectory, ChunkCache, RemoteIndexCache
 from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, check_chunk_size, read_chunks, read_indexes
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
@@ -75,9 +77,36 @@ Pieces = Callable[[], Iterable[bytes]]  # an object's bytes from its beginning o
 @dataclass(frozen=True)
 class FolderStore(LocalStore):
     """Objects in a folder; `root` stays when it is empty. An object is written aside and renamed, so that a file
-    with its name is whole and on disk. Thread-safe. All methods raise OSError."""
+    with its name is whole and on disk. Thread-safe. All methods raise OSError.
+
+    folder: where the marker file is: `root`, or the directory above it. Without the marker nothing is written, and no
+    object counts as deleted: the folder is gone, or it is the mount point of a file system that is not mounted. An
+    empty `folder` is not checked."""
 
     root: str
+    folder: str = ""
+
+    @property
+    def is_marked(self) -> bool:
+        return os.path.isfile(os.path.join(self.folder, REMOTE_STORAGE_MARKER))
+
+    def mark(self) -> None:
+        """Create `root` if it is missing, and the marker."""
+        make_directories(self.root)
+        replace_file(os.path.join(self.folder, REMOTE_STORAGE_MARKER), _MARKER_TEXT)
+
+    def check(self) -> None:
+        """Raise OSError, which is no FileNotFoundError, if the folder is not the marked one."""
+        if not self.folder or self.is_marked:
+            return
+        if not os.path.isdir(self.folder):
+            what = "the folder of remote storage is not there: mount or restore it"
+        else:
+            what = (
+                f"the folder of remote storage does not hold {REMOTE_STORAGE_MARKER}, which the broker put there: is "
+                "its file system mounted? If this is the right folder, create an empty file of that name"
+            )
+        raise OSError(errno.ENOTCONN, what, self.folder)
 
     def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
         """Function that fetches ranges of a file of facts.size bytes; one that was cut is refused as a whole."""
@@ -95,6 +124,7 @@ class FolderStore(LocalStore):
 
         Raises what `pieces` raises, too.
         """
+        self.check()
         directory, aside = os.path.dirname(path), path + TEMPORARY_SUFFIX
         try:
             fd = self._created(aside, directory)
@@ -114,6 +144,7 @@ class FolderStore(LocalStore):
             fsync_directory(above)
         with suppress(PermissionError):  # the directory above the root may belong to somebody else
             fsync_directory(os.path.dirname(self.root))
+        self.check()  # else the folder has gone meanwhile, and this object lies below its mount point
 
     def _created(self, path: str, directory: str) -> int:
         while True:
@@ -135,6 +166,7 @@ class FolderStore(LocalStore):
                 for empty in self._up_to_root(directory):
                     if empty != self.root:
                         os.rmdir(empty)
+        self.check()  # else nothing was deleted: the objects are in the folder that is not there
 
     def _up_to_root(self, directory: str) -> Iterator[str]:
         """The directory and those above it, up to the root."""
@@ -143,6 +175,7 @@ class FolderStore(LocalStore):
             directory = os.path.dirname(directory)
 
 
+_MARKER_TEXT = b"A kafkalog broker recognises its remote storage by this file. Do not delete it.\n"
 _MANIFESTS = 1000  # manifests kept, those used last, as the plugin does: some kB each
 _READ = 1 << 20  # bytes of a file read at once where it is not cut into chunks
 
@@ -153,7 +186,11 @@ class RemoteStorage:
 
     def __init__(self, options: RemoteStorageOptions, index_cache: BoundedDirectory | None = None) -> None:
         self.options = options
-        store = FolderStore(options.root) if is_local(options.root) else store_of(options.root, options.storage)
+        store = (
+            FolderStore(options.root, options.folder)
+            if is_local(options.root)
+            else store_of(options.root, options.storage)
+        )
         assert isinstance(store, FolderStore | ObjectStore)
         self._store = store
         self._indexes = None if index_cache is None else RemoteIndexCache(*index_cache)
@@ -163,6 +200,41 @@ class RemoteStorage:
     def close(self) -> None:
         """Stop reading ahead."""
         self._chunks.close()
+
+    # Location.
+
+    def check_settings(self) -> None:
+        """Read the files that the options name, and make the client of the store, without a request to it. Raises
+        OptionError for what the plugin refuses when it is configured."""
+        self.options.keys.check()
+        if isinstance(self._store, ObjectStore):
+            self.options.check_account()
+            try:
+                self._store.client.check_settings()
+            except OptionError as error:
+                names = ", ".join(self.options.store_properties)
+                raise OptionError(f"no client of {self.options.root} can be made with {names}: {error.what}") from None
+
+    @property
+    def is_marked(self) -> bool:
+        """True if the folder has the marker by which `copy` and `delete` recognise it; always for a bucket."""
+        return not isinstance(self._store, FolderStore) or self._store.is_marked
+
+    def mark(self) -> None:
+        """Create the folder if it is missing, and its marker. Raises OSError."""
+        if isinstance(self._store, FolderStore):
+            self._store.mark()
+
+    def holds(self, segment: RemoteSegment) -> bool:
+        """True if the object that makes the segment complete is there. Raises RemoteStorageError."""
+        path = self._path(segment, _UPLOADS[self.options.layout][-1])
+        try:
+            self._store.open(path).close()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise RemoteStorageError(f"{self.options.root} cannot be read: {error.strerror}", path=path) from None
+        return True
 
     # Writing.
 
@@ -297,6 +369,11 @@ class RemoteStorage:
         try:
             yield
         except FileNotFoundError as error:
+            if isinstance(self._store, FolderStore):
+                try:
+                    self._store.check()
+                except OSError as away:
+                    raise RemoteStorageError(str(away.strerror), topic_partition=name, path=away.filename) from None
             raise RemoteResourceNotFound(
                 f"the remote segment {segment.name} is not there: {error.strerror}",
                 topic_partition=name,

@@ -13,10 +13,12 @@ Aiven's `storage.backend.class` says what kind of place; without either it is Ai
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from urllib.parse import urlsplit
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.layout import MAX_INT64
@@ -35,7 +37,7 @@ from kafkalog_spark.options import (
     specs_of,
     unknown_option,
 )
-from kafkalog_spark.store.interface import is_local, normalised
+from kafkalog_spark.store.interface import is_local, normalised, parse_path
 from kafkalog_spark.store.storage_options import StorageOptions
 
 CLASS_NAME = "remote.log.storage.manager.class.name"
@@ -75,21 +77,43 @@ def _cache_bytes(name: str, text: str) -> int:
     return _CHUNK_CACHE if text.strip() == "-1" else positive(MAX_INT64)(name, text)
 
 
+def _url(name: str, text: str) -> str:
+    """As the plugin's validator of URLs."""
+    try:
+        parts = urlsplit(text.strip())
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or " " in text.strip():
+        raise OptionError(f"{name} is not a URL", hint="http://HOST:PORT or https://HOST")
+    return text.strip()
+
+
+def _json_object(name: str, text: str) -> str:
+    try:
+        valid = isinstance(json.loads(text), dict)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise OptionError(f"{name} is not a JSON object", hint="the content of the key file of a service account")
+    return text
+
+
 _milliseconds = positive(MAX_INT64)
 _BUCKETS: dict[str, tuple[str, str, dict[str, tuple[Parser, str]]]] = {
     _S3: ("s3", "storage.s3.bucket.name", {
         "storage.aws.access.key.id": (plain_text, "fs.s3a.access.key"),
         "storage.aws.secret.access.key": (plain_text, "fs.s3a.secret.key"),
-        "storage.s3.endpoint.url": (plain_text, "fs.s3a.endpoint"),
+        "storage.s3.endpoint.url": (_url, "fs.s3a.endpoint"),
         "storage.s3.region": (plain_text, "fs.s3a.endpoint.region"),
         "storage.s3.path.style.access.enabled": (boolean, "fs.s3a.path.style.access"),
         "storage.s3.api.call.timeout": (lambda *given: str(_milliseconds(*given) / 1000), "storage.retry_timeout"),
         "storage.s3.api.call.attempt.timeout": (lambda *given: f"{_milliseconds(*given)}ms", "storage.timeout"),
     }),
     _GCS: ("gs", "storage.gcs.bucket.name", {
-        "storage.gcs.credentials.json": (plain_text, "storage.service_account_key"),
+        "storage.gcs.credentials.json": (_json_object, "storage.service_account_key"),
         "storage.gcs.credentials.path": (plain_text, "storage.application_credentials"),
-        "storage.gcs.endpoint.url": (plain_text, "storage.base_url"),
+        "storage.gcs.endpoint.url": (_url, "storage.base_url"),
         "storage.gcs.credentials.default": (boolean, ""),
     }),
     _AZURE: ("az", "storage.azure.container.name", {
@@ -97,7 +121,7 @@ _BUCKETS: dict[str, tuple[str, str, dict[str, tuple[Parser, str]]]] = {
         "storage.azure.account.name": (plain_text, "storage.account_name"),
         "storage.azure.account.key": (plain_text, "storage.account_key"),
         "storage.azure.sas.token": (plain_text, "storage.sas_key"),
-        "storage.azure.endpoint.url": (plain_text, "storage.endpoint"),
+        "storage.azure.endpoint.url": (_url, "storage.endpoint"),
     }),
 }  # fmt: skip
 """Scheme, property of the bucket, and the others: their parsers, and the options of StorageOptions that they become."""
@@ -130,7 +154,8 @@ _OF_LOCAL_TIERED = ("delete.on.close", "delete.enable", "transferer.class", "bro
 class RemoteStorageOptions:
     """Where segments lie (layout AIVEN or LOCAL_TIERED; root: an absolute path or a URL), and how they are written.
     key_id: the key pair for new segments, None without encryption. chunk_size, chunk_cache_bytes, prefetch_bytes:
-    bytes. recorded: the properties that may be written down, by full name; without secrets."""
+    bytes. recorded: the properties that may be written down, by full name; without secrets. store_properties: full
+    names of the given properties of a bucket."""
 
     layout: Layout
     root: str
@@ -145,6 +170,29 @@ class RemoteStorageOptions:
     key_id: str | None = None
     keys: KeyRing = NO_KEYS
     recorded: tuple[tuple[str, str], ...] = ()
+    store_properties: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """The local folder that the properties name, or the root of a bucket; LocalTieredStorage's root is below it."""
+        return os.path.dirname(self.root) if self.layout is Layout.LOCAL_TIERED else self.root
+
+    @property
+    def location(self) -> tuple[Layout, str, str]:
+        """Where segments are: equal for options that find the same objects."""
+        return self.layout, self.root, self.key_prefix
+
+    def check_account(self) -> None:
+        """Raise OptionError for a container of Azure without an account."""
+        accounts = ("storage.account_name", "storage.use_emulator")
+        is_azure = parse_path(self.root).scheme == "az"
+        if is_azure and not (
+            any(name in accounts for name, _ in self.storage.values) or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+        ):
+            raise OptionError(
+                f"nothing names the account of {self.root}",
+                hint="give storage.azure.account.name, or storage.azure.connection.string with AccountName",
+            )
 
     @classmethod
     def of(cls, properties: Mapping[str, str], default_root: str | None = None) -> RemoteStorageOptions:
@@ -168,7 +216,7 @@ class RemoteStorageOptions:
         recorded = {name: text for name, text in properties.items() if name in (CLASS_NAME, PREFIX_NAME)}
         recorded |= {prefix + name: text for name, text in given.items() if name not in _SECRET}
         if made.layout is Layout.LOCAL_TIERED:
-            recorded[prefix + "dir"] = os.path.dirname(made.root)
+            recorded[prefix + "dir"] = made.folder
         elif is_local(made.root):
             recorded[prefix + "storage.root"] = made.root
         return replace(made, recorded=tuple(sorted(recorded.items())))
@@ -189,7 +237,7 @@ def _aiven(given: Mapping[str, str], prefix: str, default_root: str | None) -> R
     names = ["storage.backend.class", *(spec.name for spec in specs), bucket, *others]
     _refuse_unknown(given, names, ("encryption.key.pairs.", *_WITHOUT_MEANING), prefix)
     if backend == _FOLDER:
-        root = _folder(given.get("storage.root") or default_root, prefix + "storage.root")
+        root = _folder(given.get("storage.root", default_root), prefix + "storage.root")
         storage = _NO_STORAGE
     else:
         if not given.get(bucket):
@@ -209,7 +257,10 @@ def _aiven(given: Mapping[str, str], prefix: str, default_root: str | None) -> R
             f"{prefix}key.prefix is {values['key_prefix'][:100]!r}", hint="names between slashes, none at its start"
         )
     keys, key_id = _key_pairs(given, prefix)
-    return RemoteStorageOptions(Layout.AIVEN, root, **values, storage=storage, key_id=key_id, keys=keys)
+    used = tuple(prefix + name for name in given if name in others)
+    return RemoteStorageOptions(
+        Layout.AIVEN, root, **values, storage=storage, key_id=key_id, keys=keys, store_properties=used
+    )
 
 
 def _refuse_unknown(

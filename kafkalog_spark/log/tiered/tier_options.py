@@ -65,6 +65,11 @@ class KeyRing:
         """These keys, and those of `others` that have other ids."""
         return KeyRing({**others._given, **self._given}, self._option)
 
+    def check(self) -> None:
+        """Read all keys. Raises OptionError for one that cannot be read, or is no private RSA key."""
+        for key_id in self.ids:
+            self._key(key_id)
+
     def wrapped(self, key_id: str, data_key: bytes) -> bytes:
         """A segment's AES key, encrypted for the pair. Raises KeyNotGiven, OptionError as `data_key`."""
         return _oaep(self._key(key_id).public_key()).encrypt(data_key)

@@ -17,11 +17,11 @@ def test_check_of_a_directory_whose_tier_is_still_empty_finds_no_error(
     layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, remote = tmp_path / "data", tmp_path / "remote"
+    remote.mkdir()
     aiven = {"remote.log.storage.system.enable": True, "rsm.config.storage.root": remote}
     properties = aiven if layout == "aiven" else tiered_properties(remote)
     with running_broker(properties, topics={"orders": SMALL}, log_dir=data) as broker:
         produce(broker.bootstrap, "orders", range(1))
-    shutil.rmtree(remote, ignore_errors=True)  # brokers make it when they copy their first segment
     assert cat.main([str(data), "-t", "orders"]) == 0
     assert len(capsys.readouterr().out) == 1001
     assert check.main([str(data)]) == 0
