@@ -135,6 +135,8 @@ class Server(Broker):
         self.network.admission.use(self.config)
         started.callback(_logger.info, "the longest that requests held the event loop: %s", self.network.shared.watch)
         started.push_async_callback(self.network.stop)
+        if self.remote is not None:
+            started.callback(self.remote.begin_stop)
         await self.network.serve()
         # Before the network stops: a join that waits for its group would hold its connection for the time of grace.
         started.callback(self.groups.shutdown)

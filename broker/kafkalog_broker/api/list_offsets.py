@@ -13,7 +13,8 @@ newest messages have no timestamps, format v0, is UNSUPPORTED_FOR_MESSAGE_FORMAT
 -6 earliest pending     v11: the first offset that is not in remote storage; none of topics without it, and empty logs
 
 A partition that is named more than once is answered once, with INVALID_REQUEST, as by Kafka. What reads the log (times,
-and -3) is done in a thread.
+and -3) is done in a thread. A look-up in remote storage ends with REQUEST_TIMED_OUT after the timeout of the request
+(v10), or remote.list.offsets.request.timeout.ms.
 
 23 OffsetForLeaderEpoch, versions 2 to 4: where a leader epoch ended, so that clients notice a log that was cut. The
 replica id of followers (v3) is of no meaning on one node.
@@ -87,7 +88,10 @@ async def list_offsets(request: Request, broker: Broker) -> Any:
     if broker.remote is not None:
         tiered = [(key, question) for key, question in by_time if question.is_remote]
         by_time = [(key, question) for key, question in by_time if not question.is_remote]
-        found_remotely = await asyncio.gather(*(_search_remotely(broker.remote, question) for _, question in tiered))
+        timeout_ms = round(asked.timeout.total_seconds() * 1000) if hasattr(asked, "timeout") else 0
+        found_remotely = await asyncio.gather(
+            *(_search_remotely(broker.remote, question, timeout_ms) for _, question in tiered)
+        )
         answers.update(zip((key for key, _ in tiered), found_remotely, strict=True))
     while by_time:
         for key, answer in await broker.run_computing(_search, by_time):
@@ -174,9 +178,9 @@ class ByTime(NamedTuple):
         return found if found is not None and found[1] < self.end else _NONE
 
 
-async def _search_remotely(remote: RemoteLogManager, question: ByTime) -> Answer:
+async def _search_remotely(remote: RemoteLogManager, question: ByTime, timeout_ms: int) -> Answer:
     try:
-        found = await remote.offset_for_timestamp(question.log, question.timestamp)
+        found = await remote.offset_for_timestamp(question.log, question.timestamp, timeout_ms)
     except BrokerError as error:
         return error.code, _NONE
     return ErrorCode.none, question.shown(found)

@@ -40,7 +40,7 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import FileSlice
 from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
-from kafkalog_spark.errors import KafkalogError, RemoteStorageError
+from kafkalog_spark.errors import KafkalogError, RemoteResourceNotFound, RemoteStorageError
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import RECORDS_AT
 from kafkalog_spark.log.remote.remote_storage import LogSegmentData, RemoteStorage
@@ -50,6 +50,9 @@ from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartiti
 _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+STOP_S = 2.0
+"""Seconds for which a stop waits for copies and deletions, before the logs are closed."""
+THREAD_NAMES = "kafkalog-remote-"  # how the names of all threads begin that wait for remote storage
 _THREADS = 64  # threads of each kind, at most; the properties of Kafka say how many of them are used
 _NAP_S = 0.05  # how long a copy that the quota holds up waits before it looks again, and whether it is to end
 _DELETED_AT_ONCE = 100  # segments whose deletion is one event: a topic of 10,000 takes a hundred flushes, not 20,000
@@ -124,12 +127,22 @@ class _Tasks:
             self._waiting[partition] = None
         self._begin()
 
-    async def stop(self) -> None:
+    async def stop(self, until: float) -> None:
+        """Return when no task runs; those that do not end by `until`, in the loop's time, are cancelled.
+
+        A thread that waits for a store then goes on alone. What it does is not recorded, so that the next start does it
+        again.
+        """
         self._is_stopped = True
         self._waiting.clear()
-        while self._running:
-            await asyncio.wait(list(self._running.values()))
-        self.threads.shutdown()
+        running = list(self._running.values())
+        if running:
+            _, late = await asyncio.wait(running, timeout=max(until - asyncio.get_running_loop().time(), 0))
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+        self.threads.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self) -> None:
         while self._waiting and not self._is_stopped and len(self._running) < self._limit():
@@ -190,8 +203,8 @@ class RemoteLogManager:
             self._expire, lambda: config().remote_log_manager_expiration_thread_pool_size, "kafkalog-remote-delete"
         )
         self._reader = RemoteLogReader(storage)
+        self._reads: set[asyncio.Task[Any]] = set()
         self._readers = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafkalog-remote-read")
-        self._reading = 0
         self._reader_threads = now.remote_log_reader_threads
         self._reading_turn = asyncio.Semaphore(self._reader_threads)
         self._is_stopped = False  # what is being copied ends before its next piece
@@ -255,12 +268,23 @@ class RemoteLogManager:
             except Exception:  # noqa: BLE001 - the next round may go well
                 _log.exception("looking for segments to copy failed and is tried again")
 
-    async def stop(self) -> None:
-        """Return when nothing is copied, deleted or read any more; a copy ends before its next piece."""
+    def begin_stop(self) -> None:
+        """Refuse reads from now on, and end those that wait; requests to the store are not repeated any more.
+
+        Before the network stops: it waits for the responses to requests that have come.
+        """
         self._is_stopped = True
-        await self._copying.stop()
-        await self._expiring.stop()
-        await asyncio.to_thread(self._readers.shutdown)  # waits for reads, which the event loop must not
+        self._storage.stop_retries()
+        for read in self._reads:
+            read.cancel()
+
+    async def stop(self) -> None:
+        """Return when nothing is copied or deleted any more, soon after STOP_S at most; a copy ends before its next
+        piece."""
+        self.begin_stop()
+        until = asyncio.get_running_loop().time() + STOP_S
+        await asyncio.gather(self._copying.stop(until), self._expiring.stop(until))
+        self._readers.shutdown(wait=False, cancel_futures=True)
 
     # ---- partitions
 
@@ -465,7 +489,8 @@ class RemoteLogManager:
         self, log: Log, offset: int, max_bytes: int, *, at_least_one: bool, committed: bool
     ) -> RemoteRead | None:
         """As RemoteLogReader.read; None when that takes longer than remote.fetch.max.wait.ms, or the fetch quota is
-        used up. Raises BrokerError: offset_out_of_range, unknown_server_error."""
+        used up. Raises BrokerError: offset_out_of_range; kafka_storage_error, which clients repeat, while the store
+        fails or the broker stops; unknown_server_error for what is damaged or lost."""
         if self._fetch_quota.wait_ms():
             return None
         remote = self.metadata.of(log.identity)
@@ -481,49 +506,74 @@ class RemoteLogManager:
         self.counts.fetch_bytes += len(found.records)
         return found
 
-    async def offset_for_timestamp(self, log: Log, timestamp: int) -> TimestampAndOffset | None:
-        """As RemoteLogReader.offset_for_timestamp. Raises BrokerError: request_timed_out, unknown_server_error."""
+    async def offset_for_timestamp(self, log: Log, timestamp: int, timeout_ms: int = 0) -> TimestampAndOffset | None:
+        """As RemoteLogReader.offset_for_timestamp.
+
+        Args:
+            log: Log to search.
+            timestamp: Smallest timestamp of the wanted record, in ms.
+            timeout_ms: Timeout of the request; at or below 0 remote.list.offsets.request.timeout.ms applies.
+
+        Raises:
+            BrokerError: request_timed_out, kafka_storage_error, unknown_server_error.
+        """
         remote = self.metadata.partitions.get((log.topic_id, log.partition))
         if remote is None:
             local: TimestampAndOffset | None = await self._call(log.offset_for_timestamp, timestamp)
             return local
         look_up = partial(self._reader.offset_for_timestamp, log, remote, timestamp)
         try:
-            return await self._in_reader(look_up, self._config().remote_list_offsets_request_timeout_ms, log)
+            wait_ms = timeout_ms if timeout_ms > 0 else self._config().remote_list_offsets_request_timeout_ms
+            return await self._in_reader(look_up, wait_ms, log)
         except TimeoutError as error:
             raise log.error(ErrorCode.request_timed_out, str(error)) from error
 
     async def _in_reader(self, read: Callable[[], _T], wait_ms: int, log: Log) -> _T:
-        """Raises TimeoutError when it takes longer; it goes on then, and what it fetched is there for the next."""
-        if self._reading >= self._config().remote_log_reader_max_pending_tasks:
+        """Raises TimeoutError when it takes longer. A read that has begun goes on then, and what it fetched is there
+        for the next one; a read that waits for its turn is dropped."""
+        if self._is_stopped:
+            raise log.error(ErrorCode.kafka_storage_error, "the broker stops, and reads no remote storage any more")
+        if len(self._reads) >= self._config().remote_log_reader_max_pending_tasks:
             self.counts.fetch_errors += 1
-            raise log.error(ErrorCode.unknown_server_error, f"{self._reading} reads of remote storage wait already")
-        self._reading += 1
-        task = asyncio.ensure_future(self._read_in_turn(read))
-        task.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may wait for it any more
+            raise log.error(ErrorCode.kafka_storage_error, f"{len(self._reads)} reads of remote storage wait already")
+        begun = asyncio.Event()
+        task = asyncio.create_task(self._read_in_turn(read, begun))
+        self._reads.add(task)
+        task.add_done_callback(self._read_ended)
         done, _ = await asyncio.wait([task], timeout=wait_ms / 1000)
         if not done:
+            if not begun.is_set():
+                task.cancel()
             raise TimeoutError("remote storage does not answer in time")
+        if task.cancelled():
+            raise log.error(ErrorCode.kafka_storage_error, "the broker stops, and reads no remote storage any more")
         try:
             return task.result()
         except BrokerError:
             raise
         except (KafkalogError, OSError) as error:
             _log.warning("%s cannot be read from remote storage: %s", log.name, error)
-            raise log.error(ErrorCode.unknown_server_error, str(error)) from error
+            # Kafka's code for both is UNKNOWN_SERVER_ERROR, which librdkafka hands to the application.
+            is_away = isinstance(error, RemoteStorageError | OSError) and not isinstance(error, RemoteResourceNotFound)
+            code = ErrorCode.kafka_storage_error if is_away else ErrorCode.unknown_server_error
+            raise log.error(code, str(error)) from error
 
-    async def _read_in_turn(self, read: Callable[[], _T]) -> _T:
+    def _read_ended(self, task: asyncio.Task[Any]) -> None:
+        self._reads.discard(task)
+        if not task.cancelled():
+            task.exception()  # no caller may be waiting for it any more
+
+    async def _read_in_turn(self, read: Callable[[], _T], begun: asyncio.Event) -> _T:
         threads = self._config().remote_log_reader_threads
         if threads != self._reader_threads:  # changed while the broker runs: for reads from now on
             self._reader_threads, self._reading_turn = threads, asyncio.Semaphore(threads)
         try:
             async with self._reading_turn:
+                begun.set()
                 return await asyncio.get_running_loop().run_in_executor(self._readers, read)
         except (RemoteStorageError, OSError):
             self.counts.fetch_errors += 1
             raise
-        finally:
-            self._reading -= 1
 
 
 def _is_tiered(topic: Topic) -> bool:

@@ -32,7 +32,7 @@ class ChunkCache:
         self._lock = threading.Lock()
         self._pieces: OrderedDict[Hashable, _Piece] = OrderedDict()  # the one used last comes last
         self._bytes = 0
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafkalog-tier")
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafkalog-remote-chunks")
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._pieces
@@ -63,8 +63,8 @@ class ChunkCache:
                 self._bytes -= self._pieces.pop(key).size
 
     def close(self) -> None:
-        """Stop reading ahead, and drop everything."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        """Stop reading ahead, and drop everything. Does not wait for requests that a store leaves without an answer."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self.forget(lambda _: True)
 
     def _entered(self, key: Hashable, size: int) -> tuple[Future[bytes], bool]:

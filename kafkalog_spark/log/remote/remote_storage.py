@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -47,9 +48,9 @@ from kafkalog_spark.log.tiered.manifest import (
 )
 from kafkalog_spark.log.tiered.remote_log_metadata import custom_object_key, encode_custom_metadata
 from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, Layout, RemoteFile, RemoteSegment, remote_key
-from kafkalog_spark.store.interface import LOCAL, Buffer, FetchBlock, FileFacts, LocalStore, is_local
+from kafkalog_spark.store.interface import LOCAL, Buffer, FetchBlock, FileFacts, LocalStore, is_local, parse_path
+from kafkalog_spark.store.object_client import ObjectClient
 from kafkalog_spark.store.object_store import PART, ObjectStore
-from kafkalog_spark.store.stores import store_of
 
 Throttle = Callable[[int], None]  # called with how many bytes are sent next; waits while that is too many
 
@@ -175,6 +176,17 @@ class FolderStore(LocalStore):
             directory = os.path.dirname(directory)
 
 
+@dataclass(frozen=True)
+class BucketStore(ObjectStore):
+    """Objects in a bucket, with a client of its own: once `stopping` is set, a request that fails is not repeated."""
+
+    stopping: threading.Event = field(default_factory=threading.Event, compare=False)
+
+    @cached_property
+    def client(self) -> ObjectClient:
+        return ObjectClient(self.scheme, self.bucket, self.options, wait=self.stopping.wait)
+
+
 _MARKER_TEXT = b"A kafkalog broker recognises its remote storage by this file. Do not delete it.\n"
 _MANIFESTS = 1000  # manifests kept, those used last, as the plugin does: some kB each
 _READ = 1 << 20  # bytes of a file read at once where it is not cut into chunks
@@ -186,19 +198,24 @@ class RemoteStorage:
 
     def __init__(self, options: RemoteStorageOptions, index_cache: BoundedDirectory | None = None) -> None:
         self.options = options
-        store = (
-            FolderStore(options.root, options.folder)
-            if is_local(options.root)
-            else store_of(options.root, options.storage)
-        )
-        assert isinstance(store, FolderStore | ObjectStore)
-        self._store = store
+        self._stopping = threading.Event()
+        self._store: FolderStore | BucketStore
+        if is_local(options.root):
+            self._store = FolderStore(options.root, options.folder)
+        else:
+            scheme, bucket, _ = parse_path(options.root)
+            self._store = BucketStore(scheme, bucket, options.storage, self._stopping)
         self._indexes = None if index_cache is None else RemoteIndexCache(*index_cache)
         self._chunks = ChunkCache(options.chunk_cache_bytes)
         self._stored = lru_cache(_MANIFESTS)(self._read_manifest)
 
+    def stop_retries(self) -> None:
+        """Let requests that fail from now on, or wait for their next try, end with their error."""
+        self._stopping.set()
+
     def close(self) -> None:
-        """Stop reading ahead."""
+        """Stop reading ahead, and repeating requests. Waits for nothing."""
+        self.stop_retries()
         self._chunks.close()
 
     # Location.
@@ -207,7 +224,7 @@ class RemoteStorage:
         """Read the files that the options name, and make the client of the store, without a request to it. Raises
         OptionError for what the plugin refuses when it is configured."""
         self.options.keys.check()
-        if isinstance(self._store, ObjectStore):
+        if isinstance(self._store, BucketStore):
             self.options.check_account()
             try:
                 self._store.client.check_settings()

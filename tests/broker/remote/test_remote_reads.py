@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -112,8 +113,111 @@ def test_a_store_that_does_not_answer_in_time_costs_that_fetch_only(tmp_path: Pa
         logs.steps.fails = lambda step: step == "fetch"
         with pytest.raises(BrokerError) as failed:
             await logs.manager.read(log, 0, 1000, at_least_one=True, committed=False)
-        assert failed.value.code is ErrorCode.unknown_server_error
+        assert failed.value.code is ErrorCode.kafka_storage_error
         assert logs.manager.counts.fetch_errors == 1
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_read_of_a_lost_segment_is_an_error_that_clients_do_not_take_for_a_passing_one(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        logs.append(range(60))
+        await logs.settle()
+        for path in logs.remote_dir.rglob("*.log"):
+            path.unlink()
+        with pytest.raises(BrokerError) as failed:
+            await logs.manager.read(logs.broker.log(), 0, 1000, at_least_one=True, committed=False)
+        assert failed.value.code is ErrorCode.unknown_server_error
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_look_up_by_time_in_a_store_that_does_not_answer_ends_with_the_timeout_of_its_request(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        logs.append(range(60))
+        await logs.settle()
+        answers = threading.Event()
+        logs.steps.fails = lambda step: step.startswith("fetch") and not answers.wait(30)
+        begin = time.monotonic()
+        with pytest.raises(BrokerError) as failed:
+            await logs.manager.offset_for_timestamp(logs.broker.log(), 1, timeout_ms=50)
+        assert failed.value.code is ErrorCode.request_timed_out
+        assert time.monotonic() - begin < 10  # remote.list.offsets.request.timeout.ms is 30 s
+        answers.set()
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_read_that_no_fetch_waits_for_leaves_the_queue_before_its_turn(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        logs.append(range(60))
+        await logs.settle()
+        limits = {"remote.fetch.max.wait.ms": "10", "remote.log.reader.threads": "1"}
+        logs.broker.config = logs.broker.config.with_dynamic(limits, {})
+        answers, log = threading.Event(), logs.broker.log()
+        logs.steps.fails = lambda step: step.startswith("fetch") and not answers.wait(30)
+        for _ in range(5):
+            assert await logs.manager.read(log, 0, 1000, at_least_one=True, committed=False) is None
+        await asyncio.sleep(0.01)
+        assert len(logs.manager._reads) == 1
+        answers.set()
+        logs.broker.config = logs.broker.config.with_dynamic({"remote.fetch.max.wait.ms": "60000"}, {})
+        assert await logs.offsets() == list(range(60))
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_stop_with_a_store_that_does_not_answer_refuses_reads_and_waits_for_none(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        logs.append(range(60))
+        await logs.settle()
+        answers, log = threading.Event(), logs.broker.log()
+        logs.steps.fails = lambda step: step.startswith("fetch") and not answers.wait(30)
+        waiting = [
+            asyncio.create_task(logs.manager.read(log, 0, 1000, at_least_one=True, committed=False)) for _ in range(20)
+        ]
+        await asyncio.sleep(0.05)
+        begin = time.monotonic()
+        logs.manager.begin_stop()
+        for read in [*waiting, logs.manager.read(log, 0, 1000, at_least_one=True, committed=False)]:
+            with pytest.raises(BrokerError) as failed:
+                await read
+            assert failed.value.code is ErrorCode.kafka_storage_error
+        await logs.stop()
+        assert time.monotonic() - begin < 8
+        answers.set()
+
+    asyncio.run(run())
+
+
+def test_stop_while_a_copy_hangs_closes_the_logs_and_the_next_start_copies_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        answers = threading.Event()
+        logs.steps.fails = lambda step: step == "put LOG" and not answers.wait(30)
+        logs.append(range(60))
+        await logs.manager.run_due()
+        while "put LOG" not in logs.steps.what:
+            await asyncio.sleep(0.01)
+        begin = time.monotonic()
+        await logs.stop()
+        assert time.monotonic() - begin < 8
+        assert logs.broker.logs.to_recover == []
+        answers.set()
+        logs.broker.dirs.close()
+        logs = RemoteLogs(tmp_path / "data")
+        await logs.start()
+        await logs.settle()
+        assert logs.objects() == logs.finished() != set()
+        assert await logs.offsets() == list(range(60))
         await logs.stop()
 
     asyncio.run(run())
