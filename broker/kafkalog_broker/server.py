@@ -21,6 +21,7 @@ from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
 from kafkalog_broker.config.listener_settings import SaslSettings
 from kafkalog_broker.config.listeners import with_bound_ports
+from kafkalog_broker.config.log_config import check_remote_storage_enabled
 from kafkalog_broker.config.properties import REMOTE_STORAGE
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
@@ -219,6 +220,7 @@ class Server(Broker):
         self.config = self.config.with_dynamic(self.dynamic_configs.default, self.dynamic_configs.broker)
         self.topics = TopicRegistry(self.dirs.all)
         self.topics.load()
+        check_remote_storage_enabled(self.config, {topic.name: topic.configs for topic in self.topics})
         deleted = self.topics.deleted
         if self.mirror is not None:
             self.mirror.check_directory(self.topics)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.log_config import REMOTE_STORAGE_ENABLE
+from kafkalog_broker.config.log_config import is_tiered
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.quotas.client_quotas import TokenBucket, Windows
 from kafkalog_broker.remote.remote_log_metadata_manager import (
@@ -225,7 +225,7 @@ class RemoteLogManager:
         settle()
         restore_topics(self.metadata, self._topics, self._logs, self._deleted)
         for known in self._topics:
-            if _is_tiered(known):
+            if is_tiered(known.configs):
                 for number in range(known.partitions):
                     self._open(known, number)
 
@@ -311,7 +311,7 @@ class RemoteLogManager:
         """Look at all partitions that have, or are to have, remote segments."""
         turn = TimeSlice()
         async for topic in turn.spread(self._topics):
-            if _is_tiered(topic):
+            if is_tiered(topic.configs):
                 async for number in turn.spread(range(topic.partitions)):
                     self._look_at(topic, number)
         async for key, cache in turn.spread(list(self.metadata.partitions.items())):
@@ -574,10 +574,6 @@ class RemoteLogManager:
         except (RemoteStorageError, OSError):
             self.counts.fetch_errors += 1
             raise
-
-
-def _is_tiered(topic: Topic) -> bool:
-    return topic.configs.get(REMOTE_STORAGE_ENABLE, "").strip().lower() == "true"
 
 
 def _has_epochs(log: Log) -> bool:
