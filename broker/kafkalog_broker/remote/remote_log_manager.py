@@ -316,7 +316,21 @@ class RemoteLogManager:
                     self._look_at(topic, number)
         async for key, cache in turn.spread(list(self.metadata.partitions.items())):
             if len(cache) or cache.is_deleted:
-                self._expiring.add(self.partitions.setdefault(key, RemotePartition(cache)))
+                partition = self.partitions.setdefault(key, RemotePartition(cache))
+                self._find_log(partition)
+                self._expiring.add(partition)
+
+    def _find_log(self, partition: RemotePartition) -> None:
+        """Find the log of a topic that left remote storage before the start: a crash may have interrupted the deletion
+        of its segments."""
+        name, topic_id, number = partition.remote.partition
+        topic = self._topics.by_id(topic_id)
+        if partition.log is not None or topic is None or is_tiered(topic.configs):
+            return
+        try:
+            partition.log = self._logs.get(name, number)
+        except BrokerError as error:
+            _log.warning("remote segments of %s-%d cannot be deleted: %s", name, number, error)
 
     def _look_at(self, topic: Topic, number: int) -> None:
         try:
@@ -434,7 +448,12 @@ class RemoteLogManager:
                 if log.config.remote_log_delete_on_disable:
                     log.move_log_start(log.local_log_start_offset)
                     log.highest_offset_in_remote_storage = -1
-                    await self._delete(partition, remote.in_state(COPY_FINISHED))
+                    # All before the first object goes: a topic that comes back to remote storage after a crash would
+                    # otherwise begin with the segments that are left.
+                    finished = remote.in_state(COPY_FINISHED)
+                    for at in range(0, len(finished), _DELETED_AT_ONCE):
+                        await self.metadata.update(finished[at : at + _DELETED_AT_ONCE], DELETE_STARTED)
+                    await self._delete(partition, finished)
             else:
                 not_copied = log.highest_offset_in_remote_storage + 1
                 decide = partial(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import threading
 import time
@@ -14,7 +15,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.remote.remote_log_metadata_manager import DELETE_STARTED
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
-from tests.broker.remote.helpers.remote_logs import SEGMENT, TOPIC, RemoteLogs
+from tests.broker.remote.helpers.remote_logs import SEGMENT, TOPIC, Killed, RemoteLogs
 from tests.broker.storage.helpers.stored_logs import NOW
 
 
@@ -332,6 +333,47 @@ def test_a_topic_that_comes_back_to_remote_storage_is_copied_anew(tmp_path: Path
         await logs.stop()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_kill_while_a_topic_leaves_remote_storage_leaves_nothing_there(tmp_path: Path, comes_back: bool) -> None:
+    """The deletion goes on after the start. A topic that has come back begins where it has begun since it left."""
+
+    async def left(directory: Path, kill_after: int) -> tuple[int, bool]:
+        logs = await begun(directory)
+        logs.append(range(60))
+        await logs.settle()
+        before, first_local = logs.broker.topic().configs, logs.broker.log().local_log_start_offset
+        away = {**before, "remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}
+        logs.broker.topics.set_all_configs({"orders": away})
+        logs.broker.logs.update_topic_config("orders")
+        steps = len(logs.steps.what)
+        logs.steps.kill_at = steps + kill_after
+        logs.manager.topic_changed(logs.broker.topic())
+        with contextlib.suppress(Killed):
+            await logs.idle()
+        taken = len(logs.steps.what) - steps
+        await logs.kill()
+        if comes_back:  # before the kill
+            logs.broker.topics.set_all_configs({"orders": before})
+        logs = RemoteLogs(directory)
+        await logs.start()
+        await logs.settle()
+        log = logs.broker.log()
+        start = log.log_start_offset
+        assert start == first_local or (comes_back and start == 0), kill_after  # or nothing was to go yet
+        assert log.epochs.entries[0].start_offset == start, kill_after
+        assert await logs.offsets() == list(range(start, 60)), kill_after
+        assert logs.objects() == logs.finished()
+        if not comes_back:
+            assert logs.objects() == set(), kill_after
+        await logs.stop()
+        return taken, start == first_local
+
+    steps, _ = asyncio.run(left(tmp_path / "whole", 1 << 20))
+    assert steps > 5
+    has_left = [asyncio.run(left(tmp_path / f"killed-{number}", number))[1] for number in range(0, steps, 4)]
+    assert all(has_left[1:])
 
 
 def test_what_is_being_copied_stays_when_the_log_becomes_another_object(tmp_path: Path) -> None:
