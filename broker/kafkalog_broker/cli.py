@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 _HOST, _PORT = "127.0.0.1", 9092  # as in EMBEDDED_DEFAULTS
 _STARTED = time.monotonic()
-_THREAD_ENDS_S = 0.2  # a thread that has nothing to do ends in less
+_THREADS_END_S = 0.2  # threads that have nothing to do end in less
 COLLECTIONS = (10_000, 2, 250)
 """When garbage is collected: after so many new objects, net, the youngest, which takes half a millisecond; after three
 times as many those that outlived that, and all of them after seven million. Python's own 700 had a crowd of waiting
@@ -225,8 +225,9 @@ def _threads_are_left() -> bool:
     from kafkalog_broker.remote.remote_log_manager import THREAD_NAMES  # loaded where there is remote storage
 
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAMES)]
+    until = time.monotonic() + _THREADS_END_S
     for thread in threads:
-        thread.join(_THREAD_ENDS_S)
+        thread.join(max(until - time.monotonic(), 0))
     return any(thread.is_alive() for thread in threads)
 
 

@@ -468,6 +468,8 @@ class RemoteLogManager:
                 await self._delete(partition, expired.segments)
                 self._report_future(partition, expired.from_future)
         except (KafkalogError, OSError) as error:
+            if self._is_stopped:
+                return
             self.counts.delete_errors += 1
             _log.warning("remote segments of %s are not deleted, and tried again: %s", remote.partition, error)
 
