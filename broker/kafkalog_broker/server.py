@@ -256,7 +256,8 @@ class Server(Broker):
         if self.mirror is not None:
             raise ConfigError("a broker that mirrors another cluster has no remote storage", name=REMOTE_STORAGE)
         online = [log_dir.path for log_dir in self.dirs.online]
-        storage = await self.run_blocking(open_remote_storage, lambda: self.config, online)
+        first = self.dirs.all[0].path
+        storage = await self.run_blocking(open_remote_storage, lambda: self.config, first, online)
         started.push_async_callback(self.run_blocking, storage.close)
         made = self.config.remote_log_metadata_topic
         topic = await self.ensure_topic(REMOTE_LOG_METADATA_TOPIC, made.partitions, metadata_topic_configs(made))

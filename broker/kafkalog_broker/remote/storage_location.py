@@ -21,7 +21,7 @@ from kafkalog_spark.format.names import INDEX_CACHE_DIR, REMOTE_STORAGE_FILE, RE
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import DEFAULT_PREFIX, PREFIX_NAME, RemoteStorageOptions
 from kafkalog_spark.log.tiered.remote_names import Layout
-from kafkalog_spark.store.interface import is_local
+from kafkalog_spark.store.interface import is_local, normalised
 
 _log = logging.getLogger(__name__)
 
@@ -30,15 +30,20 @@ _LOOKED_FOR = 20
 """Segments that are looked for, of all that are known: some of them may have been lost for another reason."""
 
 
-def open_remote_storage(config: Callable[[], BrokerConfig], directories: Sequence[Path]) -> RemoteStorage:
-    """Return the storage that the configuration names, by default a folder beside the first log directory.
+def open_remote_storage(config: Callable[[], BrokerConfig], first: Path, directories: Sequence[Path]) -> RemoteStorage:
+    """Return the storage that the configuration names, by default a folder beside `first`.
 
     Blocks, but makes no request to a store, so that a bucket that is away does not hold up the start.
+
+    Args:
+        config: The broker's configuration, which may change later.
+        first: First of the configured log directories, also if it is offline.
+        directories: Log directories that are online.
 
     Raises:
         OptionError: If a property cannot be used: the folder does not exist, a key or credentials cannot be read.
     """
-    default = str(directories[0].with_name(directories[0].name + _DEFAULT_SUFFIX))
+    default = normalised(str(first.with_name(first.name + _DEFAULT_SUFFIX)))
     static = config().static
     options = RemoteStorageOptions.of(static, default)
     if is_local(options.root) and options.folder != default and not Path(options.folder).is_dir():
@@ -88,9 +93,7 @@ def settle_location(
     try:
         storage.mark()
     except OSError as error:
-        raise OptionError(
-            f"the folder of remote storage {options.folder} cannot be written: {error.strerror}"
-        ) from None
+        raise OptionError(f"the folder of remote storage {options.folder} is not writable: {error.strerror}") from None
     content = options.recorded_file(datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC))
     for directory in directories:
         replace_file(directory / REMOTE_STORAGE_FILE, content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,7 +42,7 @@ NO_SEGMENTS = RemoteLogMetadataManager(1, None, None, None)  # type: ignore[arg-
 def open_with(data: Path, properties: Mapping[str, object]) -> RemoteStorage:
     data.mkdir(exist_ok=True)
     config = BrokerConfig.from_properties({"remote.log.storage.system.enable": "true", **properties})
-    return open_remote_storage(lambda: config, [data])
+    return open_remote_storage(lambda: config, data, [data])
 
 
 def moved_log(data: Path) -> RemoteLogMetadataManager:
@@ -71,6 +72,28 @@ def test_default_folder_is_created_at_the_start_and_recorded(tmp_path: Path) -> 
     settle_location(storage, NO_SEGMENTS, [tmp_path / "data"], NOW)
     assert (tmp_path / "data-remote" / REMOTE_STORAGE_MARKER).exists()
     assert str(tmp_path / "data-remote") in (tmp_path / "data" / REMOTE_STORAGE_FILE).read_text()
+
+
+def test_default_folder_stays_beside_the_first_log_directory_while_that_is_offline(tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    second.mkdir()
+    config = BrokerConfig.from_properties({"remote.log.storage.system.enable": "true"})
+    storage = open_remote_storage(lambda: config, tmp_path / "first", [second])
+    assert storage.options.root == str(tmp_path / "first-remote")
+
+
+def test_folder_that_is_not_writable_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "tier"
+    folder.mkdir()
+    storage = open_with(tmp_path / "data", {"rsm.config.storage.root": folder})
+
+    def mark(self: RemoteStorage) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(RemoteStorage, "mark", mark)
+    with pytest.raises(OptionError, match=f"the folder of remote storage {folder} is not writable: Read-only"):
+        settle_location(storage, NO_SEGMENTS, [tmp_path / "data"], NOW)
+    assert not (tmp_path / "data" / REMOTE_STORAGE_FILE).exists()
 
 
 @pytest.mark.parametrize("name", ["rsm.config.storage.root", "rsm.config.dir"])
