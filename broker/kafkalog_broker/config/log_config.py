@@ -86,6 +86,12 @@ class LogConfig:
         return "delete" in self.cleanup_policy
 
     @property
+    def limits_local_log(self) -> bool:
+        """True if retention by time and size removes local segments. With an empty cleanup.policy it does so where
+        segments are copied to remote storage (UnifiedLog.deleteOldSegments)."""
+        return self.is_deleted or (not self.cleanup_policy and self.copies_segments)
+
+    @property
     def copies_segments(self) -> bool:
         """True if closed segments are copied to remote storage, and leave the disk by the limits of local retention
         (UnifiedLog.remoteLogEnabledAndRemoteCopyEnabled)."""

@@ -2,8 +2,9 @@
 
 In Kafka's order: the segment lies below the log start offset, the log is larger than retention.bytes, the segment is
 older than retention.ms. Each goes on from the oldest up to the first that stays. With a cleanup.policy without `delete`
-only the first counts. A negative limit is none. Where segments are copied to remote storage, the limits are those of
-local retention, and only what was copied goes, or lies below the log start offset; the log still begins where it did.
+only the first counts; an empty one limits the local log where segments are copied to remote storage. A negative limit
+is none. Where segments are copied to remote storage, the limits are those of local retention, and only what was copied
+goes, or lies below the log start offset; the log still begins where it did.
 
 An active segment is never copied. If it exceeds the local limits, it is rolled, so that it is copied and removed later
 (KAFKA-16385). A segment with a timestamp in the future stays until then, and so do those after it. Where segments
@@ -72,7 +73,7 @@ def segments_to_delete(
         return now_ms - newest > retention_ms
 
     reasons = [is_below_start]
-    if config.is_deleted:
+    if config.limits_local_log:
         if retention_bytes >= 0:
             reasons.append(is_surplus)
         if retention_ms >= 0:

@@ -129,8 +129,10 @@ def test_random_logs_never_lose_a_segment_behind_one_that_stays():
 def tiered(**limits):
     """Local limits of a log whose segments are copied to remote storage; there is no limit of the whole log."""
     return log_config(
-        remote_storage_enable=True, retention_ms=UNLIMITED, retention_bytes=UNLIMITED, cleanup_policy=("delete",),
-        **{"local_retention_ms": UNLIMITED, "local_retention_bytes": UNLIMITED, **limits},
+        remote_storage_enable=True, retention_ms=UNLIMITED, retention_bytes=UNLIMITED,
+        **{
+            "cleanup_policy": ("delete",), "local_retention_ms": UNLIMITED, "local_retention_bytes": UNLIMITED, **limits
+        },
     )  # fmt: skip
 
 
@@ -166,6 +168,12 @@ def test_a_tiered_active_segment_above_the_high_watermark_or_empty_is_not_rolled
     assert local(OLD, tiered(local_retention_ms=DAY), copied=19, hw=29) == (1, False)
     empty = [OLD[0], Segment(20, 0, NOW - 2 * DAY)]
     assert local(empty, tiered(local_retention_ms=DAY), copied=19, end=20) == (1, False)
+
+
+@pytest.mark.parametrize(("policy", "decision"), [((), (1, True)), (("compact",), (0, False))])
+def test_an_empty_cleanup_policy_limits_the_local_log_of_a_tiered_topic_only(policy, decision):
+    assert local(OLD, tiered(local_retention_ms=DAY, cleanup_policy=policy), copied=19) == decision
+    assert not decided(OLD, log_config(retention_ms=DAY, cleanup_policy=policy)).count
 
 
 class DatedSegment(NamedTuple):
