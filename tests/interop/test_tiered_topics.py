@@ -27,8 +27,11 @@ TOPICS: dict[str, dict[str, object]] = {  # all records are of 2023, so beyond a
     "expiring": {**TIERED_TOPIC, "local.retention.ms": -2, "retention.ms": 1000},
     "no-bytes": {**KEPT, "local.retention.ms": -2, "local.retention.bytes": 0},
     "one-byte": {**KEPT, "local.retention.ms": -2, "local.retention.bytes": 1},
-    "size": {**KEPT, "local.retention.ms": -2, "local.retention.bytes": 0, "retention.bytes": 20_000},
+    "size": {**KEPT, "local.retention.ms": -2},
     "left-on-disk": {**KEPT, "local.retention.ms": -2, "local.retention.bytes": -2},
+    "no-policy": {**KEPT, "cleanup.policy": ""},
+    "no-policy-expiring": {**TIERED_TOPIC, "cleanup.policy": "", "local.retention.ms": -2, "retention.ms": 1000},
+    "no-policy-local": {"internal.segment.bytes": 16_384, "cleanup.policy": "", "retention.ms": 1000},
     "off": KEPT,
     "deleted": KEPT,
 }
@@ -79,6 +82,9 @@ def scenario(
         create(topic, 1, configs)
         produce(bootstrap(), topic, range(40))
     yield from settled(bootstrap(), list(TOPICS))
+    # Only now: segments that are rolled while records come have another size each time, and whole ones are deleted.
+    yield alter("size", retention_bytes=20_000, local_retention_bytes=0)
+    yield from settled(bootstrap(), ["size"])
     for offset in (5, 15, 38, 40, 41, -1):
         yield delete("deleted", offset)
         yield from settled(bootstrap(), ["deleted"])
