@@ -34,7 +34,8 @@ SETTINGS = {"remote.storage.enable": "true", "segment.bytes": SEGMENT_BYTES, "re
 
 
 def properties(remote: Path, **others: Any) -> dict[str, Any]:
-    """Of a broker that copies into a folder in Aiven's layout."""
+    """Of a broker that copies into a folder, which is created, in Aiven's layout."""
+    remote.mkdir(parents=True, exist_ok=True)
     return {
         "remote.log.storage.system.enable": "true", "rsm.config.storage.root": remote,
         "remote.log.manager.task.interval.ms": 50, "log.retention.check.interval.ms": 50,

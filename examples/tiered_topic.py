@@ -33,6 +33,7 @@ S3 = "io.aiven.kafka.tieredstorage.storage.s3.S3Storage"
 def remote_storage(directory: Path, bucket: str | None) -> dict[str, str]:
     """Properties of a broker: where its closed segments go, and that it looks for some every second."""
     if bucket is None:
+        (directory / "remote").mkdir(parents=True, exist_ok=True)
         place = {"rsm.config.storage.root": str(directory / "remote")}
     else:
         place = {"rsm.config.storage.backend.class": S3, "rsm.config.storage.s3.bucket.name": bucket}

@@ -36,11 +36,13 @@ from kafkalog_spark.errors import KafkalogError, OptionError
 
 if TYPE_CHECKING:
     from kafkalog_broker.mirror.command import ServedMirror
+    from kafkalog_broker.server import Server
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 ALL_TOPICS = ".*"
 _HOST, _PORT = "127.0.0.1", 9092  # as in EMBEDDED_DEFAULTS
 _STARTED = time.monotonic()
+_THREADS_END_S = 0.2  # threads that have nothing to do end in less
 COLLECTIONS = (10_000, 2, 250)
 """When garbage is collected: after so many new objects, net, the youngest, which takes half a millisecond; after three
 times as many those that outlived that, and all of them after seven million. Python's own 700 had a crowd of waiting
@@ -228,6 +230,31 @@ async def _serve(
     begun = time.monotonic()
     await broker.stop()
     took_ms = (time.monotonic() - begun) * 1000
+    ends_at_once = broker.remote is not None and await asyncio.to_thread(_threads_are_left)
+    code = _stopped(broker, config, took_ms)
+    if ends_at_once:
+        # Python waits for all threads at its end. All logs are closed; these wait for a store that does not answer.
+        _log.warning("a request to remote storage has no answer yet: it is abandoned")
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _threads_are_left() -> bool:
+    """True if a thread does not end because a request to remote storage has no answer."""
+    from kafkalog_broker.remote.remote_log_manager import THREAD_NAMES  # loaded where there is remote storage
+
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAMES)]
+    until = time.monotonic() + _THREADS_END_S
+    for thread in threads:
+        thread.join(max(until - time.monotonic(), 0))
+    return any(thread.is_alive() for thread in threads)
+
+
+def _stopped(broker: Server, config: BrokerConfig, took_ms: float) -> int:
+    """Report how the broker has stopped; the exit code."""
     if broker.failed.is_set():
         why = broker.why_failed or f"all log directories have failed: {','.join(config.log_dirs)}"
         print(f"kafkalog-broker: stopped: {why}", file=sys.stderr)

@@ -22,6 +22,7 @@ from kafkalog_broker.config.dynamic_configs import FILE as DYNAMIC_CONFIGS_FILE
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
 from kafkalog_broker.config.listener_settings import SaslSettings
 from kafkalog_broker.config.listeners import with_bound_ports
+from kafkalog_broker.config.log_config import check_remote_storage_enabled
 from kafkalog_broker.config.properties import REMOTE_STORAGE
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
@@ -137,6 +138,8 @@ class Server(Broker):
         self.network.use(self.config)
         started.callback(_logger.info, "the longest that requests held the event loop: %s", self.network.shared.watch)
         started.push_async_callback(self.network.stop)
+        if self.remote is not None:
+            started.callback(self.remote.begin_stop)
         await self.network.serve()
         # Before the network stops: a join that waits for its group would hold its connection for the time of grace.
         started.callback(self.groups.shutdown)
@@ -223,6 +226,7 @@ class Server(Broker):
             raise ConfigError(error.what, name=error.name, hint=hint) from None
         self.topics = TopicRegistry(self.dirs.all)
         self.topics.load()
+        check_remote_storage_enabled(self.config, {topic.name: topic.configs for topic in self.topics})
         deleted = self.topics.deleted
         if self.mirror is not None:
             self.mirror.check_directory(self.topics)
@@ -251,20 +255,23 @@ class Server(Broker):
         return deleted
 
     async def _start_remote_storage(self, started: AsyncExitStack, deleted: frozenset[UUID]) -> None:
-        from kafkalog_broker.remote.remote_log_manager import RemoteLogManager, open_remote_storage
+        from kafkalog_broker.remote.remote_log_manager import RemoteLogManager
         from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager, metadata_topic_configs
+        from kafkalog_broker.remote.storage_location import open_remote_storage, settle_location
 
         if self.mirror is not None:
             raise ConfigError("a broker that mirrors another cluster has no remote storage", name=REMOTE_STORAGE)
         online = [log_dir.path for log_dir in self.dirs.online]
-        storage = await self.run_blocking(open_remote_storage, lambda: self.config, online, self.clock.now_ms())
+        first = self.dirs.all[0].path
+        storage = await self.run_blocking(open_remote_storage, lambda: self.config, first, online)
         started.push_async_callback(self.run_blocking, storage.close)
         made = self.config.remote_log_metadata_topic
         topic = await self.ensure_topic(REMOTE_LOG_METADATA_TOPIC, made.partitions, metadata_topic_configs(made))
+        metadata = RemoteLogMetadataManager(self.node_id, self.clock, self.log, self.run_blocking)
         remote = RemoteLogManager(
             lambda: self.config,
             storage,
-            RemoteLogMetadataManager(self.node_id, self.clock, self.log, self.run_blocking),
+            metadata,
             logs=self.logs,
             topics=self.topics,
             clock=self.clock,
@@ -272,7 +279,7 @@ class Server(Broker):
             stay_above=lambda ids: self.producer_ids.stay_above(largest_given(list(ids))),
             deleted=deleted,
         )
-        await remote.start(topic)
+        await remote.start(topic, partial(settle_location, storage, metadata, online, self.clock.now_ms()))
         self.remote = remote
         started.push_async_callback(remote.stop)
         self._run_until_stop(started, remote.run())

@@ -272,8 +272,8 @@ def running_broker(
     SASL_SSL, and who may connect, by name and password; `broker.client("alice")` is what a client needs for it.
     `acls`: who may do what, by `allow` and `deny`; without it, even an empty list, everybody may do everything.
     `schema_registry`: Karapace serves beside it, at `broker.schema_registry_url` (docs/testing.md).
-    `tiered`: topics may have remote storage, in this folder; or where `properties` say (`rsm.config.*`, such as those
-    of S3), by default in a folder beside the log directory.
+    `tiered`: topics may have remote storage, in this folder, which is created; or where `properties` say
+    (`rsm.config.*`, such as those of S3), by default in a folder beside the log directory.
     """
     directory = Path(log_dir) if log_dir is not None else Path(tempfile.mkdtemp(prefix="kafkalog-broker-")) / "data"
     wanted_security = None
@@ -293,7 +293,10 @@ def running_broker(
 
         properties = {CLASS: STANDARD, SUPER_USERS: f"User:{ADMIN}", **(properties or {})}
     if tiered:
-        folder = {} if tiered is True else {"rsm.config.storage.root": os.fspath(tiered)}
+        folder = {}
+        if tiered is not True:
+            Path(tiered).mkdir(parents=True, exist_ok=True)
+            folder = {"rsm.config.storage.root": os.fspath(tiered)}
         properties = {**_TIERED, **folder, **(properties or {})}
     broker = RunningBroker(directory, properties, wanted_security, control=True)
     try:

@@ -31,6 +31,8 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"
 REMOTE_STORAGE_FILE = "kafkalog.remote-storage.properties"
 """Properties that say where a broker's remote segments lie, in a log directory; kafkalog's own."""
+REMOTE_STORAGE_MARKER = ".kafkalog-remote-storage"
+"""File in the folder of remote storage by which a broker recognises it: an empty mount point does not have it."""
 INDEX_CACHE_DIR = "remote-log-index-cache"
 """Copies of remote segments' indexes, in a log directory (RemoteIndexCache.DIR_NAME): no partition's directory."""
 

@@ -407,9 +407,10 @@ class ObjectClient:
     Requests are repeated here and not by the library's RetryConfig, because each try is counted, a conditional put must
     know whether a try before it may have written, a closing file ends the waiting, and an endpoint that never answered
     is given up after INITIAL_CONNECT_TRIES. The library repeats what only it can: one page of a listing, one part of an
-    upload."""
+    upload. wait: waits between tries for requests that bring no `wait` of their own."""
 
-    def __init__(self, scheme: str, bucket: str, options: StorageOptions) -> None:
+    def __init__(self, scheme: str, bucket: str, options: StorageOptions, wait: Wait | None = None) -> None:
+        self._wait = wait or _sleep
         self.counts = RequestCounts()
         self._counting = threading.Lock()
         self._place = scheme, bucket
@@ -424,6 +425,10 @@ class ObjectClient:
         shown = "" if host is None else (host.hostname or "") + (f":{host.port}" if host.port else "")
         self._words = words_of(bucket.partition("@")[0], shown, vendor)
         self._known = False
+
+    def check_settings(self) -> None:
+        """Make the library's client, which makes no request. Raises OptionError for settings that cannot be used."""
+        _ = self._once
 
     @cached_property
     def _once(self) -> Any:
@@ -475,7 +480,7 @@ class ObjectClient:
             self._known = self._known or failure.answered
             taken = time.monotonic() - begun
             seconds = wait_after(failure, tries, taken, self._settings.retry, known=self._known, part=random.random())
-            if seconds is None or (wait or _sleep)(seconds):
+            if seconds is None or (wait or self._wait)(seconds):
                 raise failure.error(path, tries)
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafkalog_broker.broker import Broker
@@ -146,6 +147,29 @@ def _check(request: Request, topic: str) -> None:
         raise BrokerError(ErrorCode.topic_authorization_failed)
 
 
+class _Slot:
+    """One of the places of a semaphore, given back while the request waits for remote storage."""
+
+    def __init__(self, places: asyncio.Semaphore) -> None:
+        self._places, self._is_held = places, False
+
+    async def __aenter__(self) -> None:
+        await self._places.acquire()
+        self._is_held = True
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._is_held:
+            self._places.release()
+
+    async def without(self, call: Callable[..., Awaitable[Any]], *arguments: Any, **named: Any) -> Any:
+        self._places.release()
+        self._is_held = False
+        try:
+            return await call(*arguments, **named)
+        finally:
+            await self.__aenter__()
+
+
 def _converted(
     request: Request, broker: Broker, context: FetchContext, find_log: Callable[[FetchPartition], Log]
 ) -> tuple[Callable[[TimeSlice], Awaitable[Fetched]], int]:
@@ -154,11 +178,12 @@ def _converted(
     max_bytes = min(getattr(asked, "max_bytes", layout.MAX_INT32), broker.config.fetch_max_bytes, CONVERTED_BYTES)
 
     async def read(turn: TimeSlice) -> Fetched:
-        async with broker.converting:
+        slot, remote = _Slot(broker.converting), broker.remote
+        async with slot:
             return await read_converted(
                 list(context.partitions), find_log, broker.run_computing, version=request.version,
                 max_bytes=max_bytes, begin=request.correlation_id, turn=turn, is_over=lambda: connection.closed,
-                read_remotely=None if broker.remote is None else broker.remote.read,
+                read_remotely=None if remote is None else partial(slot.without, remote.read),
             )  # fmt: skip
 
     return read, min(asked.min_bytes, max_bytes)

@@ -10,10 +10,12 @@ newest messages have no timestamps, format v0, is UNSUPPORTED_FOR_MESSAGE_FORMAT
 -3 max timestamp        v7 (KIP-734)
 -4 earliest local       v8: where the log on disk begins
 -5 latest tiered        v9: the last offset in remote storage; none where nothing is
--6 earliest pending     v11: the first offset that is not in remote storage; none of topics without it, and empty logs
+-6 earliest pending     v11: the first offset that is not in remote storage; none of topics without it, and where no
+                        record that the client may read is waiting (Partition.fetchOffsetForTimestamp)
 
 A partition that is named more than once is answered once, with INVALID_REQUEST, as by Kafka. What reads the log (times,
-and -3) is done in a thread.
+and -3) is done in a thread. A look-up in remote storage ends with REQUEST_TIMED_OUT after the timeout of the request
+(v10), or remote.list.offsets.request.timeout.ms.
 
 23 OffsetForLeaderEpoch, versions 2 to 4: where a leader epoch ended, so that clients notice a log that was cut. The
 replica id of followers (v3) is of no meaning on one node.
@@ -87,7 +89,10 @@ async def list_offsets(request: Request, broker: Broker) -> Any:
     if broker.remote is not None:
         tiered = [(key, question) for key, question in by_time if question.is_remote]
         by_time = [(key, question) for key, question in by_time if not question.is_remote]
-        found_remotely = await asyncio.gather(*(_search_remotely(broker.remote, question) for _, question in tiered))
+        timeout_ms = round(asked.timeout.total_seconds() * 1000) if hasattr(asked, "timeout") else 0
+        found_remotely = await asyncio.gather(
+            *(_search_remotely(broker.remote, question, timeout_ms) for _, question in tiered)
+        )
         answers.update(zip((key for key, _ in tiered), found_remotely, strict=True))
     while by_time:
         for key, answer in await broker.run_computing(_search, by_time):
@@ -174,16 +179,16 @@ class ByTime(NamedTuple):
         return found if found is not None and found[1] < self.end else _NONE
 
 
-async def _search_remotely(remote: RemoteLogManager, question: ByTime) -> Answer:
+async def _search_remotely(remote: RemoteLogManager, question: ByTime, timeout_ms: int) -> Answer:
     try:
-        found = await remote.offset_for_timestamp(question.log, question.timestamp)
+        found = await remote.offset_for_timestamp(question.log, question.timestamp, timeout_ms)
     except BrokerError as error:
         return error.code, _NONE
     return ErrorCode.none, question.shown(found)
 
 
 def _earliest_pending_upload(log: Log) -> int:
-    if not log.config.remote_storage_enable or log.log_start_offset == log.log_end_offset:
+    if not log.config.remote_storage_enable:
         return -1
     highest = log.highest_offset_in_remote_storage
     if highest < 0:  # or what was copied is not known yet
@@ -205,10 +210,12 @@ def look_up(log: Log, timestamp: int, version: int, *, committed: bool) -> Found
     takes reading. Raises BrokerError (UNSUPPORTED_VERSION)."""
     if timestamp < EARLIEST_PENDING_UPLOAD or version < _FIRST_VERSION.get(timestamp, 0):
         raise BrokerError(ErrorCode.unsupported_version, f"timestamp {timestamp} is not known to version {version}")
+    end = log.last_stable_offset if committed else log.high_watermark
     if timestamp in _OFFSETS:
         offset = _OFFSETS[timestamp](log)
+        if timestamp == EARLIEST_PENDING_UPLOAD and offset >= end:
+            return _NONE
         return -1, offset, log.epochs.epoch_of(offset)
-    end = log.last_stable_offset if committed else log.high_watermark
     if timestamp == LATEST:
         return -1, end, log.leader_epoch
     return ByTime(log, timestamp, end, version)

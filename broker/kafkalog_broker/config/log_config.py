@@ -10,12 +10,13 @@ from typing import Any, Self
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import BROKER_DEFAULTS, TOPIC_PROPERTIES, ConfigError, Source, format_value
-from kafkalog_broker.config.properties import AS_RETENTION, check_local_retention
+from kafkalog_broker.config.properties import AS_RETENTION, REMOTE_STORAGE, check_local_retention
 from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
 MAX_INDEX_ENTRY_BYTES = 1 << 20
 REMOTE_STORAGE_ENABLE = "remote.storage.enable"
+_NAMES_SHOWN = 20  # topics that an error names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,12 @@ class LogConfig:
     def is_deleted(self) -> bool:
         """True if retention by time and size applies."""
         return "delete" in self.cleanup_policy
+
+    @property
+    def limits_local_log(self) -> bool:
+        """True if retention by time and size removes local segments. With an empty cleanup.policy it does so where
+        segments are copied to remote storage (UnifiedLog.deleteOldSegments)."""
+        return self.is_deleted or (not self.cleanup_policy and self.copies_segments)
 
     @property
     def copies_segments(self) -> bool:
@@ -157,6 +164,28 @@ def check_remote_storage_stays(before: LogConfig, after: LogConfig) -> None:
             "to disable remote storage and delete all remote data, please set "
             "`remote.storage.enable=false,remote.log.delete.on.disable=true`.",
             name=REMOTE_STORAGE_ENABLE,
+        )
+
+
+def is_tiered(overrides: Mapping[str, str]) -> bool:
+    """True if a topic with these properties has remote storage, whether the broker has it or not."""
+    return overrides.get(REMOTE_STORAGE_ENABLE, "").strip().lower() == "true"
+
+
+def check_remote_storage_enabled(broker_config: BrokerConfig, topics: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise ConfigError if topics have remote storage and the broker has none, at the start
+    (LogConfig.validateRemoteStorageOnlyIfSystemEnabled). topics: properties by name."""
+    if broker_config.remote_log_storage_system_enable:
+        return
+    names = sorted(name for name, overrides in topics.items() if is_tiered(overrides))
+    if names:
+        more = len(names) - _NAMES_SHOWN
+        shown = ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        raise ConfigError(
+            "You have to delete all topics with the property remote.storage.enable=true before disabling tiered "
+            f"storage cluster-wide: {shown}",
+            name=REMOTE_STORAGE,
+            hint=f"to go on with them, set {REMOTE_STORAGE}=true and the properties that it had",
         )
 
 

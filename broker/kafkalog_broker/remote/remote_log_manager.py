@@ -7,21 +7,19 @@ copy, those that delete, and those that read never wait for each other, and noth
 from __future__ import annotations
 
 import asyncio
-import datetime
 import logging
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.log_config import REMOTE_STORAGE_ENABLE
+from kafkalog_broker.config.log_config import is_tiered
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.quotas.client_quotas import TokenBucket, Windows
 from kafkalog_broker.remote.remote_log_metadata_manager import (
@@ -44,22 +42,22 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import SCAN_READ, FileSlice
 from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
-from kafkalog_spark.errors import KafkalogError, RemoteStorageError
-from kafkalog_spark.format.atomic_file import replace_file
+from kafkalog_spark.errors import KafkalogError, RemoteResourceNotFound, RemoteStorageError
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import RECORDS_AT
-from kafkalog_spark.format.names import INDEX_CACHE_DIR, REMOTE_STORAGE_FILE
 from kafkalog_spark.log.remote.remote_storage import LogSegmentData, RemoteStorage
-from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.tiered.remote_log_metadata import PartitionDeleteState
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
 
 _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+STOP_S = 2.0
+"""Seconds for which a stop waits for copies and deletions, before the logs are closed."""
+THREAD_NAMES = "kafkalog-remote-"  # how the names of all threads begin that wait for remote storage
 _THREADS = 64  # threads of each kind, at most; the properties of Kafka say how many of them are used
+_STOPS = "the broker stops, and reads no remote storage any more"
 _NAP_S = 0.05  # how long a copy that the quota holds up waits before it looks again, and whether it is to end
-_DEFAULT_SUFFIX = "-remote"  # of the folder for remote segments where none is named
 _IN_FLIGHT = 12 << 20
 """Bytes of records that all reads hold: those that are read, twice each, and those that their peers have not taken."""
 _DELETED_AT_ONCE = 100  # segments whose deletion is one event: a topic of 10,000 takes a hundred flushes, not 20,000
@@ -101,7 +99,8 @@ class RemoteCounts:
 @dataclass(slots=True, eq=False)
 class RemotePartition:
     """A partition with remote segments, or one that is to have some. log: None once its topic is deleted. copying:
-    segments that are being copied. copy_lag, delete_lag: (segments, bytes) that wait to be copied, and deleted."""
+    segments that are being copied. copy_lag, delete_lag: (segments, bytes) that wait to be copied, and deleted.
+    from_future: the segment whose timestamp in the future was reported."""
 
     remote: RemoteLogMetadataCache
     log: Log | None = None
@@ -110,6 +109,7 @@ class RemotePartition:
     next_try_ms: int = 0
     copy_lag: tuple[int, int] = (0, 0)
     delete_lag: tuple[int, int] = (0, 0)
+    from_future: UUID | None = None
 
     def count_lag(self, log: Log) -> bool:
         waiting = [segment.size for segment, _ in segments_to_copy(log)]
@@ -132,12 +132,22 @@ class _Tasks:
             self._waiting[partition] = None
         self._begin()
 
-    async def stop(self) -> None:
+    async def stop(self, until: float) -> None:
+        """Return when no task runs; those that do not end by `until`, in the loop's time, are cancelled.
+
+        A thread that waits for a store then goes on alone. What it does is not recorded, so that the next start does it
+        again.
+        """
         self._is_stopped = True
         self._waiting.clear()
-        while self._running:
-            await asyncio.wait(list(self._running.values()))
-        self.threads.shutdown()
+        running = list(self._running.values())
+        if running:
+            _, late = await asyncio.wait(running, timeout=max(until - asyncio.get_running_loop().time(), 0))
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+        self.threads.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self) -> None:
         while self._waiting and not self._is_stopped and len(self._running) < self._limit():
@@ -198,9 +208,9 @@ class RemoteLogManager:
             self._expire, lambda: config().remote_log_manager_expiration_thread_pool_size, "kafkalog-remote-delete"
         )
         self._reader = RemoteLogReader(storage)
+        self._reads: set[asyncio.Task[Any]] = set()
         self._readers = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafkalog-remote-read")
         self._trim = IdleTrim(self._readers.submit)
-        self._reading = 0
         self.in_flight = ByteBudget(_IN_FLIGHT)
         self._reader_threads = now.remote_log_reader_threads
         self._reading_turn = asyncio.Semaphore(self._reader_threads)
@@ -208,10 +218,11 @@ class RemoteLogManager:
 
     # ---- start and stop
 
-    async def start(self, topic: Topic) -> None:
+    async def start(self, topic: Topic, settle: Callable[[], None] = lambda: None) -> None:
         """Learn what there is remotely from `topic`, which is `__remote_log_metadata`, and make logs again that end
-        before their remote segments. Before the broker serves."""
-        await self._call(self._load, topic)
+        before their remote segments. Before the broker serves. settle: called, in a thread, when the remote segments
+        are known and nothing was done about them. Raises BrokerError, KafkalogError."""
+        await self._call(self._load, topic, settle)
         for cache in list(self.metadata.partitions.values()):
             if cache.partition.topic_id in self._deleted:
                 try:
@@ -219,11 +230,12 @@ class RemoteLogManager:
                 except BrokerError as error:
                     _log.error("remote segments of %s, which was deleted, stay: %s", cache.partition, error)
 
-    def _load(self, topic: Topic) -> None:
+    def _load(self, topic: Topic, settle: Callable[[], None]) -> None:
         self.metadata.load(topic, self._name_of)
+        settle()
         restore_topics(self.metadata, self._topics, self._logs, self._deleted)
         for known in self._topics:
-            if _is_tiered(known):
+            if is_tiered(known.configs):
                 for number in range(known.partitions):
                     self._open(known, number)
 
@@ -273,13 +285,24 @@ class RemoteLogManager:
             except Exception:  # noqa: BLE001 - the next round may go well
                 _log.exception("looking for segments to copy failed and is tried again")
 
-    async def stop(self) -> None:
-        """Return when nothing is copied, deleted or read any more; a copy ends before its next piece."""
+    def begin_stop(self) -> None:
+        """Refuse reads from now on, and end those that wait; requests to the store are not repeated any more.
+
+        Before the network stops: it waits for the responses to requests that have come.
+        """
         self._is_stopped = True
         self._trim.cancel()
-        await self._copying.stop()
-        await self._expiring.stop()
-        await asyncio.to_thread(self._readers.shutdown)  # waits for reads, which the event loop must not
+        self._storage.stop_retries()
+        for read in self._reads:
+            read.cancel()
+
+    async def stop(self) -> None:
+        """Return when nothing is copied or deleted any more, soon after STOP_S at most; a copy ends before its next
+        piece."""
+        self.begin_stop()
+        until = asyncio.get_running_loop().time() + STOP_S
+        await asyncio.gather(self._copying.stop(until), self._expiring.stop(until))
+        self._readers.shutdown(wait=False, cancel_futures=True)
 
     # ---- partitions
 
@@ -306,12 +329,26 @@ class RemoteLogManager:
         """Look at all partitions that have, or are to have, remote segments."""
         turn = TimeSlice()
         async for topic in turn.spread(self._topics):
-            if _is_tiered(topic):
+            if is_tiered(topic.configs):
                 async for number in turn.spread(range(topic.partitions)):
                     self._look_at(topic, number)
         async for key, cache in turn.spread(list(self.metadata.partitions.items())):
             if len(cache) or cache.is_deleted:
-                self._expiring.add(self.partitions.setdefault(key, RemotePartition(cache)))
+                partition = self.partitions.setdefault(key, RemotePartition(cache))
+                self._find_log(partition)
+                self._expiring.add(partition)
+
+    def _find_log(self, partition: RemotePartition) -> None:
+        """Find the log of a topic that left remote storage before the start: a crash may have interrupted the deletion
+        of its segments."""
+        name, topic_id, number = partition.remote.partition
+        topic = self._topics.by_id(topic_id)
+        if partition.log is not None or topic is None or is_tiered(topic.configs):
+            return
+        try:
+            partition.log = self._logs.get(name, number)
+        except BrokerError as error:
+            _log.warning("remote segments of %s-%d cannot be deleted: %s", name, number, error)
 
     def _look_at(self, topic: Topic, number: int) -> None:
         try:
@@ -431,7 +468,12 @@ class RemoteLogManager:
                 if log.config.remote_log_delete_on_disable:
                     log.move_log_start(log.local_log_start_offset)
                     log.highest_offset_in_remote_storage = -1
-                    await self._delete(partition, remote.in_state(COPY_FINISHED))
+                    # All before the first object goes: a topic that comes back to remote storage after a crash would
+                    # otherwise begin with the segments that are left.
+                    finished = remote.in_state(COPY_FINISHED)
+                    for at in range(0, len(finished), _DELETED_AT_ONCE):
+                        await self.metadata.update(finished[at : at + _DELETED_AT_ONCE], DELETE_STARTED)
+                    await self._delete(partition, finished)
             else:
                 not_copied = log.highest_offset_in_remote_storage + 1
                 decide = partial(
@@ -444,9 +486,23 @@ class RemoteLogManager:
                     log.check()
                     log.move_log_start(min(expired.log_start_offset, log.high_watermark))
                 await self._delete(partition, expired.segments)
+                self._report_future(partition, expired.from_future)
         except (KafkalogError, OSError) as error:
+            if self._is_stopped:
+                return
             self.counts.delete_errors += 1
             _log.warning("remote segments of %s are not deleted, and tried again: %s", remote.partition, error)
+
+    def _report_future(self, partition: RemotePartition, segment: RemoteSegment | None) -> None:
+        """Name a remote segment that retention.ms does not remove because of a timestamp in the future, once."""
+        if segment is not None and partition.from_future != segment.segment_id:
+            _log.warning(
+                "the remote segment %s of %s has a record whose timestamp %d is in the future: retention.ms keeps it "
+                "and all later ones until then. Remove them with DeleteRecords or retention.bytes; "
+                "message.timestamp.after.max.ms refuses such records.",
+                segment.name, partition.remote.partition, segment.max_timestamp,
+            )  # fmt: skip
+        partition.from_future = None if segment is None else segment.segment_id
 
     async def _delete(self, partition: RemotePartition, segments: list[RemoteSegment]) -> None:
         """DELETE_SEGMENT_STARTED before the first object goes, DELETE_SEGMENT_FINISHED after the last has gone."""
@@ -484,7 +540,8 @@ class RemoteLogManager:
             fetch quota is used up.
 
         Raises:
-            BrokerError: offset_out_of_range, unknown_server_error.
+            BrokerError: offset_out_of_range; kafka_storage_error, which clients repeat, while the store fails or the
+                broker stops; unknown_server_error for what is damaged or lost.
         """
         if self._fetch_quota.wait_ms():
             return None
@@ -506,75 +563,94 @@ class RemoteLogManager:
         self.counts.fetch_bytes += len(found.records)
         return found
 
-    async def offset_for_timestamp(self, log: Log, timestamp: int) -> TimestampAndOffset | None:
-        """As RemoteLogReader.offset_for_timestamp. Raises BrokerError: request_timed_out, unknown_server_error."""
+    async def offset_for_timestamp(self, log: Log, timestamp: int, timeout_ms: int = 0) -> TimestampAndOffset | None:
+        """As RemoteLogReader.offset_for_timestamp.
+
+        Args:
+            log: Log to search.
+            timestamp: Smallest timestamp of the wanted record, in ms.
+            timeout_ms: Timeout of the request; at or below 0 remote.list.offsets.request.timeout.ms applies.
+
+        Raises:
+            BrokerError: request_timed_out, kafka_storage_error, unknown_server_error.
+        """
         remote = self.metadata.partitions.get((log.topic_id, log.partition))
         if remote is None:
             local: TimestampAndOffset | None = await self._call(log.offset_for_timestamp, timestamp)
             return local
         look_up = partial(self._reader.offset_for_timestamp, log, remote, timestamp)
         try:
-            return await self._in_reader(look_up, self._config().remote_list_offsets_request_timeout_ms, log)
+            wait_ms = timeout_ms if timeout_ms > 0 else self._config().remote_list_offsets_request_timeout_ms
+            return await self._in_reader(look_up, wait_ms, log)
         except TimeoutError as error:
             raise log.error(ErrorCode.request_timed_out, str(error)) from error
 
     async def _in_reader(self, read: Callable[[], _T], wait_ms: int, log: Log, lease: Lease | None = None) -> _T:
-        """Raises TimeoutError when it takes longer; it goes on then, and what it fetched is there for the next. lease:
-        released when the read ends, unless its result is returned."""
-        if self._reading >= self._config().remote_log_reader_max_pending_tasks:
+        """Read in a thread, and wait for it at most `wait_ms`.
+
+        A read that has begun goes on after that, and what it fetched is there for the next one; a read that waits for
+        its turn is dropped. lease: released when the read ends, unless its result is returned.
+
+        Raises:
+            TimeoutError: It takes longer.
+            BrokerError: kafka_storage_error, unknown_server_error, or what `read` raises.
+        """
+        refusal = None
+        if self._is_stopped:
+            refusal = _STOPS
+        elif len(self._reads) >= self._config().remote_log_reader_max_pending_tasks:
+            self.counts.fetch_errors += 1
+            refusal = f"{len(self._reads)} reads of remote storage wait already"
+        if refusal is not None:
             if lease is not None:
                 lease.release()
-            self.counts.fetch_errors += 1
-            raise log.error(ErrorCode.unknown_server_error, f"{self._reading} reads of remote storage wait already")
-        self._reading += 1
-        task = asyncio.ensure_future(self._read_in_turn(read))
-        task.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may wait for it any more
+            raise log.error(ErrorCode.kafka_storage_error, refusal)
+        begun = asyncio.Event()
+        task = asyncio.create_task(self._read_in_turn(read, begun))
+        self._reads.add(task)
+        task.add_done_callback(self._read_ended)
         try:
             done, _ = await asyncio.wait([task], timeout=wait_ms / 1000)
             if not done:
+                if not begun.is_set():
+                    task.cancel()
                 raise TimeoutError("remote storage does not answer in time")
+            if task.cancelled():
+                raise log.error(ErrorCode.kafka_storage_error, _STOPS)
             try:
                 return task.result()
             except BrokerError:
                 raise
             except (KafkalogError, OSError) as error:
                 _log.warning("%s cannot be read from remote storage: %s", log.name, error)
-                raise log.error(ErrorCode.unknown_server_error, str(error)) from error
+                # Kafka's code for both is UNKNOWN_SERVER_ERROR, which librdkafka hands to the application.
+                is_lost = isinstance(error, RemoteResourceNotFound)
+                is_away = isinstance(error, RemoteStorageError | OSError) and not is_lost
+                code = ErrorCode.kafka_storage_error if is_away else ErrorCode.unknown_server_error
+                raise log.error(code, str(error)) from error
         except BaseException:
             if lease is not None:
                 task.add_done_callback(lambda _: lease.release())
             raise
 
-    async def _read_in_turn(self, read: Callable[[], _T]) -> _T:
+    def _read_ended(self, task: asyncio.Task[Any]) -> None:
+        self._reads.discard(task)
+        if not task.cancelled():
+            task.exception()  # no caller may be waiting for it any more
+        if not self._is_stopped:
+            self._trim.soon()
+
+    async def _read_in_turn(self, read: Callable[[], _T], begun: asyncio.Event) -> _T:
         threads = self._config().remote_log_reader_threads
         if threads != self._reader_threads:  # changed while the broker runs: for reads from now on
             self._reader_threads, self._reading_turn = threads, asyncio.Semaphore(threads)
         try:
             async with self._reading_turn:
+                begun.set()
                 return await asyncio.get_running_loop().run_in_executor(self._readers, read)
         except (RemoteStorageError, OSError):
             self.counts.fetch_errors += 1
             raise
-        finally:
-            self._reading -= 1
-            if not self._is_stopped:
-                self._trim.soon()
-
-
-def open_remote_storage(config: Callable[[], BrokerConfig], directories: Sequence[Path], now_ms: int) -> RemoteStorage:
-    """The storage that the configuration names, by default a folder beside the first log directory. Each of the
-    broker's directories says afterwards where it is. Blocks. Raises OptionError, OSError."""
-    default = directories[0].with_name(directories[0].name + _DEFAULT_SUFFIX)
-    options = RemoteStorageOptions.of(config().static, str(default))
-    content = options.recorded_file(datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC))
-    for directory in directories:
-        replace_file(directory / REMOTE_STORAGE_FILE, content, private=True)
-    cached = (directories[0] / INDEX_CACHE_DIR, lambda: config().remote_log_index_file_cache_total_size_bytes)
-    return RemoteStorage(options, cached)
-
-
-def _is_tiered(topic: Topic) -> bool:
-    return topic.configs.get(REMOTE_STORAGE_ENABLE, "").strip().lower() == "true"
 
 
 def _has_epochs(log: Log) -> bool:

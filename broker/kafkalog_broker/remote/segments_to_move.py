@@ -14,6 +14,7 @@ from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadata
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment, segments_from
 from kafkalog_broker.storage.partition.producer_state import ProducerState, newest_snapshot, replay_segments
+from kafkalog_broker.storage.partition.retention import FAR_AHEAD_MS
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import EpochEntry, format_leader_epochs
 from kafkalog_spark.format.partition_metadata import new_uuid
@@ -83,10 +84,12 @@ def _make_snapshot(log: Log, offset: int) -> Path:
 
 @dataclass(slots=True)
 class ExpiredSegments:
-    """segments: in the order in which they go. log_start_offset: of the log without them; None where it stays."""
+    """segments: in the order in which they go. log_start_offset: of the log without them; None where it stays.
+    from_future: the first segment that stays, if retention.ms keeps it because of a timestamp far in the future."""
 
     segments: list[RemoteSegment] = field(default_factory=list)
     log_start_offset: int | None = None
+    from_future: RemoteSegment | None = None
 
 
 def expired_segments(
@@ -122,6 +125,8 @@ def expired_segments(
             continue
         is_old = config.retention_ms >= 0 and segment.max_timestamp <= now_ms - config.retention_ms
         if not (is_old or 0 < segment.size <= surplus):
+            if config.retention_ms >= 0 and segment.max_timestamp > now_ms + FAR_AHEAD_MS:
+                expired.from_future = segment
             break
         surplus -= segment.size
         expired.segments.append(segment)

@@ -19,7 +19,7 @@ from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_directory import LogDirectory, OffsetCheckpoint
 from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, remove, take_offline
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.retention import may_be_due
+from kafkalog_broker.storage.partition.retention import may_be_due, segment_from_future
 from kafkalog_spark.format.atomic_file import fsync_directory
 from kafkalog_spark.format.names import DELETED_SUFFIX
 
@@ -76,6 +76,7 @@ class Housekeeping:
         self._timers = Timers(table.clock.monotonic_ms())
         self._retention_queue: deque[Key] = deque()
         self._waiting_for_flush: list[Key] = []  # logs that retention looks at again in the next tick
+        self._warned_of: dict[Key, str] = {}  # the .log whose timestamp in the future was reported
         self._is_stopped = False
 
     def start(self) -> None:
@@ -180,6 +181,7 @@ class Housekeeping:
                 removed = log.delete_old_segments(now_ms)
                 for path in removed:
                     self.schedule_removal(path, log.config.file_delete_delay_ms)
+                self._report_future(key, log, now_ms)
                 if not removed and (needed_flush or log.needs_flush(now_ms)):
                     self.flush_soon(log)
                     self._waiting_for_flush.append(key)
@@ -187,6 +189,20 @@ class Housekeeping:
                 _log.error("%s", error)
             except Exception:  # noqa: BLE001 - the other logs are to be looked at all the same
                 _log.exception("retention of %s-%d failed", *entry.key)
+
+    def _report_future(self, key: Key, log: Log, now_ms: int) -> None:
+        """Name a segment that retention.ms does not remove because of a timestamp in the future, once (KAFKA-18929)."""
+        segment = segment_from_future(log.segments, log.config, now_ms)
+        if segment is None:
+            self._warned_of.pop(key, None)
+        elif self._warned_of.get(key) != segment.log_path:
+            self._warned_of[key] = segment.log_path
+            _log.warning(
+                "%s has a record whose timestamp %d is in the future: retention.ms keeps this and all later segments "
+                "of %s until then. Remove them with DeleteRecords or retention.bytes; message.timestamp.after.max.ms "
+                "refuses such records.",
+                segment.log_path, segment.largest_timestamp, log.name,
+            )  # fmt: skip
 
     def _may_be_due(self, entry: LogEntry, now_ms: int) -> bool:
         topic = self._table.topics.get(entry.topic)

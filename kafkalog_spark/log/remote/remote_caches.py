@@ -40,7 +40,7 @@ class ChunkCache:
         self._fetched = threading.Condition(self._lock)
         self._pieces: OrderedDict[Hashable, _Piece] = OrderedDict()  # the one used last comes last
         self._bytes = 0
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafkalog-tier")
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafkalog-remote-chunks")
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._pieces
@@ -71,8 +71,8 @@ class ChunkCache:
                 self._bytes -= self._pieces.pop(key).size
 
     def close(self) -> None:
-        """Stop fetching, and drop everything."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        """Stop fetching, and drop everything. Does not wait for requests that a store leaves without an answer."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self.forget(lambda _: True)
 
     # The lock is held for these.

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from kafkalog_spark.errors import (
     CorruptManifest,
     CorruptRemoteMetadata,
     KafkalogError,
+    OptionError,
     RemoteResourceNotFound,
     RemoteStorageError,
     UnsafePath,
@@ -33,10 +35,12 @@ from kafkalog_spark.format.atomic_file import (
     fsync_descriptor,
     fsync_directory,
     make_directories,
+    replace_file,
     write_all,
 )
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import RECORDS_AT
+from kafkalog_spark.format.names import REMOTE_STORAGE_MARKER
 from kafkalog_spark.format.relative_path import joined_below
 from kafkalog_spark.log.remote.remote_caches import BoundedDirectory, ChunkCache, RemoteIndexCache
 from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, check_chunk_size, read_indexes
@@ -53,9 +57,9 @@ from kafkalog_spark.log.tiered.manifest import (
 )
 from kafkalog_spark.log.tiered.remote_log_metadata import custom_object_key, encode_custom_metadata
 from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, Layout, RemoteFile, RemoteSegment, remote_key
-from kafkalog_spark.store.interface import LOCAL, Buffer, FetchBlock, FileFacts, LocalStore, is_local
+from kafkalog_spark.store.interface import LOCAL, Buffer, FetchBlock, FileFacts, LocalStore, is_local, parse_path
+from kafkalog_spark.store.object_client import ObjectClient
 from kafkalog_spark.store.object_store import PART, ObjectStore
-from kafkalog_spark.store.stores import store_of
 
 Throttle = Callable[[int], None]  # called with how many bytes are sent next; waits while that is too many
 
@@ -84,9 +88,36 @@ Pieces = Callable[[], Iterable[bytes]]  # an object's bytes from its beginning o
 class FolderStore(LocalStore):
     """Objects in a folder; `root` stays when it is empty. An object is written aside and renamed, so that a file
     with its name is whole and on disk. Thread-safe. All methods raise OSError, and UnsafePath for a path that does not
-    lie below `root`, also for one that leads out of it through a symbolic link."""
+    lie below `root`, also for one that leads out of it through a symbolic link.
+
+    folder: where the marker file is: `root`, or the directory above it. Without the marker nothing is written, and no
+    object counts as deleted: the folder is gone, or it is the mount point of a file system that is not mounted. An
+    empty `folder` is not checked."""
 
     root: str
+    folder: str = ""
+
+    @property
+    def is_marked(self) -> bool:
+        return os.path.isfile(os.path.join(self.folder, REMOTE_STORAGE_MARKER))
+
+    def mark(self) -> None:
+        """Create `root` if it is missing, and the marker."""
+        make_directories(self.root)
+        replace_file(os.path.join(self.folder, REMOTE_STORAGE_MARKER), _MARKER_TEXT)
+
+    def check(self) -> None:
+        """Raise OSError, which is no FileNotFoundError, if the folder is not the marked one."""
+        if not self.folder or self.is_marked:
+            return
+        if not os.path.isdir(self.folder):
+            what = "the folder of remote storage is not there: mount or restore it"
+        else:
+            what = (
+                f"the folder of remote storage does not hold {REMOTE_STORAGE_MARKER}, which the broker put there: is "
+                "its file system mounted? If this is the right folder, create an empty file of that name"
+            )
+        raise OSError(errno.ENOTCONN, what, self.folder)
 
     def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
         """Function that fetches ranges of a file of facts.size bytes; one of another size is refused as a whole."""
@@ -110,6 +141,7 @@ class FolderStore(LocalStore):
         Raises what `pieces` raises, too.
         """
         self._confirm(path)
+        self.check()
         directory, aside = os.path.dirname(path), path + TEMPORARY_SUFFIX
         try:
             fd = self._created(aside, directory)
@@ -129,6 +161,7 @@ class FolderStore(LocalStore):
             fsync_directory(above)
         with suppress(PermissionError):  # the directory above the root may belong to somebody else
             fsync_directory(os.path.dirname(self.root))
+        self.check()  # else the folder has gone meanwhile, and this object lies below its mount point
 
     def _created(self, path: str, directory: str) -> int:
         while True:
@@ -152,6 +185,7 @@ class FolderStore(LocalStore):
                 for empty in self._up_to_root(directory):
                     if empty != self.root:
                         os.rmdir(empty)
+        self.check()  # else nothing was deleted: the objects are in the folder that is not there
 
     def _up_to_root(self, directory: str) -> Iterator[str]:
         """The directory and those above it, up to the root."""
@@ -167,6 +201,18 @@ class FolderStore(LocalStore):
             raise UnsafePath(f"a symbolic link leads out of {self.root}, to {real}", path=path)
 
 
+@dataclass(frozen=True)
+class BucketStore(ObjectStore):
+    """Objects in a bucket, with a client of its own: once `stopping` is set, a request that fails is not repeated."""
+
+    stopping: threading.Event = field(default_factory=threading.Event, compare=False)
+
+    @cached_property
+    def client(self) -> ObjectClient:
+        return ObjectClient(self.scheme, self.bucket, self.options, wait=self.stopping.wait)
+
+
+_MARKER_TEXT = b"A kafkalog broker recognises its remote storage by this file. Do not delete it.\n"
 _LARGE_CHUNK = 16 << 20
 """Bytes. Larger chunks are decoded anew from their start for each block, which costs more and takes less memory."""
 _MANIFESTS = 1000  # manifests kept, those used last, as the plugin does: some kB each
@@ -179,16 +225,60 @@ class RemoteStorage:
 
     def __init__(self, options: RemoteStorageOptions, index_cache: BoundedDirectory | None = None) -> None:
         self.options = options
-        store = FolderStore(options.root) if is_local(options.root) else store_of(options.root, options.storage)
-        assert isinstance(store, FolderStore | ObjectStore)
-        self._store = store
+        self._stopping = threading.Event()
+        self._store: FolderStore | BucketStore
+        if is_local(options.root):
+            self._store = FolderStore(options.root, options.folder)
+        else:
+            scheme, bucket, _ = parse_path(options.root)
+            self._store = BucketStore(scheme, bucket, options.storage, self._stopping)
         self._indexes = None if index_cache is None else RemoteIndexCache(*index_cache)
         self._chunks = ChunkCache(options.chunk_cache_bytes)
         self._stored = lru_cache(_MANIFESTS)(self._read_manifest)
 
+    def stop_retries(self) -> None:
+        """Let requests that fail from now on, or wait for their next try, end with their error."""
+        self._stopping.set()
+
     def close(self) -> None:
-        """Stop reading ahead."""
+        """Stop reading ahead, and repeating requests. Waits for nothing."""
+        self.stop_retries()
         self._chunks.close()
+
+    # Location.
+
+    def check_settings(self) -> None:
+        """Read the files that the options name, and make the client of the store, without a request to it. Raises
+        OptionError for what the plugin refuses when it is configured."""
+        self.options.keys.check()
+        if isinstance(self._store, BucketStore):
+            self.options.check_account()
+            try:
+                self._store.client.check_settings()
+            except OptionError as error:
+                names = ", ".join(self.options.store_properties)
+                raise OptionError(f"no client of {self.options.root} can be made with {names}: {error.what}") from None
+
+    @property
+    def is_marked(self) -> bool:
+        """True if the folder has the marker by which `copy` and `delete` recognise it; always for a bucket."""
+        return not isinstance(self._store, FolderStore) or self._store.is_marked
+
+    def mark(self) -> None:
+        """Create the folder if it is missing, and its marker. Raises OSError."""
+        if isinstance(self._store, FolderStore):
+            self._store.mark()
+
+    def holds(self, segment: RemoteSegment) -> bool:
+        """True if the object that makes the segment complete is there. Raises RemoteStorageError."""
+        path = self._path(segment, _UPLOADS[self.options.layout][-1])
+        try:
+            self._store.open(path).close()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise RemoteStorageError(f"{self.options.root} cannot be read: {error.strerror}", path=path) from None
+        return True
 
     # Writing.
 
@@ -369,6 +459,11 @@ class RemoteStorage:
         try:
             yield
         except FileNotFoundError as error:
+            if isinstance(self._store, FolderStore):
+                try:
+                    self._store.check()
+                except OSError as away:
+                    raise RemoteStorageError(str(away.strerror), topic_partition=name, path=away.filename) from None
             raise RemoteResourceNotFound(
                 f"the remote segment {segment.name} is not there: {error.strerror}",
                 topic_partition=name,

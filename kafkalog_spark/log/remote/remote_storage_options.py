@@ -13,11 +13,13 @@ Aiven's `storage.backend.class` says what kind of place; without either it is Ai
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from urllib.parse import urlsplit
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.layout import MAX_INT64
@@ -36,7 +38,7 @@ from kafkalog_spark.options import (
     specs_of,
     unknown_option,
 )
-from kafkalog_spark.store.interface import is_local, normalised
+from kafkalog_spark.store.interface import is_local, normalised, parse_path
 from kafkalog_spark.store.storage_options import StorageOptions
 
 CLASS_NAME = "remote.log.storage.manager.class.name"
@@ -68,13 +70,21 @@ def _list(name: str, text: str) -> tuple[str, ...]:
 
 
 def _endpoint(name: str, text: str) -> str:
-    """URL of a store, without credentials: it is recorded, and shown in errors."""
-    if re.search(r"[@?#]", text):
+    """URL of a store, by the plugin's rules, without credentials: it is recorded, and shown in errors."""
+    url = text.strip()
+    if re.search(r"[@?#]", url):
         raise OptionError(
             f"{name} has a user, a query or a fragment in it",
             hint="give the URL alone, and credentials by their own properties or the environment",
         )
-    return text
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or " " in url:
+        raise OptionError(f"{name} is not a URL", hint="http://HOST:PORT or https://HOST")
+    return url
 
 
 def _custom_fields(name: str, text: str) -> frozenset[str]:
@@ -84,6 +94,16 @@ def _custom_fields(name: str, text: str) -> frozenset[str]:
 def _cache_bytes(name: str, text: str) -> int:
     """Bytes; -1 is no bound to the plugin, and its default here."""
     return _CHUNK_CACHE if text.strip() == "-1" else positive(MAX_INT64)(name, text)
+
+
+def _json_object(name: str, text: str) -> str:
+    try:
+        valid = isinstance(json.loads(text), dict)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise OptionError(f"{name} is not a JSON object", hint="the content of the key file of a service account")
+    return text
 
 
 _milliseconds = positive(MAX_INT64)
@@ -98,7 +118,7 @@ _BUCKETS: dict[str, tuple[str, str, dict[str, tuple[Parser, str]]]] = {
         "storage.s3.api.call.attempt.timeout": (lambda *given: f"{_milliseconds(*given)}ms", "storage.timeout"),
     }),
     _GCS: ("gs", "storage.gcs.bucket.name", {
-        "storage.gcs.credentials.json": (plain_text, "storage.service_account_key"),
+        "storage.gcs.credentials.json": (_json_object, "storage.service_account_key"),
         "storage.gcs.credentials.path": (plain_text, "storage.application_credentials"),
         "storage.gcs.endpoint.url": (_endpoint, "storage.base_url"),
         "storage.gcs.credentials.default": (boolean, ""),
@@ -145,7 +165,8 @@ _OF_LOCAL_TIERED = ("delete.on.close", "delete.enable", "transferer.class", "bro
 class RemoteStorageOptions:
     """Where segments lie (layout AIVEN or LOCAL_TIERED; root: an absolute path or a URL), and how they are written.
     key_id: the key pair for new segments, None without encryption. chunk_size, chunk_cache_bytes, prefetch_bytes:
-    bytes. recorded: the properties that may be written down, by full name (_RECORDED)."""
+    bytes. recorded: the properties that may be written down, by full name (_RECORDED). store_properties: full
+    names of the given properties of a bucket."""
 
     layout: Layout
     root: str
@@ -160,6 +181,29 @@ class RemoteStorageOptions:
     key_id: str | None = None
     keys: KeyRing = NO_KEYS
     recorded: tuple[tuple[str, str], ...] = ()
+    store_properties: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """The local folder that the properties name, or the root of a bucket; LocalTieredStorage's root is below it."""
+        return os.path.dirname(self.root) if self.layout is Layout.LOCAL_TIERED else self.root
+
+    @property
+    def location(self) -> tuple[Layout, str, str]:
+        """Where segments are: equal for options that find the same objects."""
+        return self.layout, self.root, self.key_prefix
+
+    def check_account(self) -> None:
+        """Raise OptionError for a container of Azure without an account."""
+        accounts = ("storage.account_name", "storage.use_emulator")
+        is_azure = parse_path(self.root).scheme == "az"
+        if is_azure and not (
+            any(name in accounts for name, _ in self.storage.values) or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+        ):
+            raise OptionError(
+                f"nothing names the account of {self.root}",
+                hint="give storage.azure.account.name, or storage.azure.connection.string with AccountName",
+            )
 
     @classmethod
     def of(cls, properties: Mapping[str, str], default_root: str | None = None) -> RemoteStorageOptions:
@@ -183,7 +227,7 @@ class RemoteStorageOptions:
         recorded = {name: text for name, text in properties.items() if name in (CLASS_NAME, PREFIX_NAME)}
         recorded |= {prefix + name: text for name, text in given.items() if _RECORDED.fullmatch(name)}
         if made.layout is Layout.LOCAL_TIERED:
-            recorded[prefix + "dir"] = os.path.dirname(made.root)
+            recorded[prefix + "dir"] = made.folder
         elif is_local(made.root):
             recorded[prefix + "storage.root"] = made.root
         return replace(made, recorded=tuple(sorted(recorded.items())))
@@ -218,7 +262,7 @@ def _aiven(given: Mapping[str, str], prefix: str, default_root: str | None) -> R
     names = ["storage.backend.class", *(spec.name for spec in specs), bucket, *others]
     _refuse_unknown(given, names, ("encryption.key.pairs.", *_WITHOUT_MEANING), prefix)
     if backend == _FOLDER:
-        root = _folder(given.get("storage.root") or default_root, prefix + "storage.root")
+        root = _folder(given.get("storage.root", default_root), prefix + "storage.root")
         storage = _NO_STORAGE
     else:
         if not given.get(bucket):
@@ -238,7 +282,10 @@ def _aiven(given: Mapping[str, str], prefix: str, default_root: str | None) -> R
             f"{prefix}key.prefix is {values['key_prefix'][:100]!r}", hint="names between slashes, none at its start"
         )
     keys, key_id = _key_pairs(given, prefix)
-    return RemoteStorageOptions(Layout.AIVEN, root, **values, storage=storage, key_id=key_id, keys=keys)
+    used = tuple(prefix + name for name in given if name in others)
+    return RemoteStorageOptions(
+        Layout.AIVEN, root, **values, storage=storage, key_id=key_id, keys=keys, store_properties=used
+    )
 
 
 def _refuse_unknown(

@@ -76,6 +76,11 @@ class KeyRing:
         """The same keys, with more paths for errors to show."""
         return KeyRing(self._given, self._option, {**self._recorded_files, **files})
 
+    def check(self) -> None:
+        """Read all keys. Raises OptionError for one that cannot be read, or is no private RSA key."""
+        for key_id in self.ids:
+            self._key(key_id)
+
     def wrapped(self, key_id: str, data_key: bytes) -> bytes:
         """A segment's AES key, encrypted for the pair. Raises KeyNotGiven, OptionError as `data_key`."""
         return _oaep(self._key(key_id).public_key()).encrypt(data_key)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.api import fetch
+from kafkalog_broker.api.fetch import _Slot
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.fetching import down_conversion
 from kafkalog_broker.fetching import down_conversion as converted_read
@@ -203,3 +204,43 @@ def test_only_so_many_answers_are_converted_at_once(tmp_path: Path) -> None:
     assert found[0].size > 0
     assert most == 3
     log.discard()
+
+
+def test_slot_of_down_conversion_is_free_while_the_request_waits_for_remote_storage() -> None:
+    async def run() -> None:
+        places = asyncio.Semaphore(1)
+        slot = _Slot(places)
+
+        async def remote_read() -> str:
+            assert not places.locked()
+            return "read"
+
+        async with slot:
+            assert places.locked()
+            assert await slot.without(remote_read) == "read"
+            assert places.locked()
+        assert not places.locked()
+
+    asyncio.run(run())
+
+
+def test_slot_of_a_request_that_ends_while_others_convert_is_not_given_back_twice() -> None:
+    async def run() -> None:
+        places, may_end = asyncio.Semaphore(1), asyncio.Event()
+
+        async def request() -> None:
+            slot = _Slot(places)
+            async with slot:
+                await slot.without(may_end.wait)
+
+        task = asyncio.create_task(request())
+        await asyncio.sleep(0)
+        async with places:  # another request's
+            may_end.set()
+            await asyncio.sleep(0.01)
+            task.cancel()
+            await asyncio.wait([task])
+        await places.acquire()
+        assert places.locked()
+
+    asyncio.run(run())

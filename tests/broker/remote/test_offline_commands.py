@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.remote.remote_log_manager import open_remote_storage
+from kafkalog_broker.remote.storage_location import open_remote_storage, settle_location
 from kafkalog_broker.testing import running_broker
 from kafkalog_spark.cli import cat, check
 from kafkalog_spark.format.names import REMOTE_STORAGE_FILE
@@ -20,11 +20,11 @@ def test_check_of_a_directory_whose_tier_is_still_empty_finds_no_error(
     layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, remote = tmp_path / "data", tmp_path / "remote"
+    remote.mkdir()
     aiven = {"remote.log.storage.system.enable": True, "rsm.config.storage.root": remote}
     properties = aiven if layout == "aiven" else tiered_properties(remote)
     with running_broker(properties, topics={"orders": SMALL}, log_dir=data) as broker:
         produce(broker.bootstrap, "orders", range(1))
-    shutil.rmtree(remote, ignore_errors=True)  # brokers make it when they copy their first segment
     assert cat.main([str(data), "-t", "orders"]) == 0
     assert len(capsys.readouterr().out) == 1001
     assert check.main([str(data)]) == 0

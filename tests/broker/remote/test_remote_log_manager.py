@@ -5,6 +5,8 @@ from __future__ import annotations
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from kafkalog_broker.testing import RunningBroker, running_broker
 from tests.broker.remote.helpers.tiered_broker import (
     configs,
@@ -46,6 +48,26 @@ def test_the_fixture_has_remote_storage_beside_its_directory() -> None:
         manifests = list(Path(f"{broker.log_dir}-remote").rglob("*.rsm-manifest"))
         assert len(manifests) == 3
         assert [offset for offset, _ in consumed(broker.bootstrap, "orders", 0, 60)] == list(range(60))
+
+
+def test_start_without_remote_storage_is_refused_while_topics_have_it(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path / "data", tiered_properties(tmp_path / "remote")) as broker:
+        for name in ("orders", "payments"):
+            broker.create_topic(name, 1, configs())
+        broker.create_topic("plain", 1)
+        produce(broker.bootstrap, "orders", range(3))
+        broker.stop()
+        broker.properties["remote.log.storage.system.enable"] = "false"
+        with pytest.raises(RuntimeError) as refused:
+            broker.start()
+        assert (
+            "You have to delete all topics with the property remote.storage.enable=true before disabling tiered "
+            "storage cluster-wide: orders, payments; to go on with them, set remote.log.storage.system.enable=true"
+        ) in str(refused.value)
+        assert "Traceback" not in str(refused.value)
+        broker.properties["remote.log.storage.system.enable"] = "true"
+        broker.start()
+        assert len(consumed(broker.bootstrap, "orders", 0, 3)) == 3
 
 
 def test_metrics_tell_what_was_copied_and_read(tmp_path: Path) -> None:

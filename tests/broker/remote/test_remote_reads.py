@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from kafkalog_broker.remote.remote_log_metadata_manager import DELETE_STARTED
 from kafkalog_broker.runtime.byte_budget import ByteBudget, Lease
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
-from tests.broker.remote.helpers.remote_logs import SEGMENT, TOPIC, RemoteLogs
+from tests.broker.remote.helpers.remote_logs import SEGMENT, TOPIC, Killed, RemoteLogs
 from tests.broker.storage.helpers.stored_logs import NOW
 
 
@@ -178,8 +180,111 @@ def test_a_store_that_does_not_answer_in_time_costs_that_fetch_only(tmp_path: Pa
         logs.steps.fails = lambda step: step == "fetch"
         with pytest.raises(BrokerError) as failed:
             await logs.manager.read(log, 0, 1000, at_least_one=True, committed=False)
-        assert failed.value.code is ErrorCode.unknown_server_error
+        assert failed.value.code is ErrorCode.kafka_storage_error
         assert logs.manager.counts.fetch_errors == 1
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_read_of_a_lost_segment_is_an_error_that_clients_do_not_take_for_a_passing_one(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        logs.append(range(60))
+        await logs.settle()
+        for path in logs.remote_dir.rglob("*.log"):
+            path.unlink()
+        with pytest.raises(BrokerError) as failed:
+            await logs.manager.read(logs.broker.log(), 0, 1000, at_least_one=True, committed=False)
+        assert failed.value.code is ErrorCode.unknown_server_error
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_look_up_by_time_in_a_store_that_does_not_answer_ends_with_the_timeout_of_its_request(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        logs.append(range(60))
+        await logs.settle()
+        answers = threading.Event()
+        logs.steps.fails = lambda step: step.startswith("fetch") and not answers.wait(30)
+        begin = time.monotonic()
+        with pytest.raises(BrokerError) as failed:
+            await logs.manager.offset_for_timestamp(logs.broker.log(), 1, timeout_ms=50)
+        assert failed.value.code is ErrorCode.request_timed_out
+        assert time.monotonic() - begin < 10  # remote.list.offsets.request.timeout.ms is 30 s
+        answers.set()
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_read_that_no_fetch_waits_for_leaves_the_queue_before_its_turn(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        logs.append(range(60))
+        await logs.settle()
+        limits = {"remote.fetch.max.wait.ms": "10", "remote.log.reader.threads": "1"}
+        logs.broker.config = logs.broker.config.with_dynamic(limits, {})
+        answers, log = threading.Event(), logs.broker.log()
+        logs.steps.fails = lambda step: step.startswith("fetch") and not answers.wait(30)
+        for _ in range(5):
+            assert await logs.manager.read(log, 0, 1000, at_least_one=True, committed=False) is None
+        await asyncio.sleep(0.01)
+        assert len(logs.manager._reads) == 1
+        answers.set()
+        logs.broker.config = logs.broker.config.with_dynamic({"remote.fetch.max.wait.ms": "60000"}, {})
+        assert await logs.offsets() == list(range(60))
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_stop_with_a_store_that_does_not_answer_refuses_reads_and_waits_for_none(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        logs.append(range(60))
+        await logs.settle()
+        answers, log = threading.Event(), logs.broker.log()
+        logs.steps.fails = lambda step: step.startswith("fetch") and not answers.wait(30)
+        waiting = [
+            asyncio.create_task(logs.manager.read(log, 0, 1000, at_least_one=True, committed=False)) for _ in range(20)
+        ]
+        await asyncio.sleep(0.05)
+        begin = time.monotonic()
+        logs.manager.begin_stop()
+        for read in [*waiting, logs.manager.read(log, 0, 1000, at_least_one=True, committed=False)]:
+            with pytest.raises(BrokerError) as failed:
+                await read
+            assert failed.value.code is ErrorCode.kafka_storage_error
+        await logs.stop()
+        assert time.monotonic() - begin < 8
+        answers.set()
+
+    asyncio.run(run())
+
+
+def test_stop_while_a_copy_hangs_closes_the_logs_and_the_next_start_copies_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        answers = threading.Event()
+        logs.steps.fails = lambda step: step == "put LOG" and not answers.wait(30)
+        logs.append(range(60))
+        await logs.manager.run_due()
+        while "put LOG" not in logs.steps.what:
+            await asyncio.sleep(0.01)
+        begin = time.monotonic()
+        await logs.stop()
+        assert time.monotonic() - begin < 8
+        assert logs.broker.logs.to_recover == []
+        answers.set()
+        logs.broker.dirs.close()
+        logs = RemoteLogs(tmp_path / "data")
+        await logs.start()
+        await logs.settle()
+        assert logs.objects() == logs.finished() != set()
+        assert await logs.offsets() == list(range(60))
         await logs.stop()
 
     asyncio.run(run())
@@ -294,6 +399,47 @@ def test_a_topic_that_comes_back_to_remote_storage_is_copied_anew(tmp_path: Path
         await logs.stop()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_kill_while_a_topic_leaves_remote_storage_leaves_nothing_there(tmp_path: Path, comes_back: bool) -> None:
+    """The deletion goes on after the start. A topic that has come back begins where it has begun since it left."""
+
+    async def left(directory: Path, kill_after: int) -> tuple[int, bool]:
+        logs = await begun(directory)
+        logs.append(range(60))
+        await logs.settle()
+        before, first_local = logs.broker.topic().configs, logs.broker.log().local_log_start_offset
+        away = {**before, "remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}
+        logs.broker.topics.set_all_configs({"orders": away})
+        logs.broker.logs.update_topic_config("orders")
+        steps = len(logs.steps.what)
+        logs.steps.kill_at = steps + kill_after
+        logs.manager.topic_changed(logs.broker.topic())
+        with contextlib.suppress(Killed):
+            await logs.idle()
+        taken = len(logs.steps.what) - steps
+        await logs.kill()
+        if comes_back:  # before the kill
+            logs.broker.topics.set_all_configs({"orders": before})
+        logs = RemoteLogs(directory)
+        await logs.start()
+        await logs.settle()
+        log = logs.broker.log()
+        start = log.log_start_offset
+        assert start == first_local or (comes_back and start == 0), kill_after  # or nothing was to go yet
+        assert log.epochs.entries[0].start_offset == start, kill_after
+        assert await logs.offsets() == list(range(start, 60)), kill_after
+        assert logs.objects() == logs.finished()
+        if not comes_back:
+            assert logs.objects() == set(), kill_after
+        await logs.stop()
+        return taken, start == first_local
+
+    steps, _ = asyncio.run(left(tmp_path / "whole", 1 << 20))
+    assert steps > 5
+    has_left = [asyncio.run(left(tmp_path / f"killed-{number}", number))[1] for number in range(0, steps, 4)]
+    assert all(has_left[1:])
 
 
 def test_what_is_being_copied_stays_when_the_log_becomes_another_object(tmp_path: Path) -> None:

@@ -307,3 +307,21 @@ def test_a_clock_that_jumps_stops_nothing(tmp_path, jumps):
     broker.tick(60_000)
     assert read_offset_checkpoint(tmp_path / START) == {("orders", 0): 2}
     broker.logs.shutdown()
+
+
+def test_a_timestamp_in_the_future_that_holds_up_retention_is_reported_once(tmp_path, caplog):
+    broker = started(tmp_path, properties={"log.message.timestamp.after.max.ms": str(2**62)})
+    broker.create("orders", 1, retention_ms=1000)
+    broker.append(timestamp=NOW + 900_000_000)
+    broker.log().local.roll(NOW)
+    broker.append(timestamp=NOW)
+    for _ in range(2):
+        broker.tick(300_000)
+        assert offsets_of(broker) == (0, 2)
+    (line,) = [record.getMessage() for record in caplog.records if "in the future" in record.getMessage()]
+    assert "orders-0/00000000000000000000.log" in line
+    assert str(NOW + 900_000_000) in line
+    broker.tick(900_000_000)
+    broker.tick()  # after the flush
+    assert offsets_of(broker) == (2, 2)
+    broker.logs.shutdown()

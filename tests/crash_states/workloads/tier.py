@@ -68,11 +68,11 @@ def check_tier(check: StateCheck) -> None:
 
 @workload("tier", PROPERTIES, check=check_tier)
 def tier(world: World) -> None:
-    """One topic whose remote segments stay, one whose segments expire, and one that is deleted."""
+    """One topic whose remote segments stay, one whose segments expire, the active one too, and one that is deleted."""
     world.start()
     admin = world.session()
     admin.create_topic("kept", 2, **SMALL, **world.topic_configs)
-    admin.create_topic("expiring", 1, **SMALL, **world.topic_configs)
+    admin.create_topic("expiring", 1, **SMALL, local_retention_ms=100_000, **world.topic_configs)
     admin.create_topic("deleted", 1, **SMALL, **world.topic_configs)
     producer = admin.producer()
     for turn in range(4):

@@ -41,6 +41,7 @@ class MovingLog:
         self._place = place
         options = RemoteStorageOptions.of(properties, str(place / "tier"))
         self.remote = RemoteStorage(options)
+        self.remote.mark()
         shutil.copytree(
             CLEAN.data,
             self.data,

@@ -325,7 +325,8 @@ class Log:
         return self.log_start_offset
 
     def delete_old_segments(self, now_ms: int) -> list[Path]:
-        """Remove segments by retention; the `.deleted` files that may be removed after file.delete.delay.ms.
+        """Remove segments by retention; the `.deleted` files that may be removed after file.delete.delay.ms. An active
+        segment that has to be copied to remote storage first is rolled.
 
         Removes nothing before everything below the first segment that stays is on disk, with its name and its producer
         snapshot: after a power cut the log would otherwise end below offsets that it had given out, or forget producers
@@ -342,10 +343,10 @@ class Log:
                 now_ms=now_ms,
                 highest_remote_offset=self.highest_offset_in_remote_storage,
             )
+            if deletion.rolls_active or deletion.count == len(self.segments):
+                self.local.roll(now_ms)
             if not deletion.count:
                 return []
-            if deletion.count == len(self.segments):
-                self.local.roll(now_ms)
             if self.local.synced_offset < self.segments[deletion.count].base_offset:
                 return []
             self.move_log_start(deletion.log_start_offset)

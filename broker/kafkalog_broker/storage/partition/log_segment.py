@@ -472,7 +472,12 @@ class LogSegment(TimedSegment):
     def largest_timestamp(self) -> int:
         """ms; of a segment without timestamps the time of modification of its .log. What retention goes by."""
         timestamp = self.max_timestamp[0]
-        return timestamp if timestamp >= 0 else os.stat(self.log_path).st_mtime_ns // 1_000_000
+        return timestamp if timestamp >= 0 else self.modified_ms
+
+    @property
+    def modified_ms(self) -> int:
+        """Time of modification of the .log in ms. Raises OSError."""
+        return os.stat(self.log_path).st_mtime_ns // 1_000_000
 
     def time_index(self) -> TimeIndex:
         return load_time_index(self.path(names.TIME_INDEX_SUFFIX), self.base_offset)

@@ -2,8 +2,13 @@
 
 In Kafka's order: the segment lies below the log start offset, the log is larger than retention.bytes, the segment is
 older than retention.ms. Each goes on from the oldest up to the first that stays. With a cleanup.policy without `delete`
-only the first counts. A negative limit is none. Where segments are copied to remote storage, the limits are those of
-local retention, and only what was copied goes, or lies below the log start offset; the log still begins where it did.
+only the first counts; an empty one limits the local log where segments are copied to remote storage. A negative limit
+is none. Where segments are copied to remote storage, the limits are those of local retention, and only what was copied
+goes, or lies below the log start offset; the log still begins where it did.
+
+An active segment is never copied. If it exceeds the local limits, it is rolled, so that it is copied and removed later
+(KAFKA-16385). A segment with a timestamp in the future stays until then, and so do those after it. Where segments
+are copied to remote storage, the time of its last modification counts instead (KAFKA-20609).
 """
 
 from __future__ import annotations
@@ -18,14 +23,19 @@ from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.log.read.discovery import log_files
 
+FAR_AHEAD_MS = 3_600_000
+"""Default of message.timestamp.after.max.ms. A producer's clock that is less far ahead delays retention by less."""
+
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
     """The `count` oldest segments are to go. log_start_offset: where the log, remote storage included, begins without
-    them; the caller moves there first, and where these are all makes an empty one before."""
+    them; the caller moves there first, and where these are all makes an empty one before. rolls_active: the caller
+    rolls the active segment, which exceeds the limits but has to be copied to remote storage first."""
 
     count: int
     log_start_offset: int
+    rolls_active: bool = False
 
 
 def segments_to_delete(
@@ -57,24 +67,40 @@ def segments_to_delete(
         return sizes[slot] - segments[slot].size >= retention_bytes
 
     def is_old(slot: int) -> bool:
-        return now_ms - segments[slot].largest_timestamp > retention_ms
+        newest = segments[slot].largest_timestamp
+        if newest > now_ms and config.copies_segments:
+            newest = segments[slot].modified_ms
+        return now_ms - newest > retention_ms
 
     reasons = [is_below_start]
-    if config.is_deleted:
+    if config.limits_local_log:
         if retention_bytes >= 0:
             reasons.append(is_surplus)
         if retention_ms >= 0:
             reasons.append(is_old)
+    rolls_active = False
     for goes in reasons:
         while count <= last and (count < last or segments[last].size):
             upper = upper_bound(count)
-            if high_watermark < upper or not (upper <= deletable or is_below_start(count)) or not goes(count):
+            if high_watermark < upper or not goes(count):
+                break
+            if not (upper <= deletable or is_below_start(count)):
+                rolls_active = rolls_active or count == last
                 break
             count += 1
     new_start = log_start_offset
     if count and not config.copies_segments:
         new_start = max(log_start_offset, upper_bound(count - 1))
-    return Deletion(count, new_start)
+    return Deletion(count, new_start, rolls_active)
+
+
+def segment_from_future(segments: Sequence[LogSegment], config: LogConfig, now_ms: int) -> LogSegment | None:
+    """The oldest segment, if a timestamp far in the future keeps retention by time from removing it and all others.
+    None if nothing is kept. Raises OSError."""
+    if config.copies_segments or not config.is_deleted or config.retention_ms < 0:
+        return None
+    oldest = segments[0]
+    return oldest if oldest.size and oldest.largest_timestamp > now_ms + FAR_AHEAD_MS else None
 
 
 def may_be_due(directory: Path, config: LogConfig, log_start_offset: int, now_ms: int) -> bool:

@@ -102,6 +102,7 @@ class RemoteLogs:
         if self.broker.topics.get(REMOTE_LOG_METADATA_TOPIC) is None:
             self.broker.create(REMOTE_LOG_METADATA_TOPIC, 2, retention_ms=-1)
         self.storage = FaultyStorage(RemoteStorageOptions.of(properties), self.steps)
+        self.storage.mark()
         self.manager: RemoteLogManager
         self.deleted: frozenset[UUID] = frozenset()
 
@@ -155,7 +156,7 @@ class RemoteLogs:
 
     def objects(self) -> set[str]:
         """Base offsets and ids of all segments with a file in remote storage."""
-        return {path.name[:43] for path in self.remote_dir.rglob("*") if path.is_file()}
+        return {path.name[:43] for path in self.remote_dir.rglob("*-*.*") if path.is_file()}
 
     def finished(self) -> set[str]:
         """The same of those that are finished, by what is known of them."""

@@ -19,7 +19,8 @@ SMALL = {
 
 
 def tiered_properties(remote: Path, **others: object) -> dict[str, object]:
-    """Of a broker that copies into a folder, as LocalTieredStorage lays it out."""
+    """Of a broker that copies into a folder, which is created, as LocalTieredStorage lays it out."""
+    remote.mkdir(parents=True, exist_ok=True)
     return {
         "remote.log.storage.system.enable": "true",
         "remote.log.storage.manager.class.name": LOCAL_TIERED,

@@ -124,3 +124,73 @@ def test_random_logs_never_lose_a_segment_behind_one_that_stays():
         assert by_start <= by_size <= deletion.count
         if by_size > by_start:
             assert sum(segment.size for segment in segments[by_size:]) >= policy.retention_bytes
+
+
+def tiered(**limits):
+    """Local limits of a log whose segments are copied to remote storage; there is no limit of the whole log."""
+    return log_config(
+        remote_storage_enable=True, retention_ms=UNLIMITED, retention_bytes=UNLIMITED,
+        **{
+            "cleanup_policy": ("delete",), "local_retention_ms": UNLIMITED, "local_retention_bytes": UNLIMITED, **limits
+        },
+    )  # fmt: skip
+
+
+def local(segments, policy, *, copied, end=30, hw=None):
+    deletion = segments_to_delete(
+        segments, policy, log_start_offset=0, high_watermark=end if hw is None else hw, log_end_offset=end, now_ms=NOW,
+        highest_remote_offset=copied,
+    )  # fmt: skip
+    return deletion.count, deletion.rolls_active
+
+
+OLD = [Segment(0, 100, NOW - 3 * DAY), Segment(20, 50, NOW - 2 * DAY)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "rolls"),
+    [
+        ({"local_retention_ms": DAY}, True),
+        ({"local_retention_ms": 2 * DAY}, False),
+        ({"local_retention_bytes": 0}, True),
+        ({"local_retention_bytes": 1}, False),
+    ],
+)
+def test_a_tiered_active_segment_beyond_local_retention_is_rolled(limits, rolls):
+    assert local(OLD, tiered(**limits), copied=19) == (1, rolls)
+
+
+def test_a_tiered_active_segment_is_not_rolled_before_those_below_it_are_copied():
+    assert local(OLD, tiered(local_retention_ms=DAY), copied=-1) == (0, False)
+
+
+def test_a_tiered_active_segment_above_the_high_watermark_or_empty_is_not_rolled():
+    assert local(OLD, tiered(local_retention_ms=DAY), copied=19, hw=29) == (1, False)
+    empty = [OLD[0], Segment(20, 0, NOW - 2 * DAY)]
+    assert local(empty, tiered(local_retention_ms=DAY), copied=19, end=20) == (1, False)
+
+
+@pytest.mark.parametrize(("policy", "decision"), [((), (1, True)), (("compact",), (0, False))])
+def test_an_empty_cleanup_policy_limits_the_local_log_of_a_tiered_topic_only(policy, decision):
+    assert local(OLD, tiered(local_retention_ms=DAY, cleanup_policy=policy), copied=19) == decision
+    assert not decided(OLD, log_config(retention_ms=DAY, cleanup_policy=policy)).count
+
+
+class DatedSegment(NamedTuple):
+    base_offset: int
+    size: int
+    largest_timestamp: int
+    modified_ms: int
+
+
+def test_a_copied_segment_with_a_timestamp_in_the_future_is_as_old_as_its_file():
+    policy = tiered(local_retention_ms=DAY)
+    segments = [DatedSegment(0, 100, NOW + 9 * DAY, NOW - DAY - 1), DatedSegment(20, 50, NOW, NOW)]
+    assert local(segments, policy, copied=19) == (1, False)
+    segments[0] = segments[0]._replace(modified_ms=NOW - DAY)
+    assert local(segments, policy, copied=19) == (0, False)
+
+
+def test_a_segment_with_a_timestamp_in_the_future_stays_without_remote_storage():
+    segments = [DatedSegment(0, 100, NOW + 9 * DAY, NOW - 9 * DAY), DatedSegment(20, 50, NOW - 9 * DAY, NOW)]
+    assert not decided(segments, retention(DAY, UNLIMITED)).count

@@ -1,0 +1,135 @@
+"""Where a broker's remote segments are: opened at the start, and compared with what the log directories say.
+
+A folder may be a mount point, which is missing or empty while its file system is not mounted. A broker that went on all
+the same would copy segments below the mount point, and take the segments that it does not find for deleted. So a folder
+that the properties name must exist, and must hold a marker file or one of the known segments.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.remote.remote_log_metadata_manager import COPY_FINISHED, RemoteLogMetadataManager
+from kafkalog_spark.errors import KafkalogError, OptionError, RemoteStorageError
+from kafkalog_spark.format.atomic_file import replace_file
+from kafkalog_spark.format.meta_properties import parse_properties
+from kafkalog_spark.format.names import INDEX_CACHE_DIR, REMOTE_STORAGE_FILE, REMOTE_STORAGE_MARKER
+from kafkalog_spark.log.remote.remote_storage import RemoteStorage
+from kafkalog_spark.log.remote.remote_storage_options import DEFAULT_PREFIX, PREFIX_NAME, RemoteStorageOptions
+from kafkalog_spark.log.tiered.remote_names import Layout
+from kafkalog_spark.store.interface import is_local, normalised
+
+_log = logging.getLogger(__name__)
+
+_DEFAULT_SUFFIX = "-remote"  # of the folder for remote segments where none is named
+_LOOKED_FOR = 20
+"""Segments that are looked for, of all that are known: some of them may have been lost for another reason."""
+
+
+def open_remote_storage(config: Callable[[], BrokerConfig], first: Path, directories: Sequence[Path]) -> RemoteStorage:
+    """Return the storage that the configuration names, by default a folder beside `first`.
+
+    Blocks, but makes no request to a store, so that a bucket that is away does not hold up the start.
+
+    Args:
+        config: The broker's configuration, which may change later.
+        first: First of the configured log directories, also if it is offline.
+        directories: Log directories that are online.
+
+    Raises:
+        OptionError: If a property cannot be used: the folder does not exist, a key or credentials cannot be read.
+    """
+    default = normalised(str(first.with_name(first.name + _DEFAULT_SUFFIX)))
+    static = config().static
+    options = RemoteStorageOptions.of(static, default)
+    if is_local(options.root) and options.folder != default and not Path(options.folder).is_dir():
+        raise OptionError(
+            f"{_folder_property(static, options)} is {options.folder}, which is not a directory",
+            hint="create it, or mount the file system that belongs there",
+        )
+    cached = (directories[0] / INDEX_CACHE_DIR, lambda: config().remote_log_index_file_cache_total_size_bytes)
+    storage = RemoteStorage(options, cached)
+    storage.check_settings()
+    return storage
+
+
+def settle_location(
+    storage: RemoteStorage, metadata: RemoteLogMetadataManager, directories: Sequence[Path], now_ms: int
+) -> None:
+    """Make sure that the known remote segments are in `storage`, mark its folder, and record the location in each log
+    directory. Blocks.
+
+    Requests to a bucket are made only if the directories record another location.
+
+    Raises:
+        RemoteStorageError: If the location holds none of the segments that `__remote_log_metadata` names. Nothing was
+            changed then.
+        OptionError: If the folder cannot be written to.
+    """
+    options = storage.options
+    segments = [one for cache in metadata.partitions.values() for one in cache.in_state(COPY_FINISHED)]
+    recorded = _recorded(directories)
+    moved = recorded is not None and recorded.location != options.location
+    if segments and (moved or not storage.is_marked):
+        step = -(-len(segments) // _LOOKED_FOR)
+        try:
+            found = any(map(storage.holds, segments[::step]))
+        except RemoteStorageError as error:
+            if is_local(options.root):
+                raise
+            assert recorded is not None
+            _log.warning(
+                "remote storage is now %s, and %s of the log directory says %s; whether the %d remote segments are in "
+                "the new location is not known, so that file stays as it is: %s",
+                _shown(options), REMOTE_STORAGE_FILE, _shown(recorded), len(segments), error,
+            )  # fmt: skip
+            return
+        if not found:
+            raise _not_there(options, recorded if moved else None, len(segments))
+    try:
+        storage.mark()
+    except OSError as error:
+        raise OptionError(f"the folder of remote storage {options.folder} is not writable: {error.strerror}") from None
+    content = options.recorded_file(datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC))
+    for directory in directories:
+        replace_file(directory / REMOTE_STORAGE_FILE, content)
+
+
+def _not_there(options: RemoteStorageOptions, recorded: RemoteStorageOptions | None, count: int) -> RemoteStorageError:
+    if recorded is not None:
+        return RemoteStorageError(
+            f"remote storage is now {_shown(options)}, which holds none of the {count} remote segments of this log "
+            f"directory; {REMOTE_STORAGE_FILE} in it says that they are in {_shown(recorded)}",
+            hint="let the properties rsm.config.* name that location, or move the segments before the start",
+        )
+    return RemoteStorageError(
+        f"{options.folder} holds none of the {count} remote segments that __remote_log_metadata names",
+        hint=f"mount or restore what belongs there; if the segments are lost, create the file {REMOTE_STORAGE_MARKER} "
+        "in it to start without them",
+    )
+
+
+def _recorded(directories: Sequence[Path]) -> RemoteStorageOptions | None:
+    """What the first directory with a readable record says."""
+    for directory in directories:
+        path = directory / REMOTE_STORAGE_FILE
+        try:
+            return RemoteStorageOptions.of(parse_properties(path.read_bytes()))
+        except FileNotFoundError:
+            continue
+        except (OSError, KafkalogError) as error:
+            _log.warning("%s cannot be read, and is written again: %s", path, error)
+    return None
+
+
+def _shown(options: RemoteStorageOptions) -> str:
+    return options.folder + (f" with key.prefix {options.key_prefix}" if options.key_prefix else "")
+
+
+def _folder_property(properties: Mapping[str, str], options: RemoteStorageOptions) -> str:
+    name = "dir" if options.layout is Layout.LOCAL_TIERED else "storage.root"
+    return properties.get(PREFIX_NAME, DEFAULT_PREFIX) + name
