@@ -140,6 +140,7 @@ class Server(Broker):
         started.push_async_callback(self.network.stop)
         if self.remote is not None:
             started.callback(self.remote.begin_stop)
+        self.logs.serve(self.workers.run_in_background)
         await self.network.serve()
         # Before the network stops: a join that waits for its group would hold its connection for the time of grace.
         started.callback(self.groups.shutdown)

@@ -418,7 +418,8 @@ class LogManager(LogTable):
             if log_dir.is_listed:  # else nothing is known of its logs, and nothing was done to them
                 entries = [entry for entry in self.entries.values() if entry.log_dir is log_dir]
                 whole = (log_dir.is_loaded or log_dir.was_clean) and all(
-                    closed[entry].result() if entry in closed else entry.failure is None for entry in entries
+                    closed[entry].result() if entry in closed else entry.failure is None and not entry.is_recovering
+                    for entry in entries
                 )
                 whole = self._housekeeping.write_last_checkpoints(log_dir) and whole
             whole = whole and (self.is_settled or log_dir.was_clean)

@@ -12,7 +12,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +26,7 @@ from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.local_log import LoadedLog
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
+from kafkalog_broker.storage.recovery.log_loader import LoadRequest, RecoveryNeeded, load_log
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat, printable
 from kafkalog_spark.format.atomic_file import fsync_directory
@@ -45,7 +45,7 @@ class LogEntry:
     """A partition of this broker. log: None until it is opened. failure: why it cannot be opened. seen_end: LEO when
     idle logs were looked for last. checkpointed_epoch: the last one of leader-epoch-checkpoint, while the log is not
     open; None when it was not read, or cannot be. opening: held while the log is opened: coordinators do that in
-    threads."""
+    threads. is_recovering: a thread makes its files whole."""
 
     topic: str
     partition: int
@@ -57,6 +57,7 @@ class LogEntry:
     seen_end: int = -1
     checkpointed_epoch: int | None = None
     opening: threading.Lock = field(default_factory=threading.Lock)
+    is_recovering: bool = False
 
     @property
     def key(self) -> Key:
@@ -65,7 +66,9 @@ class LogEntry:
     @property
     def is_online(self) -> bool:
         """True while it can be served, as far as is known without opening it."""
-        return self.failure is None and self.log_dir.is_online and (self.log is None or self.log.failure is None)
+        if self.failure is not None or self.is_recovering or not self.log_dir.is_online:
+            return False
+        return self.log is None or self.log.failure is None
 
     @property
     def leader_epoch(self) -> int | None:
@@ -115,10 +118,16 @@ class LogTable:
     on_all_offline: Callable[[], None] = lambda: None
     entries: dict[Key, LogEntry] = field(init=False, default_factory=dict)
     absent: dict[Key, str] = field(init=False, default_factory=dict)
+    _serving_thread: int | None = field(init=False, default=None)
+    _run_in_background: Callable[[Callable[[], None]], object] = field(init=False, default=lambda work: work())
 
     def __post_init__(self) -> None:
         for log_dir in self.dirs.all:
             log_dir.on_failure = partial(self._take_offline, log_dir)
+
+    def serve(self, run_in_background: Callable[[Callable[[], None]], object]) -> None:
+        """From now on this thread answers requests: a log that has to be recovered is recovered in the background."""
+        self._serving_thread, self._run_in_background = threading.get_ident(), run_in_background
 
     # ---- the partitions
 
@@ -153,12 +162,17 @@ class LogTable:
 
     def open(self, entry: LogEntry, on_bytes: Callable[[int], None] | None = None) -> Log:
         """The log of a partition that was not open. on_bytes: as in load_log. Any thread: of two at once, the second
-        gets the log of the first. Raises BrokerError kafka_storage_error; damage is remembered, and the partition is
-        offline from then on."""
-        with entry.opening:
+        gets the log of the first, but the thread that answers requests does not wait for another one. Raises
+        BrokerError kafka_storage_error; damage is remembered, and the partition is offline from then on."""
+        may_wait = threading.get_ident() != self._serving_thread
+        if not entry.opening.acquire(blocking=may_wait):
+            raise storage_error(*entry.key, f"{entry.path} is being opened")
+        try:
             if entry.log is not None and entry.log.failure is None:
                 return entry.log
             return self._open(entry, on_bytes)
+        finally:
+            entry.opening.release()
 
     def _open(self, entry: LogEntry, on_bytes: Callable[[int], None] | None) -> Log:
         log_dir = entry.log_dir
@@ -168,6 +182,8 @@ class LogTable:
             raise storage_error(*entry.key, f"the log is offline: {entry.log.failure}")
         if entry.failure is not None:
             raise storage_error(*entry.key, entry.failure)
+        if entry.is_recovering:
+            raise storage_error(*entry.key, f"{entry.path} is being recovered")
         now_ms = self.clock.now_ms()
         try:
             config = self.config_of(self.topics.get(entry.topic))
@@ -178,6 +194,7 @@ class LogTable:
                 producer_id_expiration_ms=self.config.producer_id_expiration_ms,
                 has_remote_segments=config.remote_storage_enable, is_compacted=config.is_compacted,
                 contiguous_from=entry.contiguous_from if self.topics.was_read else None,
+                may_recover=threading.get_ident() != self._serving_thread,
             )  # fmt: skip
             loaded = load_log(request, on_bytes)
             entry.log = self.log_of(entry, config, loaded, now_ms)
@@ -185,6 +202,11 @@ class LogTable:
             what = f"{entry.path} cannot be opened: {error}"
             take_offline(entry, error, what)
             raise storage_error(*entry.key, what) from error
+        except RecoveryNeeded as error:
+            _log.warning("%s; the log is recovered in the background", error)
+            entry.is_recovering = True
+            self._run_in_background(partial(self._recover_later, entry, replace(request, may_recover=True)))
+            raise storage_error(*entry.key, f"{entry.path} is being recovered: {error.what}") from error
         except KafkalogError as error:
             entry.failure = str(error)
             raise storage_error(*entry.key, entry.failure) from error
@@ -193,6 +215,27 @@ class LogTable:
             entry.failure = f"{entry.path} cannot be opened: {type(error).__name__}: {error}"
             raise storage_error(*entry.key, entry.failure) from error
         return entry.log
+
+    def _recover_later(self, entry: LogEntry, request: LoadRequest) -> None:
+        """In a thread."""
+        loaded, failure = None, None
+        try:
+            loaded = load_log(request)
+        except OSError as error:
+            _log.error("%s cannot be recovered: %s", entry.path, error)
+            self.call_soon(partial(take_offline, entry, error, f"{entry.path} cannot be opened: {error}"))
+        except Exception as error:  # noqa: BLE001 - damage, or a fault of ours: the other logs are served
+            _log.exception("%s cannot be recovered", entry.path)
+            failure = f"{entry.path} cannot be opened: {error}"
+        self.call_soon(partial(self._recovered, entry, loaded, failure))
+
+    def _recovered(self, entry: LogEntry, loaded: LoadedLog | None, failure: str | None) -> None:
+        entry.is_recovering = False
+        if failure is not None:
+            entry.failure = failure
+        if loaded is not None and self.entries.get(entry.key) is entry and entry.log_dir.is_online:
+            config = self.config_of(self.topics.get(entry.topic))
+            entry.log = self.log_of(entry, config, loaded, self.clock.now_ms())
 
     def log_of(self, entry: LogEntry, config: LogConfig, loaded: LoadedLog, now_ms: int) -> Log:
         identity = TopicIdPartition(entry.topic, entry.topic_id, entry.partition)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.remote.storage_location import open_remote_storage, settle_location
+from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
+from kafkalog_broker.remote.storage_location import open_remote_storage
 from kafkalog_broker.testing import running_broker
 from kafkalog_spark.cli import cat, check
 from kafkalog_spark.format.names import REMOTE_STORAGE_FILE
@@ -58,7 +59,9 @@ def test_recorded_remote_storage_is_readable_by_the_brokers_user_only_and_has_no
         "rsm.config.encryption.key.pairs.one.passphrase": "secret-phrase",
     }
     config = BrokerConfig.from_properties(properties)
-    open_remote_storage(lambda: config, [data], now_ms=0)
+    storage = open_remote_storage(lambda: config, data, [data])
+    metadata = RemoteLogMetadataManager(1, None, None, None)  # type: ignore[arg-type]
+    settle_location(storage, metadata, [data], 0)
     file = data / REMOTE_STORAGE_FILE
     assert file.stat().st_mode & 0o777 == 0o600
     assert "secret" not in file.read_text()

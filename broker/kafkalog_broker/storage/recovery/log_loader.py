@@ -31,7 +31,7 @@ from kafkalog_broker.storage.partition.producer_state import (
     replay,
     replay_segments,
 )
-from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptLog, UnsupportedFormat
+from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import names
 from kafkalog_spark.format.atomic_file import descriptor, fsync_directory, replace_bytes
 from kafkalog_spark.format.checkpoint import EpochEntry
@@ -211,6 +211,7 @@ class LoadRequest:
         is_compacted: Compaction may have left gaps between the segments.
         contiguous_from: Compaction has left no gap between two segments at or above this offset, so that a gap there
             shows that unflushed records were lost. None if that is not known.
+        may_recover: False for a thread that has no time to read segments.
     """
 
     directory: Path
@@ -224,6 +225,11 @@ class LoadRequest:
     has_remote_segments: bool = False
     is_compacted: bool = True
     contiguous_from: int | None = None
+    may_recover: bool = True
+
+
+class RecoveryNeeded(KafkalogError):
+    """A log whose segments have to be read before it can be opened."""
 
 
 def bytes_to_recover(directory: Path, recovery_point: int) -> int:
@@ -235,7 +241,8 @@ def bytes_to_recover(directory: Path, recovery_point: int) -> int:
 
 def load_log(request: LoadRequest, on_bytes: Callable[[int], None] | None = None) -> LoadedLog:
     """Make the directory whole and say what it holds. on_bytes: called with the bytes that recovery has scanned. Raises
-    CorruptLog for damage in a segment that was flushed and that nothing asks to cut, OSError."""
+    CorruptLog for damage in a segment that was flushed and that nothing asks to cut, RecoveryNeeded without
+    `may_recover`, OSError."""
     while True:
         try:
             return _Loader(request, on_bytes).load()
@@ -260,10 +267,17 @@ class _Loader:
     def load(self) -> LoadedLog:
         request, files = self._request, self._files
         recover_from = self._recover_from()
-        for base in self._bases:  # an index can always be made again; recovery does so for its segments
-            if base not in files.complete and (recover_from is None or base < recover_from):
-                _log.warning("%s has not both indexes; they are made again", self._path(base, names.LOG_SUFFIX))
-                recover_segment(self._directory, base, request.index_interval_bytes, may_cut=False, sync=True)
+        # An index can always be made again; recovery does so for its segments.
+        incomplete = [
+            base for base in self._bases if base not in files.complete and (recover_from is None or base < recover_from)
+        ]
+        if not request.may_recover and (incomplete or recover_from is not None):
+            raise RecoveryNeeded(
+                "an index or a leader epoch checkpoint has to be made again", path=str(self._directory)
+            )
+        for base in incomplete:
+            _log.warning("%s has not both indexes; they are made again", self._path(base, names.LOG_SUFFIX))
+            recover_segment(self._directory, base, request.index_interval_bytes, may_cut=False, sync=True)
         if recover_from is not None:
             end = self._recover(recover_from)
         else:
