@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,7 @@ from kafkalog_spark.format.atomic_file import (
 )
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import RECORDS_AT
-from kafkalog_spark.log.remote.remote_caches import BoundedDirectory, ChunkCache, RemoteIndexCache
+from kafkalog_spark.log.remote.remote_caches import BoundedDirectory, ChunkCache, RemoteIndexCache, WeightedCache
 from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, check_chunk_size, read_indexes
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.tiered.chunk_codec import ENCRYPTION_OVERHEAD, ChunkCodec
@@ -145,7 +145,10 @@ class FolderStore(LocalStore):
 
 _LARGE_CHUNK = 16 << 20
 """Bytes. Larger chunks are decoded anew from their start for each block, which costs more and takes less memory."""
-_MANIFESTS = 1000  # manifests kept, those used last, as the plugin does: some kB each
+_MANIFEST_BYTES = 8 << 20
+"""Bytes of the manifests that are kept, those used last. One of a segment of 1 GB in chunks of 4 MiB has 4 kB, but a
+segment may have a million chunks."""
+_MANIFEST = 2 << 10  # bytes of a manifest without the positions of its chunks
 _READ = 1 << 20  # bytes of a file read at once where it is not cut into chunks
 
 
@@ -160,7 +163,7 @@ class RemoteStorage:
         self._store = store
         self._indexes = None if index_cache is None else RemoteIndexCache(*index_cache)
         self._chunks = ChunkCache(options.chunk_cache_bytes)
-        self._stored = lru_cache(_MANIFESTS)(self._read_manifest)
+        self._manifests = WeightedCache[tuple[SegmentManifest, ChunkCodec]](_MANIFEST_BYTES, _size_of)
 
     def close(self) -> None:
         """Stop reading ahead."""
@@ -288,6 +291,9 @@ class RemoteStorage:
         only = chunks[0]
         return only if len(chunks) == 1 and isinstance(only, bytes) else b"".join(chunks)
 
+    def _stored(self, segment: RemoteSegment) -> tuple[SegmentManifest, ChunkCodec]:
+        return self._manifests.get(segment, partial(self._read_manifest, segment))
+
     def _read_manifest(self, segment: RemoteSegment) -> tuple[SegmentManifest, ChunkCodec]:
         path = self._path(segment, RemoteFile.MANIFEST)
         manifest = parse_manifest(self._store.read_all(path, MOST_OF_MANIFEST))
@@ -327,6 +333,10 @@ class RemoteStorage:
             ) from None
         except KafkalogError as error:
             raise error.at(topic_partition=name) from None
+
+
+def _size_of(stored: tuple[SegmentManifest, ChunkCodec]) -> int:
+    return _MANIFEST + int(stored[0].chunks.positions.nbytes)
 
 
 _UPLOADS = {
