@@ -35,7 +35,7 @@ async def respond_in_slices(request: Request, array: str, items: Iterable[Mappin
 
     For requests that may name thousands of things.
     """
-    struct = struct_of(request, array)
+    struct = struct_of(response_class(request.api_key, request.version), array)
     structs = () if struct is None else [entity(struct, **item) async for item in TimeSlice().spread(items)]
     return respond(request, **{array: tuple(structs)}, **fields)
 

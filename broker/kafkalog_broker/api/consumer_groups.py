@@ -13,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from itertools import chain
 from typing import Any
 from uuid import UUID
 
-from kafkalog_broker.admin.responses import respond_in_slices
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.runtime import MOST_NAMES
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -26,9 +24,12 @@ from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerHeart
 from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse, ModernGroupManager
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import error_response, respond
+from kafkalog_broker.protocol.codec import response_class
+from kafkalog_broker.protocol.response_entity import entity, error_response, respond, struct_of
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 _CLIENTS_MAKE_IDS_FROM = 1
+_LONG_ANSWER = 2_000  # members and names of their topics; an answer of more is encoded in a thread
 _MS = timedelta(milliseconds=1)
 
 
@@ -124,7 +125,12 @@ async def describe_groups(
     codes = {group_id: request.refused(group_id) for group_id in dict.fromkeys(request.entity.group_ids)}
     allowed = [group_id for group_id, code in codes.items() if not code]
 
-    def answer(group_id: str) -> Fields:
+    turn, left = TimeSlice(), _LONG_ANSWER
+    group_struct = struct_of(response_class(request.api_key, request.version), "groups")
+    member_struct = struct_of(group_struct, "members")
+
+    async def answer(group_id: str) -> Fields:
+        nonlocal left
         try:
             manager = groups(group_id)
             if not group_id:
@@ -139,18 +145,27 @@ async def describe_groups(
             return {"group_id": group_id, "error_code": error.code, "error_message": what}
         if request.entity.include_authorized_operations:
             fields["authorized_operations"] = request.operations(ResourceType.GROUP, group_id)
-        return {
+        fields |= {
             "group_id": group_id, "group_state": group.state.value, "group_epoch": group.epoch,
-            "assignment_epoch": group.assignment_epoch, **fields, "members": [
-                {"member_id": member.member_id, "instance_id": member.instance_id, "rack_id": member.rack_id,
-                 "member_epoch": member.epoch, "client_id": member.client_id, "client_host": member.client_host,
-                 "subscribed_topic_names": sorted(member.topics), **of_member(member)}
-                for member in group.members.values()
-            ],
+            "assignment_epoch": group.assignment_epoch,
         }  # fmt: skip
+        members = []
+        # All of one moment: a member is replaced when it changes, and what `of_member` tells is told now.
+        async for member, more in turn.spread([(member, of_member(member)) for member in group.members.values()]):
+            left -= 1 + len(member.topics)
+            members.append(entity(
+                member_struct, member_id=member.member_id, instance_id=member.instance_id, rack_id=member.rack_id,
+                member_epoch=member.epoch, client_id=member.client_id, client_host=member.client_host,
+                subscribed_topic_names=sorted(member.topics), **more,
+            ))  # fmt: skip
+        return {**fields, "members": tuple(members)}
 
-    refused = ({"group_id": group_id, "error_code": code} for group_id, code in codes.items() if code)
-    return await respond_in_slices(request, "groups", chain(refused, map(answer, allowed)))
+    refused = [{"group_id": group_id, "error_code": code} for group_id, code in codes.items() if code]
+    groups_told = [entity(group_struct, **one) async for one in turn.spread(refused)]
+    async for group_id in turn.spread(allowed):
+        groups_told.append(entity(group_struct, **await answer(group_id)))
+    request.has_long_answer = left < 0
+    return respond(request, groups=tuple(groups_told))
 
 
 def topic_names(broker: Broker, assignments: Iterable[Iterable[UUID]]) -> dict[UUID, str]:

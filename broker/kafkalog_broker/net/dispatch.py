@@ -167,7 +167,7 @@ async def _answer(
         raise _crashed("the handler", request.api_key, request.version, error) from error
     if response is None:
         return None
-    if _has_long_array(response):
+    if request.has_long_answer or _has_long_array(response):
         return await asyncio.get_running_loop().run_in_executor(None, _encoded, request, response)
     if waits:
         await fair_queue().go_on()

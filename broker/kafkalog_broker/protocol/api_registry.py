@@ -86,7 +86,7 @@ class Request:
     """A request. entity: kio's, or a ProduceRequest; None for an ApiVersions request of a version that is not served.
     size: bytes of its frame. access: rights of its sender, an Access of `security/authorizer.py`; None: all. charge:
     called for each topic once all else was checked, before so many partitions are made or removed; raises BrokerError
-    throttling_quota_exceeded (`quotas/client_quotas.py`)."""
+    throttling_quota_exceeded (`quotas/client_quotas.py`). has_long_answer: set by the handler; encoded in a thread."""
 
     api_key: int
     version: int
@@ -97,6 +97,7 @@ class Request:
     size: int = 0
     access: Any = None
     charge: Callable[[int], None] = _nothing
+    has_long_answer: bool = False
 
     def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
         """The code of a refusal to do the API's own thing with what is named, or `none`. quiet: as for Access.may."""

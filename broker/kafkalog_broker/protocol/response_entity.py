@@ -53,10 +53,9 @@ def entity(kind: type, /, **fields: Any) -> Any:
     return kind(**values)
 
 
-def struct_of(request: Request, array: str) -> type | None:
-    """The class of the structs of an array of a request's response; None if its version has no such array."""
-    nested = _nested(response_class(request.api_key, request.version))
-    return next((struct for name, struct, _ in nested if name == array), None)
+def struct_of(kind: type, array: str) -> Any:
+    """The class of the structs of an array of a response or struct; None if its version has no such array."""
+    return next((struct for name, struct, _ in _nested(kind) if name == array), None)
 
 
 @cache

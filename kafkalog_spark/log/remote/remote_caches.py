@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from kafkalog_spark.format.atomic_file import read_whole, replace_file
@@ -128,6 +128,43 @@ class ChunkCache:
         with self._lock:
             self._fetching -= piece.size
             self._fetched.notify_all()
+
+
+V = TypeVar("V")
+
+
+class WeightedCache(Generic[V]):
+    """The values used last, of `most` together by weight, or one that is heavier. Threads share it; two that need the
+    same value at once may both make it.
+
+    Args:
+        weight: of a value, in a unit of the caller's, at least 1.
+    """
+
+    def __init__(self, most: int, weight: Callable[[V], int]) -> None:
+        self._most, self._weight = most, weight
+        self._lock = threading.Lock()
+        self._values: OrderedDict[Hashable, V] = OrderedDict()  # the one used last comes last
+        self._total = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: Hashable, make: Callable[[], V]) -> V:
+        """The value of `key`, by `make` if it is not held. Raises what `make` raises."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+        value = make()
+        with self._lock:
+            if key not in self._values:
+                self._values[key] = value
+                self._total += self._weight(value)
+            while self._total > self._most and len(self._values) > 1:
+                _, oldest = self._values.popitem(last=False)
+                self._total -= self._weight(oldest)
+        return value
 
 
 BoundedDirectory = tuple[Path, Callable[[], int]]  # where the cache is, and how many bytes it may have now

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +42,7 @@ from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import RECORDS_AT
 from kafkalog_spark.format.names import REMOTE_STORAGE_MARKER
 from kafkalog_spark.format.relative_path import joined_below
-from kafkalog_spark.log.remote.remote_caches import BoundedDirectory, ChunkCache, RemoteIndexCache
+from kafkalog_spark.log.remote.remote_caches import BoundedDirectory, ChunkCache, RemoteIndexCache, WeightedCache
 from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, check_chunk_size, read_indexes
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.tiered.chunk_codec import ENCRYPTION_OVERHEAD, ChunkCodec
@@ -215,7 +215,10 @@ class BucketStore(ObjectStore):
 _MARKER_TEXT = b"A kafkalog broker recognises its remote storage by this file. Do not delete it.\n"
 _LARGE_CHUNK = 16 << 20
 """Bytes. Larger chunks are decoded anew from their start for each block, which costs more and takes less memory."""
-_MANIFESTS = 1000  # manifests kept, those used last, as the plugin does: some kB each
+_MANIFEST_BYTES = 8 << 20
+"""Bytes of the manifests that are kept, those used last. One of a segment of 1 GB in chunks of 4 MiB has 4 kB, but a
+segment may have a million chunks."""
+_MANIFEST = 2 << 10  # bytes of a manifest without the positions of its chunks
 _READ = 1 << 20  # bytes of a file read at once where it is not cut into chunks
 
 
@@ -234,7 +237,7 @@ class RemoteStorage:
             self._store = BucketStore(scheme, bucket, options.storage, self._stopping)
         self._indexes = None if index_cache is None else RemoteIndexCache(*index_cache)
         self._chunks = ChunkCache(options.chunk_cache_bytes)
-        self._stored = lru_cache(_MANIFESTS)(self._read_manifest)
+        self._manifests = WeightedCache[tuple[SegmentManifest, ChunkCodec]](_MANIFEST_BYTES, _size_of)
 
     def stop_retries(self) -> None:
         """Let requests that fail from now on, or wait for their next try, end with their error."""
@@ -416,6 +419,9 @@ class RemoteStorage:
         only = chunks[0]
         return only if len(chunks) == 1 and isinstance(only, bytes) else b"".join(chunks)
 
+    def _stored(self, segment: RemoteSegment) -> tuple[SegmentManifest, ChunkCodec]:
+        return self._manifests.get(segment, partial(self._read_manifest, segment))
+
     def _read_manifest(self, segment: RemoteSegment) -> tuple[SegmentManifest, ChunkCodec]:
         path = self._path(segment, RemoteFile.MANIFEST)
         try:
@@ -475,6 +481,10 @@ class RemoteStorage:
             ) from None
         except KafkalogError as error:
             raise error.at(topic_partition=name) from None
+
+
+def _size_of(stored: tuple[SegmentManifest, ChunkCodec]) -> int:
+    return _MANIFEST + int(stored[0].chunks.positions.nbytes)
 
 
 _UPLOADS = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.admin import responses
-from kafkalog_broker.api import load_all, metadata, offsets
+from kafkalog_broker.api import consumer_groups, load_all, metadata, offsets
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.classic.offset_records import OffsetKey
@@ -44,7 +44,7 @@ def turns(monkeypatch):
             if found.do is not None:
                 found.do()
 
-    for module in (fair_scheduling, responses, metadata, offsets):
+    for module in (fair_scheduling, responses, consumer_groups, metadata, offsets):
         monkeypatch.setattr(module, "TimeSlice", Short)
     return found
 
@@ -217,3 +217,21 @@ def test_others_are_served_between_any_two_of_many_names(process, turns, api_nam
     answer = process.ask(request_entity(key, version, values, {}))
     assert len(getattr(answer, array)) == MANY
     assert len(turns) >= MANY
+
+
+def test_others_are_served_between_members_of_a_described_group(process, turns):
+    process.run(process.broker.ensure_topic(OFFSETS_TOPIC, 1, {}))
+    joining = {
+        "group_id": "g", "member_epoch": 0, "instance_id": None, "rack_id": None, "rebalance_timeout": 60_000,
+        "subscribed_topic_names": NAMES[:100], "subscribed_topic_regex": None, "server_assignor": None,
+        "topic_partitions": [],
+    }  # fmt: skip
+    for number in range(30):
+        process.ask(request_entity(68, 1, joining | {"member_id": f"m{number}"}, {}))
+    del turns[:]
+    describing = request_entity(69, 1, {"group_ids": ["g"], "include_authorized_operations": False}, {})
+    request = decode_request(frame_of(describing), ConnectionInfo())
+    (group,) = process.run(load_all()[69].handled(request, process.broker)).groups
+    assert [len(member.subscribed_topic_names) for member in group.members] == [100] * 30
+    assert len(turns) >= 30
+    assert request.has_long_answer, "so it is encoded in a thread"

@@ -9,7 +9,7 @@ import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
-from kafkalog_broker.remote.storage_location import open_remote_storage
+from kafkalog_broker.remote.storage_location import open_remote_storage, settle_location
 from kafkalog_broker.testing import running_broker
 from kafkalog_spark.cli import cat, check
 from kafkalog_spark.format.names import REMOTE_STORAGE_FILE

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from kafkalog_spark.log.remote.remote_caches import _THREADS, ChunkCache
+from kafkalog_spark.log.remote.remote_caches import _THREADS, ChunkCache, WeightedCache
 
 
 class Fetches:
@@ -86,3 +86,20 @@ def test_closed_cache_ends_those_that_wait_for_a_piece_read_ahead() -> None:
     fetches.may_end.set()
     closing.join(60)
     assert not closing.is_alive()
+
+
+def test_weighted_cache_holds_the_values_used_last_or_one_that_is_heavier() -> None:
+    cache = WeightedCache[int](100, lambda value: value)
+    made: list[int] = []
+
+    def get(value: int) -> int:
+        return cache.get(value, lambda: made.append(value) or value)  # type: ignore[func-returns-value]
+
+    for value in (40, 50, 40, 20):  # without 50, which was used longest ago
+        assert get(value) == value
+    assert (made, len(cache)) == ([40, 50, 20], 2)
+    assert get(40) == 40
+    assert get(1000) == 1000
+    assert len(cache) == 1
+    assert get(50) == 50
+    assert (made, len(cache)) == ([40, 50, 20, 1000, 50], 1)

@@ -53,6 +53,10 @@ from kafkalog_broker.groups.streams.topology import (
 
 _FAILURES_SHOWN = 3
 
+MOST_ENDPOINT_TOPICS = 10_000
+"""Topics that the endpoints of an answer name, in one step of the event loop. Beyond it none are told: 200 members that
+read 2,000 topics each would take a second with every heartbeat."""
+
 Endpoint = tuple[str, int]  # host and port where a member can be asked for its state
 
 
@@ -164,6 +168,13 @@ class StreamsGroup(ReconcilingGroup[StreamsMember]):
         more = len(failed) - _FAILURES_SHOWN
         shown = ", ".join(failed[:_FAILURES_SHOWN]) + (f" and {more} more" if more > 0 else "")
         return f"; Creation failed: {shown}." if failed else ""
+
+    def endpoint_topics(self) -> int:
+        """Number of topics that `endpoints` names: the sources of each subtopology of which a member has tasks."""
+        subtopologies = {} if self.configured is None else self.configured.subtopologies
+        sources = {name: sum(1 for _ in each.subtopology.sources) for name, each in subtopologies.items()}
+        members = (member for member in self.members.values() if member.user_endpoint is not None)
+        return sum(sources.get(key.subtopology_id, 0) for member in members for key in member.assigned)
 
     def endpoints(self, updated: StreamsMember, counts: dict[str, int]) -> Iterator[dict[str, Any]]:
         """EndpointToPartitions of all who have told one, the updated one last. counts: partitions of the sources."""
@@ -370,7 +381,8 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
             sources = () if topology is None else topology.subtopologies.values()
             names = {name for each in sources for name in each.subtopology.sources}
             counts = {name: self.partition_count(name) or 0 for name in names}
-            answer.endpoints = list(group.endpoints(updated, counts))
+            if group.endpoint_topics() <= MOST_ENDPOINT_TOPICS:
+                answer.endpoints = list(group.endpoints(updated, counts))
         if group.group_id in self.groups:
             answer.endpoint_epoch = group.endpoint_epoch
         if group.configured is not None and group.configured.problem is not None:

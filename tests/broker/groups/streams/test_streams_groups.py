@@ -15,6 +15,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.modern.group_records import TaskRole, TasksKey
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
+from kafkalog_broker.groups.streams import streams_group_manager
 from kafkalog_broker.groups.streams.streams_group_manager import (
     StreamsGroup,
     StreamsHeartbeatRequest,
@@ -176,3 +177,18 @@ def test_nothing_is_changed_by_what_cannot_be_written() -> None:
         member.beat()
     world.log.failure = None
     assert member.beat().member_epoch == 2
+
+
+def test_endpoints_that_name_too_many_topics_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = StreamsWorld()
+    members = [Member(world, f"m{number}", f"p{number}") for number in range(2)]
+    for member in members:
+        member.beat(user_endpoint=(member.name, 1))
+    for member in (*members, *members):
+        member.beat()
+    told = members[0].beat().endpoints
+    assert told is not None
+    assert [one["active_partitions"][0]["topic"] for one in told] == ["orders", "orders"]
+    assert world.streams_group.endpoint_topics() == 2
+    monkeypatch.setattr(streams_group_manager, "MOST_ENDPOINT_TOPICS", 1)
+    assert members[0].beat().endpoints is None
