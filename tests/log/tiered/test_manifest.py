@@ -242,3 +242,20 @@ def test_any_value_in_any_field_gives_a_manifest_or_our_error(path: str, to: Any
         parse_manifest(as_bytes(changed({**COMPRESSED, "encryption": {}}, path, to)))
     except KafkalogError:
         pass
+
+
+@pytest.mark.parametrize("name", ["segmentIndexes", "transaction"])
+def test_flipped_bit_in_a_name_never_means_no_transaction_index(name: str) -> None:
+    """Without segmentIndexes the indexes are objects of their own, which readers then miss."""
+    data = format_manifest(parse_manifest(as_bytes(ENCRYPTED)))
+    begin = data.index(b'"' + name.encode()) + 1
+    for position in range(begin, begin + len(name)):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[position] ^= 1 << bit
+            try:
+                indexes = parse_manifest(bytes(flipped)).indexes
+            except CorruptManifest:
+                continue
+            assert indexes is None
+            assert name == "segmentIndexes"
