@@ -28,7 +28,7 @@ from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.groups.modern.group_context import GroupContext, share_group_settings
+from kafkalog_broker.groups.modern.group_context import GroupContext, InitializeShared, share_group_settings
 from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.mirror.takeover import take_mirrors_over
 from kafkalog_broker.net.acceptor import raise_open_files_limit
@@ -315,7 +315,7 @@ class Server(Broker):
         partitions = self.internal_partitions[topic]
         return CoordinatorLog(topic, self.topics, self.log, self.clock, partitions, read_bytes, self.flushes)
 
-    def _make_share_parts(self, started: AsyncExitStack) -> Callable[[str, int, Mapping[UUID, SharedTopic]], None]:
+    def _make_share_parts(self, started: AsyncExitStack) -> InitializeShared:
         config, initializing = self.config, set[asyncio.Task[None]]()
         state = self._state_log(SHARE_STATE_TOPIC, config.share_coordinator_load_buffer_size)
         self.share_state_topic = state
@@ -327,8 +327,8 @@ class Server(Broker):
             self.scheduler, self.run_blocking,
         )  # fmt: skip
 
-        def begin(group_id: str, epoch: int, topics: Mapping[UUID, SharedTopic]) -> None:
-            task = asyncio.create_task(initialize(self, group_id, epoch, topics))
+        def begin(group_id: str, epoch: int, topics: Mapping[UUID, SharedTopic], from_start: bool) -> None:
+            task = asyncio.create_task(initialize(self, group_id, epoch, topics, from_start=from_start))
             initializing.add(task)
             task.add_done_callback(initializing.discard)
 

@@ -245,15 +245,19 @@ def _deleted_topic(
 # again.
 
 
-async def initialize(broker: Broker, group_id: str, state_epoch: int, topics: Mapping[UUID, SharedTopic]) -> None:
-    """Begin the state of share partitions that members subscribe to, and let the group know."""
+async def initialize(
+    broker: Broker, group_id: str, state_epoch: int, topics: Mapping[UUID, SharedTopic], *, from_start: bool
+) -> None:
+    """Begin the state of share partitions that members subscribe to, and let the group know. from_start: at offset 0,
+    otherwise where share.auto.offset.reset says."""
     turn, done = TimeSlice(), True
+    start_offset = 0 if from_start else NO_START_OFFSET
     try:
         await broker.ensure_internal_topic(SHARE_STATE_TOPIC)
         for topic_id, info in topics.items():
             async for index in turn.spread(info.partitions):
                 key = SharePartitionKey(group_id, topic_id, index)
-                broker.share_coordinator.initialize(key, state_epoch, NO_START_OFFSET)
+                broker.share_coordinator.initialize(key, state_epoch, start_offset)
     except BrokerError as error:
         _log.warning("share group %.200r: the state of its partitions cannot be begun: %s", group_id, error)
         done = False

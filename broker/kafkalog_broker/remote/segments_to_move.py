@@ -130,7 +130,8 @@ def expired_segments(
             break
         surplus -= segment.size
         expired.segments.append(segment)
-        expired.log_start_offset = segment.until
+        # Segments of several leaders overlap: one that begins later may end earlier (KAFKA-16890).
+        expired.log_start_offset = max(segment.until, expired.log_start_offset or 0)
     chosen = {segment.segment_id for segment in expired.segments}
     earliest = epochs[0].epoch
     for epoch in remote.epochs:

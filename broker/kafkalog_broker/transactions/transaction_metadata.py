@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from kafkalog_broker.coordinator.coordinator_log import OffsetsBatch, ProducerIdAndEpoch, encoded
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_spark.errors import KafkalogError, UnsupportedFormat
-from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ControlType
+from kafkalog_spark.format.layout import MAX_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ControlType
 from kafkalog_spark.format.messages import message
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ MAY_FOLLOW: dict[TransactionState, frozenset[TransactionState]] = {
 """To each state those that it may follow."""
 
 
-MAX_EPOCH = 2**15 - 1
+MAX_EPOCH = MAX_PRODUCER_EPOCH
 LAST_EPOCH = MAX_EPOCH - 1
 """No producer gets a higher one: the coordinator must be able to fence it (TransactionMetadata.isEpochExhausted)."""
 

@@ -39,6 +39,12 @@ def test_age_from_the_oldest_on_to_the_first_that_stays() -> None:
     assert expired(*THREE, retention_ms=-1) == ExpiredSegments()
 
 
+def test_log_start_offset_is_after_the_furthest_of_overlapping_segments_that_go() -> None:
+    """Offsets between would be in the log and nowhere to be read."""
+    found = expired(segment(0, 199), segment(50, 99), segment(200, 299), retention_ms=NOW - 199)
+    assert (starts(found), found.log_start_offset) == ([0, 50], 200)
+
+
 @pytest.mark.parametrize(
     ("size", "gone"), [(350, []), (349, []), (250, [0]), (151, [0]), (150, [0, 100]), (0, [0, 100, 200])]
 )

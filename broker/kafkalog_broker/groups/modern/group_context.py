@@ -157,6 +157,10 @@ def share_group_settings(c: BrokerConfig, overrides: Mapping[str, str]) -> Share
 
 # ---- the context
 
+InitializeShared = Callable[[str, int, Mapping[UUID, SharedTopic], bool], None]
+"""Begins the state of share partitions some time after the answer: (group, state epoch, partitions by topic, whether
+they start at offset 0 and not where share.auto.offset.reset says)."""
+
 
 @dataclass(slots=True)
 class GroupContext:
@@ -164,8 +168,7 @@ class GroupContext:
 
     config: replaced when a property changes. overrides: properties that were set for a group. background: computes
     away from the requests and calls `done` in their thread, with the result or the exception. new_id: for members
-    without one. initialize: begins the state of share partitions some time after the answer: (group, state epoch,
-    partitions by topic).
+    without one. initialize: see InitializeShared.
     """
 
     config: BrokerConfig
@@ -175,7 +178,7 @@ class GroupContext:
     overrides: Callable[[str], Mapping[str, str]] = lambda group_id: {}
     background: Callable[[Callable[[], Any], Callable[[Any], None]], None] = lambda compute, done: done(compute())
     new_id: Callable[[], str] = lambda: str(uuid.uuid4())
-    initialize: Callable[[str, int, Mapping[UUID, SharedTopic]], None] = lambda group_id, epoch, topics: None
+    initialize: InitializeShared = lambda group_id, epoch, topics, from_start: None
 
     def metadata_hash(self, names: Iterable[str]) -> int:
         """Hash of the topics with these names, as far as they exist."""

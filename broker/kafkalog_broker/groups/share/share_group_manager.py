@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -89,6 +90,27 @@ def with_initializing(state: StatePartitions, more: SharedTopics) -> StatePartit
     return StatePartitions(merged(state.initializing, more), state.initialized, _without(state.deleting, more))
 
 
+def added_partitions(state: StatePartitions, missing: SharedTopics) -> dict[UUID, SharedTopic]:
+    """Partitions that a topic got after the group had begun to share it.
+
+    A group is to get all their records. With share.auto.offset.reset=latest, those that were produced before the
+    state of the partition was there would be skipped (KAFKA-20742).
+    """
+    known = {
+        topic: shared for topic, shared in missing.items() if topic in state.initialized or topic in state.initializing
+    }
+    return _subtracted(known, _without(state.initializing, state.initialized))  # the first ones may be tried again
+
+
+def _subtracted(topics: SharedTopics, less: SharedTopics) -> dict[UUID, SharedTopic]:
+    left = {}
+    for topic, shared in topics.items():
+        gone = less[topic].partitions if topic in less else ()
+        if partitions := tuple(index for index in shared.partitions if index not in gone):
+            left[topic] = SharedTopic(shared.name, partitions)
+    return left
+
+
 def _without(known: Mapping[UUID, Any], topics: Collection[UUID]) -> dict[UUID, Any]:
     return {topic: value for topic, value in known.items() if topic not in topics}
 
@@ -161,7 +183,10 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
         missing = self._without_state(group, group.names_after([member], [updated]) if subscribes_anew else group.names)
         if missing:
             result.put(RecordKind.STATE_PARTITIONS, "", with_initializing(group.partitions, missing))
-            result.then(lambda: self.context.initialize(group.group_id, epoch, missing))
+            added = added_partitions(group.partitions, missing)
+            for topics, from_start in ((_subtracted(missing, added), False), (added, True)):
+                if topics:
+                    result.then(partial(self.context.initialize, group.group_id, epoch, topics, from_start))
 
     def _without_state(self, group: ShareGroup, names: Collection[str]) -> dict[UUID, SharedTopic]:
         """Topics' partitions without state, not begun in the last group.share.initialize.retry.interval.ms."""
@@ -189,11 +214,8 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
         group = self.groups.get(group_id)
         if group is None or not (done or group.partitions.initializing):
             return
-        state, initializing = group.partitions, {}
-        for topic, shared in state.initializing.items():
-            gone = topics[topic].partitions if topic in topics else ()
-            if left := tuple(index for index in shared.partitions if index not in gone):
-                initializing[topic] = SharedTopic(shared.name, left)
+        state = group.partitions
+        initializing = _subtracted(state.initializing, topics)
         initialized = merged(state.initialized, topics) if done else state.initialized
         self._put_state(group_id, StatePartitions(initializing, initialized, state.deleting))
 

@@ -19,7 +19,15 @@ from kafkalog_spark.errors import CorruptBatch, CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format.atomic_file import descriptor
 from kafkalog_spark.format.batch_header import BatchHeader, transaction_end
-from kafkalog_spark.format.layout import MAX_INT32, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, ControlType, H
+from kafkalog_spark.format.layout import (
+    MAX_INT32,
+    MAX_PRODUCER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    ControlType,
+    H,
+)
 from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION, ProducerEntry, read_producer_snapshot
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.segment_file import Window, header_windows
@@ -324,8 +332,10 @@ def _check_sequence(producer: Producer, batch: BatchHeader) -> None:
 def _check_marker(producer: Producer, batch: BatchHeader, marker: Marker) -> None:
     _check_epoch(producer, batch)
     is_open = producer.transaction_first_offset != NO_TRANSACTION
-    # The same epoch again, and nothing open: the marker was written before and its coordinator does not know it.
-    if marker.transaction_version >= _EPOCH_BUMP and batch.producer_epoch == producer.epoch and is_open:
+    # The same epoch again, and nothing open: the marker was written before and its coordinator does not know it. No
+    # epoch is above the largest: Kafka brokers could leave a transaction of that epoch open (KAFKA-20090).
+    must_rise = is_open and batch.producer_epoch < MAX_PRODUCER_EPOCH
+    if marker.transaction_version >= _EPOCH_BUMP and batch.producer_epoch == producer.epoch and must_rise:
         raise BrokerError(
             ErrorCode.invalid_producer_epoch,
             f"a marker with epoch {batch.producer_epoch} for producer id {batch.producer_id}, whose open transaction "

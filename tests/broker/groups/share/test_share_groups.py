@@ -38,6 +38,7 @@ class ShareWorld(World):
     def __init__(self, topics: Topics, loaded: Sequence[Record] = (), **properties: int) -> None:
         self.topics, self.loaded = topics, loaded
         self.initialized: list[Mapping[UUID, SharedTopic]] = []
+        self.from_start: list[bool] = []
         super().__init__(**properties)
 
     def start(self) -> GroupCoordinator:
@@ -49,8 +50,9 @@ class ShareWorld(World):
             self.loaded = ()
         return coordinator
 
-    def _initialize(self, group_id: str, epoch: int, topics: Mapping[UUID, SharedTopic]) -> None:
+    def _initialize(self, group_id: str, epoch: int, topics: Mapping[UUID, SharedTopic], from_start: bool) -> None:
         self.initialized.append(topics)
+        self.from_start.append(from_start)
         self.share.end_initializing(group_id, topics)
 
     @property
@@ -63,6 +65,7 @@ class ShareWorld(World):
 
     def beat(self, member: str, epoch: int, *topics: str) -> HeartbeatResponse:
         self.initialized.clear()
+        self.from_start.clear()
         request = HeartbeatRequest(
             "g1", member, epoch, topics=topics or None, client_id="client", client_host="/127.0.0.1"
         )
@@ -209,6 +212,28 @@ def test_a_topic_that_grows_is_assigned_anew():
     assert world.initialized == [{ORDERS: SharedTopic("orders", (2, 3))}]
     world.time.advance(1000)
     assert world.beat("m", grown.member_epoch).assignment == {ORDERS: (0, 1, 2, 3)}
+
+
+def test_partitions_added_to_a_topic_that_a_share_group_reads_start_at_offset_0():
+    """Records of a new partition are not skipped by share.auto.offset.reset=latest (KAFKA-20742)."""
+    world = ShareWorld(orders(2))
+    joined = world.beat("m", 0, "orders")
+    assert world.from_start == [False]
+    world.topics.set("orders", 4)
+    world.beat("m", joined.member_epoch)
+    assert (world.initialized, world.from_start) == ([{ORDERS: SharedTopic("orders", (2, 3))}], [True])
+
+
+def test_first_partitions_of_a_topic_that_are_initialized_again_start_where_the_reset_policy_says():
+    world, begun = ShareWorld(orders(2)), []
+    world.coordinator.context.initialize = lambda group_id, epoch, topics, from_start: begun.append(
+        (topics[ORDERS].partitions, from_start)
+    )
+    joined = world.beat("m", 0, "orders")
+    world.topics.set("orders", 3)
+    world.time.advance(world.coordinator.context.config.group_share_initialize_retry_interval_ms)
+    world.beat("m", joined.member_epoch)
+    assert begun == [((0, 1), False), ((0, 1), False), ((2,), True)]
 
 
 def test_the_assignment_of_a_large_group_is_made_in_the_background():

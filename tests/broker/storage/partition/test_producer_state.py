@@ -6,7 +6,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.producer_state import Marker, ProducerState
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
-from kafkalog_spark.format.layout import MAX_INT32, ControlType
+from kafkalog_spark.format.layout import MAX_INT32, MAX_PRODUCER_EPOCH, ControlType
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 
@@ -207,6 +207,14 @@ def test_a_marker_of_the_second_version_has_a_higher_epoch_than_its_transaction(
     assert code_of(state, second_version_marker(ControlType.COMMIT, 1, epoch=0)) == ErrorCode.invalid_producer_epoch
     assert state.first_unstable_offset(1) == 0, "a refused marker changes nothing"
     append(state, second_version_marker(ControlType.COMMIT, 1, epoch=1))
+    assert state.first_unstable_offset(2) is None
+
+
+def test_marker_of_the_second_version_with_the_largest_epoch_ends_a_transaction_of_that_epoch(state):
+    """Kafka brokers could leave such transactions open (KAFKA-20090); the last stable offset never moved on."""
+    append(state, data(0, 0, epoch=MAX_PRODUCER_EPOCH, transactional=True))
+    aborted = append(state, second_version_marker(ControlType.ABORT, 1, epoch=MAX_PRODUCER_EPOCH))
+    assert aborted == AbortedTransaction(7, 0, 1, 2)
     assert state.first_unstable_offset(2) is None
 
 
