@@ -177,7 +177,7 @@ class Housekeeping:
                     continue
                 log = entry.log or self._table.open(entry)
                 # A flush may end while segments are chosen; the next tick can then delete what it was needed for.
-                needed_flush = log.needs_flush(now_ms)
+                needed_flush = log in self._flushing or log.needs_flush(now_ms)
                 removed = log.delete_old_segments(now_ms)
                 for path in removed:
                     self.schedule_removal(path, log.config.file_delete_delay_ms)
