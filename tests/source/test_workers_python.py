@@ -24,11 +24,22 @@ def empty_python(tmp_path: Path) -> Path:
     return path
 
 
+class RuntimeConf:
+    """Settings of a session, none of them set."""
+
+    def get(self, name: str) -> None:
+        return None
+
+    def set(self, name: str, value: str) -> None:
+        pass
+
+
 class Session:
     """What `register` uses of a session."""
 
     def __init__(self) -> None:
         self.artifacts: list[str] = []
+        self.conf: Any = RuntimeConf()
 
     def addArtifacts(self, path: str, *, pyfile: bool) -> None:
         assert pyfile

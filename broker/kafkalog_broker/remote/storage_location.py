@@ -96,7 +96,7 @@ def settle_location(
         raise OptionError(f"the folder of remote storage {options.folder} is not writable: {error.strerror}") from None
     content = options.recorded_file(datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC))
     for directory in directories:
-        replace_file(directory / REMOTE_STORAGE_FILE, content)
+        replace_file(directory / REMOTE_STORAGE_FILE, content, private=True)
 
 
 def _not_there(options: RemoteStorageOptions, recorded: RemoteStorageOptions | None, count: int) -> RemoteStorageError:
@@ -118,7 +118,7 @@ def _recorded(directories: Sequence[Path]) -> RemoteStorageOptions | None:
     for directory in directories:
         path = directory / REMOTE_STORAGE_FILE
         try:
-            return RemoteStorageOptions.of(parse_properties(path.read_bytes()))
+            return RemoteStorageOptions.of_recorded(parse_properties(path.read_bytes()))
         except FileNotFoundError:
             continue
         except (OSError, KafkalogError) as error:

@@ -219,6 +219,7 @@ def test_custom_metadata_that_names_objects_of_others_is_refused(tmp_path: Path,
     key = f"secret-{uuid_to_text(FOREIGN_ID)}/0/{own.name}"
     custom = encode_custom_metadata(None, *(("../outside/", None) if kind == "prefix" else ("", key)))
     storage = RemoteStorage(RemoteStorageOptions.of({}, str(tmp_path / "tier")))
+    storage.mark()
     odd = replace(own, custom_metadata=custom)
     with pytest.raises((UnsafePath, CorruptRemoteMetadata), match=r"is no path below|expected orders-"):
         storage.delete(odd)

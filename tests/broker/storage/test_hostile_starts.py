@@ -190,6 +190,12 @@ def lost_local_log(change: Change) -> Change:
     return both(lambda root: shutil.rmtree(root / "data" / "tiered-0"), change)
 
 
+def lost_segments(root: Path) -> None:
+    """Remove what the tier has of tiered-0."""
+    for path in (root / "tier").glob("tiered-*/0"):
+        shutil.rmtree(path)
+
+
 def records(topic: str, *values: tuple[bytes | None, bytes | None]) -> Change:
     def change(root: Path) -> None:
         with HostileBroker(root) as running:
@@ -355,7 +361,7 @@ DAMAGES: dict[str, Damage] = {
         lost_local_log(tier_files(".indexes", lambda path: path.write_bytes(b"\xff" * 9))),
         "tiered-0 is offline", (TIERED,),
     ),
-    "no tier": Damage(lost_local_log(lambda root: shutil.rmtree(root / "tier")), "tiered-0 is offline", (TIERED,)),
+    "no segments in the tier": Damage(lost_local_log(lost_segments), "tiered-0 is offline", (TIERED,)),
     # records that no coordinator wrote
     "groups: nonsense": Damage(records(
         OFFSETS_TOPIC, (b"", b""), (None, None), (b"\0\1\xff\xff", b"\xff" * 9), (b"\x7f\xff" * 9, b"x"),

@@ -118,6 +118,7 @@ def make(root: Path) -> None:
     (root / "outside" / "victim-0").mkdir(parents=True)
     for name in ("victim-0/00000000000000000000.log", "orders.log", "orders.indexes", "secret"):
         (root / "outside" / name).write_bytes(b"somebody else's")
+    (root / "tier").mkdir()
     with HostileBroker(root) as running:
         for name in (OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC):
             running.run(running.broker.ensure_internal_topic(name))
@@ -147,10 +148,16 @@ def names_in(root: Path) -> list[str]:
 
 
 def unserved(running: HostileBroker, keys: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Any]:
-    """Those of the partitions that do not answer Produce and Fetch, with what they answer."""
+    """Those of the partitions that do not answer Produce and Fetch, with what they answer. A log that is recovered in
+    a thread is waited for."""
     found = {}
     for key in keys:
         answers = running.produce(*key), running.fetch(*key)[0]
+        entry = running.broker.logs.entries.get(key)
+        if entry is not None and entry.is_recovering:
+            while entry.is_recovering:
+                running.run(asyncio.sleep(0.01))
+            answers = running.produce(*key), running.fetch(*key)[0]
         if answers != ("none", "none"):
             found[key] = answers
     return found
