@@ -31,6 +31,7 @@ from kafkalog_spark.errors import (
 )
 from kafkalog_spark.format.atomic_file import (
     TEMPORARY_SUFFIX,
+    NotRegularFile,
     create_aside,
     fsync_descriptor,
     fsync_directory,
@@ -273,11 +274,11 @@ class RemoteStorage:
             self._store.mark()
 
     def holds(self, segment: RemoteSegment) -> bool:
-        """True if the object that makes the segment complete is there. Raises RemoteStorageError."""
+        """True if the object that makes the segment complete is there, as a regular file. Raises RemoteStorageError."""
         path = self._path(segment, _UPLOADS[self.options.layout][-1])
         try:
             self._store.open(path).close()
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, NotRegularFile):
             return False
         except OSError as error:
             raise RemoteStorageError(f"{self.options.root} cannot be read: {error.strerror}", path=path) from None

@@ -196,7 +196,7 @@ def test_a_record_that_was_acknowledged_meanwhile_keeps_a_topic_that_could_not_b
 
 
 def test_the_directories_of_a_new_topic_are_synced_together(tmp_path, monkeypatch):
-    synced = []
+    synced: list[tuple[str, int]] = []
 
     def fsync_directory(path):
         if (count := len(list(path.glob("orders-*")))) and path.name not in (name for name, _ in synced):

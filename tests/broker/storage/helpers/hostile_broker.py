@@ -154,7 +154,7 @@ def unserved(running: HostileBroker, keys: Iterable[tuple[str, int]]) -> dict[tu
     for key in keys:
         answers = running.produce(*key), running.fetch(*key)[0]
         entry = running.broker.logs.entries.get(key)
-        if entry is not None and entry.is_recovering:
+        if entry is not None and "kafka_storage_error" in answers:
             while entry.is_recovering:
                 running.run(asyncio.sleep(0.01))
             answers = running.produce(*key), running.fetch(*key)[0]
