@@ -218,6 +218,28 @@ def test_what_a_reader_schema_has_no_place_for_is_a_bad_value() -> None:
     assert found.why(1) == "a at byte 1 of the value: the reader schema has no place for it"
 
 
+def test_a_decimal_of_kafka_connects_default_precision_is_refused_by_name_and_read_with_a_reader_schema() -> None:
+    """Connect writes precision 64 where the source does not know it (CONNECT_AVRO_DECIMAL_PRECISION_DEFAULT)."""
+
+    def order(amount: Json) -> Json:
+        return record(
+            ("id", "int"),
+            ("lines", {"type": "array", "items": {**record(("amount", ["null", amount])), "name": "Line"}}),
+        )
+
+    written = order({"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2})
+    value = varint(7) + varint(1) + b"\x02" + b"\x04\x01\x00" + b"\x00"
+    with pytest.raises(
+        OptionError, match=r"^value\.lines\.amount is an Avro decimal with precision 64; .* 38; .*avroSc"
+    ):
+        decode(written, [value])
+    narrow = order({"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2})
+    for reader, read in ((narrow, decimal.Decimal("2.56")), (order("bytes"), b"\x01\x00")):
+        found = decode(written, [value], reader)
+        assert found.bad is None
+        assert found.columns.to_pylist() == [{"id": 7, "lines": [{"amount": read}]}]
+
+
 def test_recursive_schemas_are_refused_by_name_unless_a_depth_is_said() -> None:
     node = record(("id", "int"), ("next", ["null", "R"]))
     with pytest.raises(OptionError, match=r"R has itself in it.*recursiveFieldMaxDepth"):
