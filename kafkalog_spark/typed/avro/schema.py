@@ -1,12 +1,13 @@
 """An Avro schema as values, by the rules of Java's `Schema.Parser` (Avro 1.12, `setValidateDefaults(false)`): logical
-types that are not valid where they stand (a precision larger than a fixed holds, say) count for nothing."""
+types that are not valid where they stand (a precision larger than a fixed holds, say) count for nothing. Namespaces are
+not checked."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
@@ -163,7 +164,9 @@ class _Parser:
         if name in self.types:
             raise OptionError(f"an Avro schema defines {name} twice (the second time: {where})")
         own_space = name.rpartition(".")[0]
-        aliases = tuple(a if "." in a or not own_space else f"{own_space}.{a}" for a in _aliases(json_, name))
+        aliases = tuple(
+            a if "." in a or not own_space else f"{own_space}.{a}" for a in _aliases(json_, name, _is_full_name)
+        )
         defined = AvroType(kind, name=name, aliases=aliases, properties=json_)
         self.types[name] = defined
         if kind == "fixed":
@@ -203,7 +206,7 @@ class _Parser:
             where = f"{name}.{given['name']}"
             type_ = self.type_of(given["type"], space, where, depth + 1)
             fields[given["name"]] = AvroField(
-                given["name"], type_, given.get("default", NO_DEFAULT), _aliases(given, where)
+                given["name"], type_, given.get("default", NO_DEFAULT), _aliases(given, where, _is_text)
             )
         return [*fields.values()]
 
@@ -218,15 +221,21 @@ def _full_name(json_: Mapping[str, Any], space: str, where: str) -> str:
     return name
 
 
-def _aliases(json_: Mapping[str, Any], where: str) -> tuple[str, ...]:
+def _aliases(json_: Mapping[str, Any], where: str, is_one: Callable[[Any], bool]) -> tuple[str, ...]:
     aliases = json_.get("aliases", [])
-    if not isinstance(aliases, list) or not all(map(_is_full_name, aliases)):
+    if not isinstance(aliases, list) or not all(map(is_one, aliases)):
         raise OptionError(f"{where} of an Avro schema has the aliases {_shown(aliases)}: expected a list of names")
     return tuple(aliases)
 
 
 def _is_full_name(value: Any) -> TypeGuard[str]:
-    return isinstance(value, str) and all(map(_is_name, value.split(".")))
+    """True if its last part is a name. The namespace before it may be anything: registries and Java's parser before
+    Avro 1.12.1 do not check it, and Debezium makes it of a server's name."""
+    return isinstance(value, str) and not value.startswith(".") and _is_name(value.rpartition(".")[2])
+
+
+def _is_text(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str)
 
 
 def _is_name(value: Any) -> TypeGuard[str]:

@@ -347,8 +347,31 @@ def test_columns_that_are_not_wanted_are_read_all_the_same() -> None:
 
 
 @pytest.mark.parametrize(
+    "named",
+    [
+        {"namespace": "db-1.inventory", "name": "Value"},
+        {"name": "db-1.inventory.Value"},
+        {"namespace": "org.example.Event$", "name": "Value", "aliases": ["4 2.Old"]},
+    ],
+)
+def test_a_namespace_may_be_anything_as_in_a_registry(named: dict[str, Json]) -> None:
+    """Debezium puts the name of its server there; the registry and Java before Avro 1.12.1 do not look at it."""
+    inner = {"type": "record", "name": "Line", "fields": [{"name": "n", "type": "int"}]}
+    writer = {"type": "record", **named, "fields": [{"name": "a", "type": inner}, {"name": "b", "type": "Line"}]}
+    again = {"name": "c", "aliases": ["b-1", "b"], "type": "Line"}
+    reader = {"type": "record", **named, "fields": [{"name": "a", "type": inner}, again]}
+    found = decode(writer, [varint(1) + varint(2)], reader)
+    assert found.bad is None
+    assert found.columns.to_pylist() == [{"a": {"n": 1}, "c": {"n": 2}}]
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
+        ('{"type": "record", "name": "a-b", "fields": []}', "name 'a-b'"),
+        ('{"type": "record", "name": "a.b-c", "fields": []}', "name 'a.b-c'"),
+        ('{"type": "record", "name": ".R", "fields": []}', "name '.R'"),
+        ('{"type": "record", "name": "R", "aliases": ["a-b"], "fields": []}', "aliases"),
         ('{"type": "record"', "not JSON"),
         ('{"type": "record", "name": "R"}', "expected a list"),
         ('{"type": "enum", "name": "1x", "symbols": []}', "name '1x'"),
