@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, TypeGuard
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.ddl import recursion_bounded
+from kafkalog_spark.typed.ddl import recursion_bounded, schema_text
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 NAMED = ("record", "enum", "fixed")
@@ -39,6 +39,8 @@ _LOGICAL_OF = {
     "local-timestamp-micros": "long",
     "local-timestamp-nanos": "long",
 }
+_STRING_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"?|/\*(?:.*?\*/|.*)|//[^\n]*', re.DOTALL)
+"""One that does not end goes to the end of the text, so that a text is passed over once, whatever it holds."""
 _DEEPEST = 200
 _LARGEST = 2**31 - 1  # largest whole number in a schema: they are ints in Java
 
@@ -105,11 +107,28 @@ def parse_schema(text: str | Any, references: Mapping[str, AvroType] | None = No
     """
     with recursion_bounded("an Avro schema"):
         if isinstance(text, str):
+            text = _without_comments(text).strip()
             try:
-                text = json.loads(text) if text.strip()[:1] in ('"', "{", "[") else text.strip()
+                text = json.loads(text) if text[:1] in ('"', "{", "[") else text
             except ValueError as error:
                 raise OptionError(f"an Avro schema is not JSON: {error}") from error
         return _Parser(dict(references or {})).type_of(text, "", "the schema", 0)
+
+
+def _without_comments(text: str) -> str:
+    """The text with a blank for each comment, as Java's parser takes it (`JsonParser.Feature.ALLOW_COMMENTS`)."""
+
+    def kept(found: re.Match[str]) -> str:
+        is_comment = found[0].startswith("//") or (found[0].startswith("/*") and found[0].endswith("*/"))
+        return " " if is_comment else found[0]
+
+    return _STRING_OR_COMMENT.sub(kept, text)
+
+
+def given_text(option: str, given: str) -> str:
+    """Text of a schema that an option is, or names the file of; without comments, so that a text which begins with one
+    is taken for no file's name afterwards. Raises OptionError."""
+    return _without_comments(schema_text(option, given)).strip()
 
 
 class _Parser:

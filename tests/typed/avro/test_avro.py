@@ -6,6 +6,7 @@ import datetime
 import decimal
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.avro.schema import parse_schema
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources
 from tests.typed.canonical import canonical
 from tests.typed.given_formats import of_format
@@ -344,6 +346,28 @@ def test_columns_that_are_not_wanted_are_read_all_the_same() -> None:
         decoder({"schema": json.dumps(writer)}, pa.schema([("b", pa.int32())]))
     with pytest.raises(OptionError, match="a is int32 by the schema of the values, not int64"):
         decoder({"schema": json.dumps(writer)}, pa.schema([("a", pa.int64())]))
+
+
+def test_comments_in_a_schema_are_passed_over_as_in_java(tmp_path: Path) -> None:
+    file = tmp_path / "order.avsc"
+    file.write_text(
+        r"""/* Licensed to "nobody" under // no license */
+        // what an order is
+        {"type": "record", /* "name": "Q", */ "name": "R", // and its fields:
+         "fields": [{"name": "a", "doc": "see https://example.org/* \\\" // */", "type": "int"}]}"""
+    )
+    assert parse_schema(file.read_text()).fields[0].name == "a"
+    read = ResolvedFormat.of("avro", {"schema": str(file)}, SchemaSources("value", ("t",), lambda topic: []))
+    assert read.decoder(read.schema()).decode(pa.array([varint(7)], pa.binary())).columns.to_pylist() == [{"a": 7}]
+    for broken in ('{"type": "int" /* open', '{"type": "int" / "x": 1}', '{"type": "int // }'):
+        with pytest.raises(OptionError, match="not JSON"):
+            parse_schema(broken)
+
+
+def test_a_schema_of_comments_and_strings_without_an_end_takes_no_quadratic_time() -> None:
+    for hostile in ("/*" * 500_000, '{"' + '\\"' * 500_000, "{" + '"/*' * 300_001):
+        with pytest.raises(OptionError):
+            parse_schema(hostile)
 
 
 @pytest.mark.parametrize(
