@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.avro.resolve import END, default_bytes, is_value, zigzag
-from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroField, AvroType, parse_schema
+from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroField, AvroType, given_text, parse_schema
 from kafkalog_spark.typed.avro.types import MAX_PRECISION, MILLIS, avro_schema_of, root_record
 from kafkalog_spark.typed.columns.byte_slices import (
     NOWHERE,
@@ -34,7 +34,6 @@ from kafkalog_spark.typed.columns.byte_slices import (
     whole_numbers,
     zigzags,
 )
-from kafkalog_spark.typed.ddl import schema_text
 
 # Columns of plain types to Avro: which type of Avro each may be written as, and what makes the bytes.
 #
@@ -144,7 +143,7 @@ class AvroEncoder:
     def __init__(self, schema: str | None, given: pa.Schema) -> None:
         """Raises OptionError for a schema that Java refuses, and for columns that it has no place for."""
         made = avro_schema_of(pa.struct(list(given)), nullable=False) if schema is None else None
-        self.schema_json = json.dumps(made) if schema is None else schema_text("value.schema", schema)
+        self.schema_json = json.dumps(made) if schema is None else given_text("value.schema", schema)
         avro = parse_schema(self.schema_json)
         # A schema that is no record is that of the one column.
         self._of_column = root_record(avro) is None

@@ -13,9 +13,8 @@ from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed import decoder as formats
 from kafkalog_spark.typed.avro import types
 from kafkalog_spark.typed.avro.resolve import AvroReading
-from kafkalog_spark.typed.avro.schema import PRIMITIVES, AvroType, parse_schema
+from kafkalog_spark.typed.avro.schema import PRIMITIVES, AvroType, given_text, parse_schema
 from kafkalog_spark.typed.columns.reading import SingleSchemaDecoder
-from kafkalog_spark.typed.ddl import schema_text
 
 OPTIONS = (OptionSpec("schema", plain_text), *types.OPTIONS)
 
@@ -56,15 +55,15 @@ def reader_text(format: formats.ResolvedFormat) -> str | None:
     if format.reader_text is not None:
         return format.reader_text
     if "avroschema" in options:
-        return schema_text("avroSchema", options["avroschema"])
+        return given_text("avroSchema", options["avroschema"])
     if "avroschemaurl" in options:
-        return schema_text("avroSchemaUrl", options["avroschemaurl"])
+        return given_text("avroSchemaUrl", options["avroschemaurl"])
     return None
 
 
 def _writer_text(options: Mapping[str, str]) -> str | None:
     text = options.get("schema")
-    return text if text is None or text.strip() in PRIMITIVES else schema_text("value.schema", text)
+    return text if text is None or text.strip() in PRIMITIVES else given_text("value.schema", text)
 
 
 def _schemas(format: formats.ResolvedFormat) -> tuple[AvroType, AvroType, types.AvroMeaning]:

@@ -1,19 +1,20 @@
 """An Avro schema as values, by the rules of Java's `Schema.Parser` (Avro 1.12, `setValidateDefaults(false)`): logical
-types that are not valid where they stand (a precision larger than a fixed holds, say) count for nothing."""
+types that are not valid where they stand (a precision larger than a fixed holds, say) count for nothing. Namespaces are
+not checked."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from typing import Any, TypeGuard
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.ddl import recursion_bounded
+from kafkalog_spark.typed.ddl import recursion_bounded, schema_text
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 NAMED = ("record", "enum", "fixed")
@@ -38,6 +39,8 @@ _LOGICAL_OF = {
     "local-timestamp-micros": "long",
     "local-timestamp-nanos": "long",
 }
+_STRING_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"?|/\*(?:.*?\*/|.*)|//[^\n]*', re.DOTALL)
+"""One that does not end goes to the end of the text, so that a text is passed over once, whatever it holds."""
 _DEEPEST = 200
 _LARGEST = 2**31 - 1  # largest whole number in a schema: they are ints in Java
 
@@ -104,11 +107,28 @@ def parse_schema(text: str | Any, references: Mapping[str, AvroType] | None = No
     """
     with recursion_bounded("an Avro schema"):
         if isinstance(text, str):
+            text = _without_comments(text).strip()
             try:
-                text = json.loads(text) if text.strip()[:1] in ('"', "{", "[") else text.strip()
+                text = json.loads(text) if text[:1] in ('"', "{", "[") else text
             except ValueError as error:
                 raise OptionError(f"an Avro schema is not JSON: {error}") from error
         return _Parser(dict(references or {})).type_of(text, "", "the schema", 0)
+
+
+def _without_comments(text: str) -> str:
+    """The text with a blank for each comment, as Java's parser takes it (`JsonParser.Feature.ALLOW_COMMENTS`)."""
+
+    def kept(found: re.Match[str]) -> str:
+        is_comment = found[0].startswith("//") or (found[0].startswith("/*") and found[0].endswith("*/"))
+        return " " if is_comment else found[0]
+
+    return _STRING_OR_COMMENT.sub(kept, text)
+
+
+def given_text(option: str, given: str) -> str:
+    """Text of a schema that an option is, or names the file of; without comments, so that a text which begins with one
+    is taken for no file's name afterwards. Raises OptionError."""
+    return _without_comments(schema_text(option, given)).strip()
 
 
 class _Parser:
@@ -163,7 +183,9 @@ class _Parser:
         if name in self.types:
             raise OptionError(f"an Avro schema defines {name} twice (the second time: {where})")
         own_space = name.rpartition(".")[0]
-        aliases = tuple(a if "." in a or not own_space else f"{own_space}.{a}" for a in _aliases(json_, name))
+        aliases = tuple(
+            a if "." in a or not own_space else f"{own_space}.{a}" for a in _aliases(json_, name, _is_full_name)
+        )
         defined = AvroType(kind, name=name, aliases=aliases, properties=json_)
         self.types[name] = defined
         if kind == "fixed":
@@ -203,7 +225,7 @@ class _Parser:
             where = f"{name}.{given['name']}"
             type_ = self.type_of(given["type"], space, where, depth + 1)
             fields[given["name"]] = AvroField(
-                given["name"], type_, given.get("default", NO_DEFAULT), _aliases(given, where)
+                given["name"], type_, given.get("default", NO_DEFAULT), _aliases(given, where, _is_text)
             )
         return [*fields.values()]
 
@@ -218,15 +240,21 @@ def _full_name(json_: Mapping[str, Any], space: str, where: str) -> str:
     return name
 
 
-def _aliases(json_: Mapping[str, Any], where: str) -> tuple[str, ...]:
+def _aliases(json_: Mapping[str, Any], where: str, is_one: Callable[[Any], bool]) -> tuple[str, ...]:
     aliases = json_.get("aliases", [])
-    if not isinstance(aliases, list) or not all(map(_is_full_name, aliases)):
+    if not isinstance(aliases, list) or not all(map(is_one, aliases)):
         raise OptionError(f"{where} of an Avro schema has the aliases {_shown(aliases)}: expected a list of names")
     return tuple(aliases)
 
 
 def _is_full_name(value: Any) -> TypeGuard[str]:
-    return isinstance(value, str) and all(map(_is_name, value.split(".")))
+    """True if its last part is a name. The namespace before it may be anything: registries and Java's parser before
+    Avro 1.12.1 do not check it, and Debezium makes it of a server's name."""
+    return isinstance(value, str) and not value.startswith(".") and _is_name(value.rpartition(".")[2])
+
+
+def _is_text(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str)
 
 
 def _is_name(value: Any) -> TypeGuard[str]:

@@ -68,20 +68,23 @@ def meaning_of(options: Mapping[str, str]) -> AvroMeaning:
     return AvroMeaning(**parsed_fields(AvroMeaning, options))
 
 
-def _arrow(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
-    """None: deeper than `meaning.recursion` allows. depths: how often each record is around this. left: columns."""
+def _arrow(
+    avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: list[int], where: str
+) -> pa.DataType | None:
+    """None: deeper than `meaning.recursion` allows. depths: how often each record is around this. left: columns.
+    where: the field, for messages."""
     left[0] -= 1
     if left[0] < 0:
         raise OptionError(f"an Avro schema makes more than {MOST_COLUMNS:,} columns")
     if avro.kind == "record":
-        return _record(avro, meaning, depths, left)
+        return _record(avro, meaning, depths, left, where)
     if avro.kind == "union":
-        return _union(avro, meaning, depths, left)
+        return _union(avro, meaning, depths, left, where)
     if avro.kind == "array":
-        items = _arrow(avro.element, meaning, depths, left)
+        items = _arrow(avro.element, meaning, depths, left, where)
         return None if items is None else pa.list_(pa.field("element", items))
     if avro.kind == "map":
-        values = _arrow(avro.element, meaning, depths, left)
+        values = _arrow(avro.element, meaning, depths, left, where)
         return None if values is None else pa.map_(pa.string(), pa.field("value", values))
     if "spark.sql.catalyst.type" in avro.properties:
         raise OptionError(
@@ -92,12 +95,17 @@ def _arrow(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: l
         raise OptionError("the logical type custom-decimal on a long is not read by kafkalog")
     if avro.logical == "decimal":
         if avro.precision > MAX_PRECISION:
-            raise OptionError(f"an Avro decimal has precision {avro.precision}; Spark's largest is {MAX_PRECISION}")
+            raise OptionError(
+                f"{where} is an Avro decimal with precision {avro.precision}; Spark's largest is {MAX_PRECISION}",
+                hint=f"a reader schema, value.avroSchema, can say precision {MAX_PRECISION} there, or the type bytes",
+            )
         return pa.decimal128(avro.precision, avro.scale)
     return _LOGICAL.get(avro.logical or "", _PLAIN[avro.kind])
 
 
-def _record(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
+def _record(
+    avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: list[int], where: str
+) -> pa.DataType | None:
     depth = depths.get(avro.name, 0)
     if depth and meaning.recursion < 1:
         raise OptionError(
@@ -110,20 +118,22 @@ def _record(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: 
     if len(set(lower)) != len(lower):
         raise OptionError(f"the Avro record {avro.name} has fields that differ in case only, which Spark does not read")
     inside = {**depths, avro.name: depth + 1}
-    typed = [(field.name, _arrow(field.type, meaning, inside, left)) for field in avro.fields]
+    typed = [(field.name, _arrow(field.type, meaning, inside, left, f"{where}.{field.name}")) for field in avro.fields]
     return pa.struct([pa.field(name, type_) for name, type_ in typed if type_ is not None])
 
 
-def _union(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
+def _union(
+    avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: list[int], where: str
+) -> pa.DataType | None:
     branches = avro.without_null()  # none: a struct without fields, which is null
     if len(branches) == 1:
-        return _arrow(branches[0], meaning, depths, left)
+        return _arrow(branches[0], meaning, depths, left, where)
     number = number_of_union(branches)
     if number is not None:
         return _PLAIN[number]
     fields = []
     for i, branch in enumerate(branches):
-        type_ = _arrow(branch, meaning, depths, left)
+        type_ = _arrow(branch, meaning, depths, left, where)
         if type_ is None:
             raise OptionError(
                 f"the Avro union of {', '.join(other.called for other in branches)} loses {branch.called} to "
@@ -158,7 +168,7 @@ def columns_of(reader: AvroType, meaning: AvroMeaning) -> pa.Schema:
             hint="name one of them as the reader schema: value.avroSchema",
         )
     with recursion_bounded("an Avro schema"):
-        type_ = _arrow(reader, meaning, {}, [MOST_COLUMNS])
+        type_ = _arrow(reader, meaning, {}, [MOST_COLUMNS], VALUE)
     if type_ is None:  # a record is given up only inside itself
         raise OptionError(f"the Avro schema {reader.called} has nothing left within recursiveFieldMaxDepth")
     if root_record(reader) is None:

@@ -229,6 +229,33 @@ def test_a_stream_has_a_limited_number_of_blocks(codec, cut):
         decompress(codec, memoryview(cut(data, 1)), Output(Scratch(16), 0, 100, pieces=4))
 
 
+@pytest.mark.parametrize("variant", [0, 1])
+def test_bytes_behind_the_last_gzip_member_are_passed_over_as_in_java(variant: int) -> None:
+    """GZIPInputStream takes whatever does not begin as a member does for the end of the stream."""
+    for behind in (b"\0", bytes(100), b"garbage!", b"\x1f", b"\x1f\x8b\x07" + bytes(40)):
+        assert unfold(Codec.GZIP, compressed(Codec.GZIP, TEXT, variant) + behind) == TEXT
+
+
+def test_a_broken_gzip_member_behind_another_one_is_an_error() -> None:
+    with pytest.raises(CorruptBatch, match="gzip"):
+        unfold(Codec.GZIP, gzip.compress(TEXT) + b"\x1f\x8b\x08\x00" + bytes(30))
+
+
+@pytest.mark.parametrize("versions", [">ii", "<ii"])
+def test_xerial_streams_that_follow_one_another_are_read_as_in_java(versions: str) -> None:
+    """SnappyInputStream takes a header in the place of a block for the beginning of another stream."""
+    first, second = xerial_blocks(TEXT, 100), xerial_blocks(TEXT[:50], 20)
+    again = second[:8] + struct.pack(versions, 1, 1) + second[16:]
+    assert unfold(Codec.SNAPPY, first + again + again + bytes(3)) == TEXT + 2 * TEXT[:50]
+
+
+def test_headers_of_xerial_streams_are_counted_as_pieces() -> None:
+    header = xerial_blocks(b"", 1)
+    assert unfold(Codec.SNAPPY, header * 3 + xerial_blocks(TEXT, 100)) == TEXT
+    with pytest.raises(DecompressesTooFar, match="more than 4 pieces"):
+        decompress(Codec.SNAPPY, memoryview(header * 6), Output(Scratch(16), 0, 100, pieces=4))
+
+
 def test_a_small_linked_lz4_block_asks_for_little_and_copies_no_history(monkeypatch):
     asked, histories = [], []
     library = lz4.block.decompress

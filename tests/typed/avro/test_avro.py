@@ -6,6 +6,7 @@ import datetime
 import decimal
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.avro.schema import parse_schema
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources
 from tests.typed.canonical import canonical
 from tests.typed.given_formats import of_format
@@ -218,6 +220,28 @@ def test_what_a_reader_schema_has_no_place_for_is_a_bad_value() -> None:
     assert found.why(1) == "a at byte 1 of the value: the reader schema has no place for it"
 
 
+def test_a_decimal_of_kafka_connects_default_precision_is_refused_by_name_and_read_with_a_reader_schema() -> None:
+    """Connect writes precision 64 where the source does not know it (CONNECT_AVRO_DECIMAL_PRECISION_DEFAULT)."""
+
+    def order(amount: Json) -> Json:
+        return record(
+            ("id", "int"),
+            ("lines", {"type": "array", "items": {**record(("amount", ["null", amount])), "name": "Line"}}),
+        )
+
+    written = order({"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2})
+    value = varint(7) + varint(1) + b"\x02" + b"\x04\x01\x00" + b"\x00"
+    with pytest.raises(
+        OptionError, match=r"^value\.lines\.amount is an Avro decimal with precision 64; .* 38; .*avroSc"
+    ):
+        decode(written, [value])
+    narrow = order({"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2})
+    for reader, read in ((narrow, decimal.Decimal("2.56")), (order("bytes"), b"\x01\x00")):
+        found = decode(written, [value], reader)
+        assert found.bad is None
+        assert found.columns.to_pylist() == [{"id": 7, "lines": [{"amount": read}]}]
+
+
 def test_recursive_schemas_are_refused_by_name_unless_a_depth_is_said() -> None:
     node = record(("id", "int"), ("next", ["null", "R"]))
     with pytest.raises(OptionError, match=r"R has itself in it.*recursiveFieldMaxDepth"):
@@ -324,9 +348,54 @@ def test_columns_that_are_not_wanted_are_read_all_the_same() -> None:
         decoder({"schema": json.dumps(writer)}, pa.schema([("a", pa.int64())]))
 
 
+def test_comments_in_a_schema_are_passed_over_as_in_java(tmp_path: Path) -> None:
+    file = tmp_path / "order.avsc"
+    file.write_text(
+        r"""/* Licensed to "nobody" under // no license */
+        // what an order is
+        {"type": "record", /* "name": "Q", */ "name": "R", // and its fields:
+         "fields": [{"name": "a", "doc": "see https://example.org/* \\\" // */", "type": "int"}]}"""
+    )
+    assert parse_schema(file.read_text()).fields[0].name == "a"
+    read = ResolvedFormat.of("avro", {"schema": str(file)}, SchemaSources("value", ("t",), lambda topic: []))
+    assert read.decoder(read.schema()).decode(pa.array([varint(7)], pa.binary())).columns.to_pylist() == [{"a": 7}]
+    for broken in ('{"type": "int" /* open', '{"type": "int" / "x": 1}', '{"type": "int // }'):
+        with pytest.raises(OptionError, match="not JSON"):
+            parse_schema(broken)
+
+
+def test_a_schema_of_comments_and_strings_without_an_end_takes_no_quadratic_time() -> None:
+    for hostile in ("/*" * 500_000, '{"' + '\\"' * 500_000, "{" + '"/*' * 300_001):
+        with pytest.raises(OptionError):
+            parse_schema(hostile)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"namespace": "db-1.inventory", "name": "Value"},
+        {"name": "db-1.inventory.Value"},
+        {"namespace": "org.example.Event$", "name": "Value", "aliases": ["4 2.Old"]},
+    ],
+)
+def test_a_namespace_may_be_anything_as_in_a_registry(named: dict[str, Json]) -> None:
+    """Debezium puts the name of its server there; the registry and Java before Avro 1.12.1 do not look at it."""
+    inner = {"type": "record", "name": "Line", "fields": [{"name": "n", "type": "int"}]}
+    writer = {"type": "record", **named, "fields": [{"name": "a", "type": inner}, {"name": "b", "type": "Line"}]}
+    again = {"name": "c", "aliases": ["b-1", "b"], "type": "Line"}
+    reader = {"type": "record", **named, "fields": [{"name": "a", "type": inner}, again]}
+    found = decode(writer, [varint(1) + varint(2)], reader)
+    assert found.bad is None
+    assert found.columns.to_pylist() == [{"a": {"n": 1}, "c": {"n": 2}}]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        ('{"type": "record", "name": "a-b", "fields": []}', "name 'a-b'"),
+        ('{"type": "record", "name": "a.b-c", "fields": []}', "name 'a.b-c'"),
+        ('{"type": "record", "name": ".R", "fields": []}', "name '.R'"),
+        ('{"type": "record", "name": "R", "aliases": ["a-b"], "fields": []}', "aliases"),
         ('{"type": "record"', "not JSON"),
         ('{"type": "record", "name": "R"}', "expected a list"),
         ('{"type": "enum", "name": "1x", "symbols": []}', "name '1x'"),

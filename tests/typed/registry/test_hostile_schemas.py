@@ -197,7 +197,7 @@ AVROS: dict[str, Any] = {
     "a name with a blank": record(field(), field(name="a b")),
     "half a character in a symbol": record(field(type={"type": "enum", "name": "E", "symbols": ["\ud800"]})),
     "a default that is no symbol": record(field(type={"type": "enum", "name": "E", "symbols": [], "default": "A"})),
-    "an odd namespace": record(field(), namespace="a b"),
+    "an odd name": record(field(), name="a b"),
     "no JSON": '{"type":',
     "100,000 levels": "[" * 100_000,
     "a number of 10,000 digits": '{"type": "fixed", "name": "F", "size": ' + "9" * 10_000 + "}",
