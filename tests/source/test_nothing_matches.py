@@ -82,6 +82,7 @@ def test_unknown_topic_names_similar_ones(logs: Path) -> None:
         read(logs, subscribe="Orders_EU")
 
 
+@pytest.mark.local_only("it names local paths")
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -102,6 +103,7 @@ def test_batches_and_streams_warn_of_a_subscription_without_a_match(
     assert caplog.text.count(says.format(logs)) == 1
 
 
+@pytest.mark.local_only("it names local paths")
 def test_table_of_a_topic_that_is_missing_warns(logs: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert read(logs, table="consumer_offsets", allTopics=False).num_rows == 0
     text = f"table consumer_offsets is made of topic __consumer_offsets, of which {logs} holds no partition"
@@ -110,6 +112,7 @@ def test_table_of_a_topic_that_is_missing_warns(logs: Path, caplog: pytest.LogCa
     assert caplog.text.count(text) == 2
 
 
+@pytest.mark.local_only("it names local paths")
 def test_partition_with_compressed_segments_warns_of_missing_rows(logs: Path, caplog: pytest.LogCaptureFixture) -> None:
     compress(logs / "orders-0", 0)
     assert read(logs, subscribe="orders").num_rows == 20
@@ -130,6 +133,7 @@ def test_partition_with_compressed_segments_warns_of_missing_rows(logs: Path, ca
     assert caplog.text.count("rows may be missing") == 1
 
 
+@pytest.mark.local_only("it names local paths")
 def test_partition_whose_segments_are_one_level_deeper_warns(logs: Path, caplog: pytest.LogCaptureFixture) -> None:
     (logs / "orders-0").rename(logs / "data")
     (logs / "orders-0").mkdir()
@@ -146,6 +150,7 @@ def test_whole_log_directory_warns_of_nothing(logs: Path, caplog: pytest.LogCapt
     assert "missing" not in caplog.text
 
 
+@pytest.mark.local_only("it names local paths")
 def test_partition_directory_of_compressed_segments_is_refused(logs: Path) -> None:
     compress(logs / "orders-0", 0, 10)
     assert refusal(logs / "orders-0") == (
@@ -154,6 +159,7 @@ def test_partition_directory_of_compressed_segments_is_refused(logs: Path) -> No
     )
 
 
+@pytest.mark.local_only("it names local paths")
 def test_parent_of_log_directories_names_them(logs: Path) -> None:
     assert refusal(logs.parent, subscribe="orders") == (
         f"{logs.parent}: is not a Kafka log directory: no <topic>-<partition> directory in it; {logs} is a log "

@@ -62,7 +62,7 @@ def test_every_reader_sees_every_record(spark: Any, place: str, way: str, tmp_pa
             server = stack.enter_context(S3Server(tmp_path / "buckets"))
             server.make_bucket("tier")
             properties |= s3_properties(server)
-            options |= s3_options(server)
+            options |= {**s3_options(server), "tiered.root": "s3://tier"}
         elif place == "local-tiered":
             properties["remote.log.storage.manager.class.name"] = LOCAL_TIERED
         reader = spark.read.format("kafkalog").options(**options)

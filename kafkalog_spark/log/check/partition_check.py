@@ -17,7 +17,7 @@ from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import ProducerCheck, TransactionCheck
 from kafkalog_spark.log.check.segment_check import BatchCheck, EpochCheck, SegmentCheck, SegmentResult
 from kafkalog_spark.log.read import partition_log
-from kafkalog_spark.log.read.missing_segments import compressed_segments, explain, is_segment
+from kafkalog_spark.log.read.missing_segments import compressed_segments, explain, is_new, is_segment
 from kafkalog_spark.log.read.segment_file import Window
 
 
@@ -156,7 +156,8 @@ class PartitionCheck:
 
     def _check_has_segments(self) -> None:
         """Report a directory without a .log. A broker writes the first one before all other files: only an empty
-        directory may be a partition that a crash kept from being created."""
+        directory may be a partition that a crash kept from being created, and one with partition.metadata alone a
+        partition that the sink created in a bucket."""
         log = self.log
         if log.segments or log.gone:
             return
@@ -165,7 +166,8 @@ class PartitionCheck:
             return  # created since the log was opened
         instead = explain(log.directory, log.store, listing)
         fault = Fault(f"holds no segment (.log file){f': {instead}' if instead else ''}")
-        self.findings.add(Severity.ERROR if listing.names else Severity.NOTE, log.directory, fault)
+        may_be_new = not listing.names or is_new(listing)
+        self.findings.add(Severity.NOTE if may_be_new else Severity.ERROR, log.directory, fault)
 
     def _read(self, name: str, read: Callable[[], Content]) -> Content | None:
         return self.findings.read(self._path(name), read)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from kafkalog_spark.format.names import LOG_SUFFIX, DirKind, parse_partition_dir, parse_segment_file
-from kafkalog_spark.format.partition_metadata import OWN_FILES
+from kafkalog_spark.format.partition_metadata import OWN_FILES, PARTITION_METADATA_FILE
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.store.interface import Listing, Store
 
@@ -84,8 +84,15 @@ def explain_log(log: PartitionLog) -> str | None:
     listing = _listed(log.directory, log.store)
     if listing is None or any(map(is_segment, listing.names)):  # a deleted partition, or one just created
         return None
+    if is_new(listing):
+        return None
     why = explain(log.directory, log.store, listing)
     return f"{log.directory} holds no segment{f': {why}' if why else ''}"
+
+
+def is_new(listing: Listing) -> bool:
+    """Return True for a partition in which nothing was written yet, as the sink creates it in a bucket."""
+    return listing.names == [PARTITION_METADATA_FILE]
 
 
 def warn_of_missing_segments(logs: Iterable[PartitionLog]) -> None:

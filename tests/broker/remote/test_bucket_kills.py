@@ -140,5 +140,6 @@ def test_kills_in_the_middle_of_requests_to_a_bucket_that_fails(kills: int, tmp_
         wait_until(lambda: not left_over(), f"objects are left over: {broker.log()[-3000:]}")
         broker.stop()
         assert faults > kills
-        given = [part for name, value in s3_options(server).items() for part in ("--option", f"{name}={value}")]
+        options = {**s3_options(server), "tiered.root": "s3://tier"}
+        given = [part for name, value in options.items() for part in ("--option", f"{name}={value}")]
         assert check([*given, str(tmp_path / "data")]) == 0

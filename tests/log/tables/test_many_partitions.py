@@ -15,6 +15,8 @@ from kafkalog_spark.store.interface import LocalStore
 from tests.log.helpers.batch_builder import V2Record, batch
 from tests.log.helpers.damaged_log import TIME
 
+pytestmark = pytest.mark.local_only("it counts reads of local files")
+
 PARTITIONS = 30
 
 
