@@ -163,6 +163,7 @@ def _ours(home: Path, tier: Mapping[str, object] | None) -> RunningBroker:
             "log.retention.check.interval.ms": 200, **tier,
         }  # fmt: skip
         is_plain = "remote.log.storage.manager.class.name" in tier
+        (home / "tier").mkdir(exist_ok=True)
         properties["rsm.config.dir" if is_plain else "rsm.config.storage.root"] = home / "tier"
     return RunningBroker(home / "log", properties, metrics=True)
 
