@@ -67,8 +67,8 @@ class C(IntEnum):
     LAST_DELTA = 13  # offset delta of the record before
     FAULT_AT = 14  # byte of the payload where a fault was found
     NEEDED = 15  # bytes or headers that the buffer that was too small must hold
-    FAULT_OFFSET = 16  # offset and timestamp (ms) of the record that TIMESTAMP_RANGE is about
-    FAULT_TIMESTAMP = 17
+    FAULT_OFFSET = 16  # with TIMESTAMP_RANGE: offset of the record
+    FAULT_TIMESTAMP = 17  # with TIMESTAMP_RANGE: timestamp of the record, in ms
     SAVED = 18  # the ten counts above (ROWS to HEADER_VALUE_NULLS) as they were when the batch was begun
 
 
@@ -164,8 +164,8 @@ def begin_unit(cursor, start):  # type: ignore[no-untyped-def]
 
 @helper
 def stopped(cursor, status, unit, at, previous):  # type: ignore[no-untyped-def]
-    """Leave in `cursor` where decoding stopped; the Status to return. Nothing of a bad batch stays in the buffers, but
-    the rows before a good record whose timestamp has no place in them."""
+    """Leave in `cursor` where decoding stopped; the Status to return. The rows of a bad batch are removed from the
+    buffers. With TIMESTAMP_RANGE, those before the record stay."""
     if Status.NEED_KEY_BYTES <= status <= Status.NEED_HEADER_VALUE_BYTES and cursor[C.ROWS] > 0:
         status = np.int64(Status.FULL)
     if status >= Status.RECORD_OVERRUNS and status != Status.TIMESTAMP_RANGE:

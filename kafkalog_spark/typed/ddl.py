@@ -43,8 +43,8 @@ _DEPTH = 60
 
 
 class _Reader:
-    """The tokens of a text, one after the other. A token is (kind, text): "name" for what was in backquotes, "text" for
-    a literal with its quotes."""
+    """The tokens of a text, one after the other. A token is (kind, text). Kinds: "word", "sign", "name" for a name in
+    backquotes, "text" for a literal with its quotes."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -83,7 +83,7 @@ class _Reader:
         return False
 
     def word(self, word: str) -> bool:
-        """True if the next token is that word in any case, which is then taken."""
+        """Take the next token if it is that word, in any case. True if it was."""
         kind, text = self.peek()
         if kind == "word" and text.lower() == word:
             self.at += 1
@@ -98,8 +98,7 @@ class _Reader:
 def schema_of_ddl(text: str) -> pa.Schema:
     """The Arrow schema of a DDL text; `struct<...>` around it is allowed. Raises OptionError."""
     reader = _Reader(text)
-    first, second = [*reader.tokens[:2], ("end", ""), ("end", "")][:2]
-    if first[0] == "word" and first[1].lower() == "struct" and second == ("sign", "<"):
+    if [(kind, token.lower()) for kind, token in reader.tokens[:2]] == [("word", "struct"), ("sign", "<")]:
         kind = _type(reader, 0)
         fields = list(kind)
     else:

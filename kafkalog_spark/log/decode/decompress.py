@@ -2,7 +2,7 @@
 
 | codec  | framing                                                                                               |
 |--------|-------------------------------------------------------------------------------------------------------|
-| gzip   | gzip members; what follows them and is none is not looked at, as in Java                              |
+| gzip   | gzip members; bytes after them that begin no other member are ignored, as in Java                     |
 | snappy | raw (librdkafka), or xerial (Java): b"\\x82SNAPPY\\0", versions i32 i32, then blocks of i32 length, raw; |
 |        | one such stream may follow another                                                                    |
 | lz4    | LZ4 frame. Message sets v0 have a header checksum over the wrong bytes (KAFKA-3160): it is not looked at,  |
@@ -89,7 +89,7 @@ _FIRST_STEPS = 64 << 10, 128 << 10, 256 << 10, 512 << 10
 _LARGEST_STEP = 1 << 20  # bytes at once: zlib holds up to three times that while it joins them to an object
 _SURE_FROM = 1 << 20  # bytes from which on `served` is asked: small batches never pay for it
 
-_GZIP_MAGIC = b"\x1f\x8b\x08"  # with the only method that there is
+_GZIP_MAGIC = b"\x1f\x8b\x08"  # and the only compression method, deflate
 _GZIP_FEED = 64 << 10
 _GZIP_MEMBERS = 10_000
 """Every client writes one. Each takes 10 us however small it is, and a megabyte holds 50 thousand empty ones."""
@@ -219,7 +219,7 @@ def _snappy(source: memoryview, output: Output) -> None:
         _snappy_block(source, output)
         return
     at = _XERIAL_HEADER
-    while len(source) - at >= _I32BE.size:  # Java's reader takes fewer bytes for the end
+    while len(source) - at >= _I32BE.size:  # for Java's reader, fewer bytes are the end
         if bytes(source[at : at + 8]) == _XERIAL_MAGIC:
             output.next_piece()
             at += _XERIAL_HEADER

@@ -207,8 +207,8 @@ def patterns_of(wanted: RecordPredicate) -> Patterns:
 class RunDecoder:
     """Fills `rows` from batches in `window`, which starts at byte `position` of the file; CRCs were checked. Every
     method yields the RecordBatches that get full meanwhile. A bad batch raises CorruptBatch, UnsupportedFormat, with
-    position and offset; the rows of those before it are in the buffers, and none of its own. Of a batch that is good
-    but for a timestamp, those before that record are, too."""
+    position and offset; the rows of those before it are in the buffers, and none of its own. If only a timestamp of
+    the batch is out of range, the rows before that record are in the buffers too."""
 
     def __init__(self, rows: RowBuffers, window: Scratch, decompressed: Scratch, request: ScanRequest) -> None:
         self._rows = rows
@@ -313,10 +313,10 @@ class RunDecoder:
 
 
 def _timestamp_error(cursor: _I64) -> UnsupportedFormat:
-    """The error for a record with a timestamp that Spark does not have, after which its batch is not read on."""
+    """The error for a record whose timestamp Spark cannot hold. The rest of its batch is not read."""
     timestamp = int(cursor[C.FAULT_TIMESTAMP])
     return UnsupportedFormat(
-        f"the record's timestamp is {timestamp} ms, which {Status.TIMESTAMP_RANGE.text.removeprefix('a timestamp ')}",
+        f"the record's timestamp is {timestamp} ms, which does not fit int64 microseconds",
         offset=int(cursor[C.FAULT_OFFSET]),
         hint="it may be in nanoseconds; leave the timestamp column out to read all records",
     )

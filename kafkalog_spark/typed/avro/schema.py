@@ -40,7 +40,7 @@ _LOGICAL_OF = {
     "local-timestamp-nanos": "long",
 }
 _STRING_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"?|/\*(?:.*?\*/|.*)|//[^\n]*', re.DOTALL)
-"""One that does not end goes to the end of the text, so that a text is passed over once, whatever it holds."""
+"""A string or comment without an end extends to the end of the text: the time is linear in the text's length."""
 _DEEPEST = 200
 _LARGEST = 2**31 - 1  # largest whole number in a schema: they are ints in Java
 
@@ -116,7 +116,7 @@ def parse_schema(text: str | Any, references: Mapping[str, AvroType] | None = No
 
 
 def _without_comments(text: str) -> str:
-    """The text with a blank for each comment, as Java's parser takes it (`JsonParser.Feature.ALLOW_COMMENTS`)."""
+    """The text with a blank for each comment. Java's parser has `JsonParser.Feature.ALLOW_COMMENTS` set."""
 
     def kept(found: re.Match[str]) -> str:
         is_comment = found[0].startswith("//") or (found[0].startswith("/*") and found[0].endswith("*/"))
@@ -126,8 +126,10 @@ def _without_comments(text: str) -> str:
 
 
 def given_text(option: str, given: str) -> str:
-    """Text of a schema that an option is, or names the file of; without comments, so that a text which begins with one
-    is taken for no file's name afterwards. Raises OptionError."""
+    """The schema in an option, which holds its text or the name of its file. Raises OptionError.
+
+    Comments are removed: a later reader of the option would take a text that begins with one for a file name.
+    """
     return _without_comments(schema_text(option, given)).strip()
 
 
@@ -248,8 +250,8 @@ def _aliases(json_: Mapping[str, Any], where: str, is_one: Callable[[Any], bool]
 
 
 def _is_full_name(value: Any) -> TypeGuard[str]:
-    """True if its last part is a name. The namespace before it may be anything: registries and Java's parser before
-    Avro 1.12.1 do not check it, and Debezium makes it of a server's name."""
+    """True if its last part is a name. The namespace before it may be any text: registries, and Java's parser before
+    Avro 1.12.1, do not check it, and Debezium derives it from the name of a server."""
     return isinstance(value, str) and not value.startswith(".") and _is_name(value.rpartition(".")[2])
 
 

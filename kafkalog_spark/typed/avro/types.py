@@ -72,7 +72,7 @@ def _arrow(
     avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: list[int], where: str
 ) -> pa.DataType | None:
     """None: deeper than `meaning.recursion` allows. depths: how often each record is around this. left: columns.
-    where: the field, for messages."""
+    where: path of the field, for messages."""
     left[0] -= 1
     if left[0] < 0:
         raise OptionError(f"an Avro schema makes more than {MOST_COLUMNS:,} columns")
@@ -97,7 +97,7 @@ def _arrow(
         if avro.precision > MAX_PRECISION:
             raise OptionError(
                 f"{where} is an Avro decimal with precision {avro.precision}; Spark's largest is {MAX_PRECISION}",
-                hint=f"a reader schema, value.avroSchema, can say precision {MAX_PRECISION} there, or the type bytes",
+                hint=f"a reader schema, value.avroSchema, can give it precision {MAX_PRECISION} or the type bytes",
             )
         return pa.decimal128(avro.precision, avro.scale)
     return _LOGICAL.get(avro.logical or "", _PLAIN[avro.kind])

@@ -32,7 +32,7 @@ DATA = Path(__file__).with_name("known_types.textproto")
 
 
 def known_file(name: str) -> Any:
-    """The FileDescriptorProto of a known file, or None."""
+    """The FileDescriptorProto of a known file, None for another name."""
     if name in _OF_THE_LIBRARY:
         from google.protobuf import descriptor_pb2
 

@@ -34,10 +34,10 @@ class ProtoFile(NamedTuple):
 
 
 def proto_file(text: str, imported: Mapping[str, str], place: str) -> ProtoFile:
-    """The file of a schema. imported: texts or descriptors of the files that it refers to, by name.
+    """Return the file of a schema. imported: texts or descriptors of the files that it refers to, by name.
 
-    An import that is neither among them nor known may be unused: it is an empty file, as in Confluent's
-    `ProtobufSchema`.
+    An import that is neither among them nor a known file is replaced by an empty file, as in Confluent's
+    `ProtobufSchema`: the schema may not use it.
 
     Raises OptionError for a text that is no .proto file, and if grpcio-tools, which has the compiler, is not installed.
     """
@@ -89,7 +89,7 @@ def message_at(file: ProtoFile, indexes: tuple[int, ...]) -> Any:
     """The message that indexes name. Raises OptionError.
 
     Confluent's Java clients count the messages of the schema's text, where `map<...>` is none. Its other clients count
-    those of the descriptor, which has a message for each map. Java's deserializer decides where both are possible.
+    those of the descriptor, which has a message for each map. If both ways give a message, that of Java counts.
     """
     for uncounted in (file.implied_entries, frozenset[str]()):
         messages, found = [*file.descriptor.message_types_by_name.values()], None
@@ -110,7 +110,7 @@ def _is_importable(name: str) -> bool:
 
 
 def _naming(absent: Collection[str], error: OptionError) -> OptionError:
-    """The error, with the imports that were taken for empty files: a type of theirs may be what is missing."""
+    """The error with a hint that names the imports that are empty files: the missing type may be in one of them."""
     if not absent or error.hint is not None:
         return error
     return OptionError(error.what, hint=f"it imports {', '.join(sorted(absent))}, which it has no reference to")
@@ -178,7 +178,7 @@ def _map_entries(file: Any) -> list[str]:
 
 
 def _restore_map_entries(file: Any, marker: str, place: str) -> None:
-    """Make map entries of the messages that are marked. Raises OptionError for one that cannot be an entry."""
+    """Replace the marker of each message by the option map_entry. Raises OptionError if it cannot be a map entry."""
     for name, message in _messages(file):
         if marker not in message.reserved_name:
             continue

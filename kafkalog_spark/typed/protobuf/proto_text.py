@@ -1,4 +1,4 @@
-"""What has to be known of a .proto text before protoc compiles it: its imports, and map entries that it writes out."""
+"""Parts of a .proto text that are read before protoc compiles it: imports, and map entries that are written out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TOKEN = re.compile(
       | [\w.]+ | \S""",
     re.DOTALL | re.VERBOSE,
 )
-_MOST_TOKENS = 4  # of a statement that matters here
+_MOST_TOKENS = 4  # first tokens of a statement that are kept; the statements that are read here have no more
 
 
 def imports_of(text: str) -> list[str]:

@@ -92,7 +92,7 @@ def with_records(format: formats.ResolvedFormat, sources: formats.SchemaSources)
 
 
 def _warn_of_unused(store: SchemaStore) -> None:
-    """Log that records of a registry's topic are not used, in one line and only where a query is planned."""
+    """Log, in one line, the records of a registry's topic that are not used."""
     if isinstance(store, SchemaRecords) and store.unused:
         _log.warning(
             "%s: %d records are not used, as in a registry. The first: %s",
@@ -217,7 +217,7 @@ class _SchemaFormat:
         """The format with its reader schema: the latest version is looked up once a load."""
         format = with_records(format, sources)
         registered = subject_schema(format.options, store_of(format), self.kind)
-        # The registry may have found the subject in another context, which the ids of values belong to then.
+        # The registry may have found the subject in another context. Then the ids of values belong to that one.
         options = {**format.options, "subject": registered.subject or format.options["subject"]}
         return replace(format, options=options, reader_text=registered.text, reader_id=registered.id)
 

@@ -34,10 +34,10 @@ def referenced_subject(subject: str, parent: str) -> str:
 
 
 def subject_of_ids(subject: str | None, side: str) -> str:
-    """The subject with which Confluent's deserializers look up the IDs of values that are read with a subject.
+    """The subject with which Confluent's deserializers look up the IDs in values. subject: the one of the read.
 
-    It is the subject itself if TopicNameStrategy makes it (`TOPIC-value`, `TOPIC-key`). Under other strategies a topic
-    has values of several subjects, so only the context counts.
+    It is the same subject if TopicNameStrategy makes it (`TOPIC-value`, `TOPIC-key`). With other strategies the values
+    of a topic have several subjects, so it is the context alone.
     """
     given = QualifiedSubject.of(subject or "")
     return str(given if given.name.endswith(f"-{side}") else given._replace(name=""))

@@ -28,8 +28,7 @@ _MOST_NESTED = 64  # messages are not nested deeper
 
 class Framed(NamedTuple):
     """Values without their prefix. which int64[n]: the place in `ids` of each value's schema; -1: it names none, or
-    there is no value. ids: an id, or a GUID as text. after_header_ids: what follows the id in the header of the rows
-    that have it there."""
+    there is no value. ids: an id, or a GUID as text. after_header_ids: by row, the bytes after the id in a header."""
 
     values: Values
     which: np.ndarray
@@ -80,7 +79,7 @@ def _in_headers(headers: Any, header: str) -> dict[int, bytes]:
 
 
 def _header_id(text: bytes) -> tuple[int | str | None, bytes]:
-    """(id, GUID, or None for neither; what follows it)"""
+    """(id or GUID, None if there is neither; the bytes after it)"""
     if text[:1] == b"\0" and len(text) >= _ID_BYTES:
         return int.from_bytes(text[1:_ID_BYTES], "big"), text[_ID_BYTES:]
     if text[:1] == b"\1" and len(text) >= _GUID_BYTES:

@@ -69,18 +69,18 @@ Record = tuple[bytes | None, bytes | None]
 
 
 class SchemaRecords:
-    """The schemas that some records leave. `described`: what these are of, for messages. `unused`: why the records that
-    Confluent's registry passes over are not used, one text for each (`KafkaStoreReaderThread.doWork`)."""
+    """The schemas that some records leave. `described`: where these are from, for messages. `unused`: one text for each
+    record that Confluent's registry skips (`KafkaStoreReaderThread.doWork`), with the reason."""
 
     def __init__(self, records: Iterable[Record], described: str) -> None:
         """Raises SchemaRegistryError if there are records and a registry wrote none of them."""
         self.described = described
         self.unused: list[str] = []
         self._versions: dict[str, dict[int, RegisteredSchema]] = {}
-        """Of each subject: the schema of each version."""
+        """The schemas of each subject, by version."""
         self._deleted: set[tuple[str, int]] = set()
         self._ids: dict[tuple[str, int], dict[str, RegisteredSchema]] = {}
-        """Of each context and id: the schema by the subjects that have it."""
+        """The schemas of each context and id, by subject."""
         count = 0
         for key, value in records:
             try:
@@ -139,10 +139,10 @@ class SchemaRecords:
                 del self._ids[_context_and_id(schema)]
 
     def by_id(self, id_: int, subject: str = "") -> RegisteredSchema | None:
-        """The schema of an id, found as Confluent's registry finds it (`getSchemaKeyUsingContexts`).
+        """The schema of an id, found as in Confluent's registry (`getSchemaKeyUsingContexts`).
 
-        That of the subject itself comes first, then that of the subject in another context if it names none, then that
-        of any other subject in the subject's context.
+        The subject's own schema comes first. Then follow, for a subject without a context, the schemas of its name in
+        other contexts, and last those of other subjects in the subject's context.
         """
         wanted = QualifiedSubject.of(subject)
         others = self._contexts if wanted.name and wanted.context == DEFAULT_CONTEXT else []
@@ -156,8 +156,8 @@ class SchemaRecords:
         return self._guids.get(guid)
 
     def by_version(self, subject: str, version: int | None) -> RegisteredSchema | None:
-        """version: None for the latest. A subject without a context that does not exist is looked for in the others,
-        as Confluent's registry does (`getUsingContexts`)."""
+        """version: None for the latest. A subject without a context is also looked for in the others if the default
+        one does not have it, as in Confluent's registry (`getUsingContexts`)."""
         wanted = QualifiedSubject.of(subject)
         for context in (wanted.context, *(self._contexts if wanted.context == DEFAULT_CONTEXT else [])):
             found = self._version_of(str(wanted._replace(context=context)), version)
@@ -259,7 +259,7 @@ class RegistryClient:
         self.described = f"the schema registry {', '.join(map(_without_user, options.urls))}"
 
     def by_id(self, id_: int, subject: str = "") -> RegisteredSchema | None:
-        """The schema of an id in the context of a subject, as SchemaRecords.by_id."""
+        """The schema of an id in the context of a subject, like `SchemaRecords.by_id`."""
         path, wanted = f"/schemas/ids/{id_}", QualifiedSubject.of(subject)
         found = self._schema(f"{path}?subject={quote(subject, safe='')}" if subject else path, id_, subject)
         if found is None and wanted.name and wanted.context != DEFAULT_CONTEXT:
@@ -270,7 +270,7 @@ class RegistryClient:
         return self._schema(f"/schemas/guids/{quote(guid, safe='')}", 0)
 
     def by_version(self, subject: str, version: int | None) -> RegisteredSchema | None:
-        """version: None for the latest. A version is found that is deleted, but not for good."""
+        """version: None for the latest. A version that is deleted, but not permanently, is found too."""
         path = f"/subjects/{quote(subject, safe='')}/versions/"
         if version is not None:
             return self._schema(f"{path}{version}?deleted=true", None, subject)
@@ -287,7 +287,7 @@ class RegistryClient:
         return int(answer["id"])
 
     def _schema(self, path: str, id_: int | None, subject: str = "") -> RegisteredSchema | None:
-        """subject: that of the request, which stands for the schema's if the registry does not name it."""
+        """subject: the subject of the request, for an answer that does not name one."""
         if path in self._kept:
             return self._kept[path]
         answer = self._json(path)
