@@ -32,7 +32,8 @@ class Attack:
     """`run(target, topic)` is the attack; `prepare` what has to be there before, not measured.
 
     `topic_config`: of the topic with one partition that the attack has for itself, None when it needs none.
-    `tier`: settings of the folder of remote segments. `only_ours`: a real Kafka has no such door.
+    `tier`: broker settings of the remote storage, None for a broker without it. `only_ours`: Apache Kafka is left out,
+    since it does not have what is attacked.
     """
 
     name: str
@@ -65,7 +66,7 @@ COLD = {
     "file.delete.delay.ms": 0, "max.message.bytes": 2_000_000,
 }  # fmt: skip
 COLD_RECORDS = 140
-"""Of 1 MB each, none of which can be compressed: two closed segments."""
+"""Incompressible records of 1 MB each: two closed segments."""
 LOCAL_TIERED = {
     "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 }
@@ -93,7 +94,18 @@ def _fetches(topic: str, clients: int, partition_bytes: int) -> list[bytes]:
 
 
 def cold(name: str, title: str, tier: Mapping[str, object], run: Callable[[Target, str], object]) -> Attack:
+    """An attack on remote segments."""
     return Attack(name, title, run, prepare=_make_cold, topic_config=COLD, tier=tier, only_ours=True)
+
+
+def cold_byte(name: str, title: str, tier: Mapping[str, object], clients: int) -> Attack:
+    """So many clients fetch one byte of remote segments at once."""
+    return cold(name, title, tier, lambda target, topic: each_at_once(target, _fetches(topic, clients, 1)))
+
+
+def cold_unread(name: str, title: str, tier: Mapping[str, object], clients: int) -> Attack:
+    """So many clients fetch as much of remote segments as a response may have, and read nothing of it."""
+    return cold(name, title, tier, lambda target, topic: unread(target, _fetches(topic, clients, 50_000_000), clients))
 
 
 def _with_coordinator(target: Target, topic: str) -> None:
@@ -274,7 +286,7 @@ ATTACKS = [
     ),
     asked(
         "streams_chain_1600",
-        "the same of 1,600, which is admitted",
+        "StreamsGroupHeartbeat with a chain of 1,600 repartition topics, which is admitted",
         lambda topic: requests.streams_chain(topic, 1_600),
         prepare=_with_coordinator,
         topic_config=ONE,
@@ -287,13 +299,13 @@ ATTACKS = [
     ),
     Attack(
         "telemetry_attributes",
-        "8 of them at once with 1 M empty attributes",
+        "8 PushTelemetry at once, each with one point of 1 M empty attributes",
         lambda target, _: pushes(target, zstandard.compress(requests.empty_attributes(MILLION)), 8),
         only_ours=True,
     ),
     Attack(
         "telemetry_largest",
-        "8 at once with the largest push that is parsed: 131,000 empty points",
+        "8 PushTelemetry at once, each of the largest size that is parsed: 131,000 empty points",
         lambda target, _: pushes(target, zstandard.compress(requests.empty_points(131_000)), 8),
         only_ours=True,
     ),
@@ -304,51 +316,39 @@ ATTACKS = [
     ),
     Attack(
         "metrics_drip",
-        "32 peers of the page of metrics that send a byte a second, with /healthz asked for",
+        "32 connections to the metrics page that send a byte a second, while /healthz is requested",
         lambda target, _: probed(target, b"G", 32),
         only_ours=True,
     ),
     Attack(
         "metrics_heads",
-        "16 peers of the page of metrics with 99 header lines of 64 kB",
+        "16 connections to the metrics page that send 99 header lines of 64 kB",
         lambda target, _: probed(target, b"GET /metrics HTTP/1.1\r\n" + (b"x: " + b"y" * 65_000 + b"\r\n") * 99, 16),
         only_ours=True,
     ),
-    cold(
-        "cold_unread_60",
-        "60 clients that ask for a whole answer of a plain tier and do not read",
-        LOCAL_TIERED,
-        lambda target, topic: unread(target, _fetches(topic, 60, 50_000_000), 60),
+    cold_unread(
+        "cold_unread_60", "60 clients that fetch 50 MB each from a plain tier and do not read", LOCAL_TIERED, 60
     ),
-    cold(
-        "cold_unread_300",
-        "300 of them",
-        LOCAL_TIERED,
-        lambda target, topic: unread(target, _fetches(topic, 300, 50_000_000), 300),
+    cold_unread(
+        "cold_unread_300", "300 clients that fetch 50 MB each from a plain tier and do not read", LOCAL_TIERED, 300
     ),
-    cold(
-        "cold_zstd_byte",
-        "60 clients that ask for one byte of a tier of zstd in chunks of 4 MiB",
-        ZSTD_4_MIB,
-        lambda target, topic: each_at_once(target, _fetches(topic, 60, 1)),
+    cold_byte(
+        "cold_zstd_byte", "60 clients that fetch one byte from a tier of zstd in chunks of 4 MiB", ZSTD_4_MIB, 60
     ),
-    cold(
+    cold_unread(
         "cold_zstd_unread",
-        "60 clients that ask it for a whole answer and do not read",
+        "60 clients that fetch 50 MB each from a tier of zstd in chunks of 4 MiB and do not read",
         ZSTD_4_MIB,
-        lambda target, topic: unread(target, _fetches(topic, 60, 50_000_000), 60),
+        60,
     ),
-    cold(
-        "cold_64_mib_byte",
-        "60 clients that ask for one byte of a tier of zstd in chunks of 64 MiB",
-        ZSTD_64_MIB,
-        lambda target, topic: each_at_once(target, _fetches(topic, 60, 1)),
+    cold_byte(
+        "cold_64_mib_byte", "60 clients that fetch one byte from a tier of zstd in chunks of 64 MiB", ZSTD_64_MIB, 60
     ),
-    cold(
+    cold_unread(
         "cold_64_mib_unread",
-        "60 clients that ask it for a whole answer and do not read",
+        "60 clients that fetch 50 MB each from a tier of zstd in chunks of 64 MiB and do not read",
         ZSTD_64_MIB,
-        lambda target, topic: unread(target, _fetches(topic, 60, 50_000_000), 60),
+        60,
     ),
     asked(
         "txn_markers",

@@ -191,12 +191,12 @@ def _streams_heartbeat(subtopologies: list[bytes]) -> bytes:
 
 
 def find_coordinator() -> bytes:
-    """FindCoordinator 0, with which the topic of groups is made."""
+    """FindCoordinator 0 of a group, upon which the broker creates __consumer_offsets."""
     return framed(FIND_COORDINATOR, 0, string("streams"))
 
 
 def streams_chain(source: str, length: int) -> bytes:
-    """A topology whose subtopologies write to each other in a chain, the one that reads `source` last."""
+    """A topology whose subtopologies write to each other in a chain. The one that reads `source` is the last."""
     chain = [
         compact(f"s{n:05}") + compact_array([compact(source)] if n == 0 else []) + compact_array([]) * 2
         + compact_array([compact(f"r{n:05}")] if n + 1 < length else [])
@@ -222,7 +222,7 @@ def get_telemetry_subscriptions(*, client_id: bytes = b"attack") -> bytes:
 
 
 def instance_and_subscription(answer: bytes) -> tuple[bytes, bytes]:
-    """Instance id and subscription id of an answer to it."""
+    """Instance id and subscription id of an answer to GetTelemetrySubscriptions."""
     at = 4 + 4 + 1 + 4 + 2  # size, correlation id, tags, throttle time, error
     return answer[at : at + 16], answer[at + 16 : at + 20]
 
@@ -234,7 +234,7 @@ def push_telemetry(instance: bytes, subscription: bytes, metrics: bytes) -> byte
 
 
 def _field(number: int, data: bytes) -> bytes:
-    """A field of a protobuf message that has a length."""
+    """A length-delimited field of a protobuf message."""
     return uvarint(number << 3 | 2) + uvarint(len(data)) + data
 
 
@@ -245,6 +245,6 @@ def empty_points(count: int) -> bytes:
 
 
 def empty_attributes(count: int) -> bytes:
-    """The same of one point with so many empty attributes."""
+    """OpenTelemetry's MetricsData of one metric whose point has so many empty attributes."""
     gauge = _field(1, b"a") + _field(5, _field(1, b"\x3a\x00" * count))
     return _field(1, _field(2, _field(2, gauge)))

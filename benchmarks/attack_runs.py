@@ -26,7 +26,7 @@ HOLD = 2.0
 
 @dataclass(frozen=True)
 class Target:
-    """A broker under attack. metrics_port: of its page of metrics. log_dir: None for a broker of another kind."""
+    """A broker under attack. metrics_port: of its metrics page. Apache Kafka has neither that nor `log_dir` here."""
 
     host: str
     port: int
@@ -107,14 +107,14 @@ def together(count: int, work: Callable[[], object]) -> None:
 
 
 def each_at_once(target: Target, frames: Sequence[bytes]) -> None:
-    """As many clients at once, each with a request of its own."""
+    """Send each request from a client of its own, all at once, and read the answers."""
     frames_left = iter(frames)
     together(len(frames), lambda: ask(target, next(frames_left)))
 
 
 def unread(target: Target, frame: bytes | Sequence[bytes], clients: int, seconds: float = HOLD) -> None:
-    """So many clients send a request, or one of their own, and read nothing of the answer. They leave when every answer
-    has begun to arrive and `seconds` more have passed."""
+    """So many clients send `frame`, or each its own of a sequence, and read nothing of the answer. They leave when
+    every answer has begun to arrive and `seconds` more have passed."""
     frames = [frame] * clients if isinstance(frame, bytes) else frame
     with ExitStack() as stack:
         held = [stack.enter_context(target.connection()) for _ in range(clients)]
@@ -206,7 +206,7 @@ def one_by_one(target: Target, frames: Sequence[bytes]) -> None:
 
 
 def pushes(target: Target, metrics: bytes, clients: int) -> None:
-    """So many clients push metrics at once, as clients that asked for a subscription may."""
+    """So many clients request a telemetry subscription, then push these metrics, all at once."""
 
     def one() -> None:
         with target.connection() as connection:
@@ -218,7 +218,7 @@ def pushes(target: Target, metrics: bytes, clients: int) -> None:
 
 
 def page_peers(target: Target, head: bytes, clients: int, seconds: float) -> None:
-    """So many peers of the page of metrics: each sends `head`, then a byte a second, and never asks for anything."""
+    """So many connections to the metrics page: each sends `head`, then a byte a second, but no complete request."""
     page = replace(target, port=target.metrics_port)
 
     def one() -> None:
@@ -233,7 +233,7 @@ def page_peers(target: Target, head: bytes, clients: int, seconds: float) -> Non
 
 
 def page_is_served(target: Target) -> None:
-    """Ask for /healthz. Raises TimeoutError, ConnectionError."""
+    """Request /healthz. Raises TimeoutError, ConnectionError."""
     with replace(target, port=target.metrics_port).connection() as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
         if not connection.recv(1 << 10).startswith(b"HTTP/1.1 200"):
@@ -241,7 +241,7 @@ def page_is_served(target: Target) -> None:
 
 
 def probed(target: Target, head: bytes, clients: int, seconds: float = HOLD) -> None:
-    """As `page_peers`, while /healthz is asked for once a quarter of a second."""
+    """Run `page_peers`, and request /healthz four times a second meanwhile."""
     peers = threading.Thread(target=page_peers, args=(target, head, clients, seconds))
     peers.start()
     try:

@@ -73,9 +73,9 @@ MakeSide = Callable[[Mapping[str, object] | None], Any]
 
 
 class Besieged:
-    """One broker with its probe: started when first needed, and again after it has ended, or for another tier.
+    """One broker with its probe: started when first needed, and again after it has ended, or with another tier.
 
-    `side(tier)` is the broker, not started, with the settings of a tier.
+    `side(tier)` makes the broker, not started, with the tier's settings.
     """
 
     def __init__(self, name: str, side: MakeSide) -> None:
@@ -154,7 +154,7 @@ class Besieged:
 
 
 def _ours(home: Path, tier: Mapping[str, object] | None) -> RunningBroker:
-    """This broker with its page of metrics, in a directory of its own."""
+    """This broker with its metrics page, in a new directory below `home`."""
     home = Path(mkdtemp(dir=home))
     properties: dict[str, object] = {**PROPERTIES}
     if tier is not None:
@@ -163,7 +163,7 @@ def _ours(home: Path, tier: Mapping[str, object] | None) -> RunningBroker:
             "log.retention.check.interval.ms": 200, **tier,
         }  # fmt: skip
         is_plain = "remote.log.storage.manager.class.name" in tier
-        (home / "tier").mkdir(exist_ok=True)
+        (home / "tier").mkdir()
         properties["rsm.config.dir" if is_plain else "rsm.config.storage.root"] = home / "tier"
     return RunningBroker(home / "log", properties, metrics=True)
 

@@ -34,7 +34,7 @@ SETTINGS = {"remote.storage.enable": "true", "segment.bytes": SEGMENT_BYTES, "re
 
 
 def properties(remote: Path, **others: Any) -> dict[str, Any]:
-    """Of a broker that copies into a folder, which is created, in Aiven's layout."""
+    """Create the folder; the properties of a broker that copies into it in Aiven's layout."""
     remote.mkdir(parents=True, exist_ok=True)
     return {
         "remote.log.storage.system.enable": "true", "rsm.config.storage.root": remote,
