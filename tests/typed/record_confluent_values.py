@@ -160,7 +160,7 @@ def _record(
     format: str = "avro", subject: str = f"{TOPIC}-value", kept_as: Callable[[str], str] = str,
     message: str | None = None, ddl: str | None = None,
 ) -> Recording:  # fmt: skip
-    """headers: where the ids are, one of which is drawn for each value."""
+    """headers: if ids may be in headers, and if they may be before values; drawn for each value."""
     from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -190,7 +190,7 @@ def _record(
 
 
 def _row(value: Any, type_: pa.DataType) -> Any:
-    """What a deserializer read, as a row: of a message of Protobuf as from_protobuf makes it."""
+    """The value that a deserializer returned, as a row. A Protobuf message becomes what from_protobuf makes of it."""
     if hasattr(value, "DESCRIPTOR"):
         from tests.typed.protobuf.test_protobuf import expected
 

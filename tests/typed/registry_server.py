@@ -29,7 +29,7 @@ _CONTENT = "application/vnd.schemaregistry.v1+json"
 
 class RegistryServer:
     """failing: how many requests are answered with HTTP 503 before one succeeds; tls: what HTTPS is served with;
-    kept_as: the text that the registry keeps of a schema, which `format=serialized` does not ask for."""
+    kept_as: makes the text that the registry keeps of a schema; requests with `format=serialized` get the original."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class RegistryServer:
     def register(self, subject: str, schema: str, kind: str = "AVRO", references: Json = ()) -> int:
         """The id of a schema: in a context the same for the same text, whatever the subject."""
         with self._lock:
-            made = {"schema": schema, "schemaType": kind, "references": list(references)}
+            made = _schema(schema, kind, references)
             at = QualifiedSubject.of(subject)
             ids = {id_: known for (context, id_), known in self._schemas.items() if context == at.context}
             id_ = next((one for one, known in ids.items() if known == made), len(ids) + 1)
@@ -110,7 +110,7 @@ class RegistryServer:
             return id_
 
     def load(self, records: Iterable[tuple[bytes, bytes]]) -> None:
-        """Register what another one's `records` are, with the same ids and GUIDs."""
+        """Register the `records` of another registry, with their ids and GUIDs."""
         for _, content in records:
             told = json.loads(content)
             at = QualifiedSubject.of(told["subject"])
@@ -173,11 +173,11 @@ class RegistryServer:
         for context in (wanted.context, *others):
             at = wanted._replace(context=context)
             if id_ in self._versions.get(at, ()):
-                return 200, self._told(at, self._versions[at].index(id_) + 1)
+                return 200, self._told_by_id(at, id_)
         holders = [at for at, ids in self._versions.items() if at.context == wanted.context and id_ in ids]
         if not holders or (wanted.name and wanted.context != DEFAULT_CONTEXT):
             return _NO_SCHEMA
-        return 200, self._told(holders[0], self._versions[holders[0]].index(id_) + 1)
+        return 200, self._told_by_id(holders[0], id_)
 
     def _version(self, subject: str, version: str) -> tuple[int, Json]:
         """Confluent's `getUsingContexts`."""
@@ -195,11 +195,7 @@ class RegistryServer:
         return 200, self._told(at, number)
 
     def _lookup(self, subject: str, body: Json) -> tuple[int, Json]:
-        made = {
-            "schema": body["schema"],
-            "schemaType": body.get("schemaType", "AVRO"),
-            "references": list(body.get("references") or ()),
-        }
+        made = _schema(body["schema"], body.get("schemaType", "AVRO"), body.get("references") or ())
         at = QualifiedSubject.of(subject)
         for version in range(1, len(self._versions.get(at, ())) + 1):
             if self._schema_of(at, version) == made:
@@ -219,6 +215,9 @@ class RegistryServer:
         id_ = self._versions[at][version - 1]
         return {"subject": str(at), "version": version, "id": id_, **told, "guid": _guid(schema)}
 
+    def _told_by_id(self, at: QualifiedSubject, id_: int) -> Json:
+        return self._told(at, self._versions[at].index(id_) + 1)
+
     def _is_allowed(self, authorization: str | None) -> bool:
         if self.token is not None:
             return authorization == f"Bearer {self.token}"
@@ -230,6 +229,10 @@ class RegistryServer:
 
 
 _NO_SCHEMA = 404, {"error_code": 40403, "message": "Schema not found"}
+
+
+def _schema(text: str, kind: str, references: Iterable[Json]) -> Json:
+    return {"schema": text, "schemaType": kind, "references": list(references)}
 
 
 def _guid(schema: Json) -> str:
