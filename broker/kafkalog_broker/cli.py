@@ -233,7 +233,7 @@ async def _serve(
     ends_at_once = broker.remote is not None and await asyncio.to_thread(_threads_are_left)
     code = _stopped(broker, config, took_ms)
     if ends_at_once:
-        # Python waits for all threads at its end. All logs are closed; these wait for a store that does not answer.
+        # Python waits for all threads at its end. All logs are closed; these threads wait for remote storage.
         _log.warning("a request to remote storage has no answer yet: it is abandoned")
         logging.shutdown()
         sys.stdout.flush()

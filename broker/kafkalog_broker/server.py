@@ -65,9 +65,7 @@ CERTIFICATES_S = 5.0  # how often the files of certificates are looked at: one s
 
 _TICK_S = 1.0  # how often the log manager and the groups are asked what is due; each knows its own intervals
 
-
-_FLUSH_POLL_S = 0.01
-"""How often `catch_up` looks whether the flushes that retention waits for have ended."""
+_FLUSH_POLL_S = 0.01  # how often `catch_up` looks whether the flushes that retention waits for have ended
 
 
 class Server(Broker):
@@ -134,6 +132,7 @@ class Server(Broker):
         self.tls.use(await self.run_blocking(self.tls.prepared, self.config.listener_security))
         self._make_coordinators(started)
         await self._settle_transactions()
+        self.logs.is_settled = True
         self._begin_loading()
         self.network.use(self.config)
         started.callback(_logger.info, "the longest that requests held the event loop: %s", self.network.shared.watch)
@@ -344,13 +343,11 @@ class Server(Broker):
         """After an unclean start: see transactions/unclean_start.py. Before the broker serves and reads groups, so that
         no client sees a transaction undecided. A clean start reads nothing here."""
         if self.mirror is not None or all(log_dir.was_clean for log_dir in self.dirs.online):
-            self.logs.is_settled = True
             return
         await self.transactions.runtime.load_owned(self.run_blocking, "transactions")
         logs = await self.run_blocking(self._all_logs)
         is_whole = self._state_partitions_found >= len(self.transactions.runtime.log.owned())
         await UncleanStart(self.transactions, self.clock).settle(logs, self.run_blocking, is_whole=is_whole)
-        self.logs.is_settled = True
 
     def _all_logs(self) -> list[Log]:
         """Logs of all partitions, also those of directories that were shut down cleanly, but for those offline."""

@@ -21,25 +21,24 @@ from kafkalog_spark.errors import CorruptFile, KafkalogError
 
 Content = TypeVar("Content")
 
+_log = logging.getLogger(__name__)
+
 OWNER_ONLY = 0o600  # the mode of files that hold passwords
 FILE_MODE, DIRECTORY_MODE = 0o664, 0o775
 """Modes of all other files and directories, less the umask: never writable by everybody."""
 
 TEMPORARY_SUFFIX = ".tmp"
-"""Suffix of the file written aside, as in Kafka; a left-over one is overwritten by the next write."""
-
-
-_log = logging.getLogger(__name__)
+"""Suffix of the file written aside, as in Kafka; the next write removes a left-over one."""
 
 DAMAGED_SUFFIX = ".damaged"
-"""Suffix that a directory gets that has the name of a file."""
+"""Suffix of a damaged state file, or of a directory in the place of a file, that was renamed to make room."""
 NOT_REGULAR = "is not a regular file"
 MOST_STATE_BYTES = 64 << 20
 """Bytes of a file that is read whole, unless its kind has fewer: a checkpoint of a million partitions has 50 MB."""
 
 
 class NotRegularFile(OSError):
-    """A name in a directory stands for something else than a file that may be used as one."""
+    """A path that is not a regular file, or is a symbolic link and was opened for writing."""
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
@@ -137,7 +136,7 @@ def _too_large(size: str, path: str | os.PathLike[str]) -> CorruptFile:
 def read_state(
     path: str | os.PathLike[str], parse: Callable[[bytes], Content], most: int = MOST_STATE_BYTES
 ) -> Content | None:
-    """As `parsed`, None when there is no such file. What is no regular file is damaged, as its content would be. Raises
+    """As `parsed`, None when there is no such file. Raises CorruptFile also for a path that is not a regular file, and
     OSError for every other trouble."""
     try:
         return parsed(lambda size: read_whole(path, size), parse, os.fspath(path), most)

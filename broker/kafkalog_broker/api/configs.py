@@ -50,7 +50,7 @@ UNKNOWN_KIND = (
 MAX_RESPONSE_BYTES = 64 << 20
 """Bytes that a response may grow to; resources beyond are refused. A topic takes 3 kB, with all texts 20 kB."""
 
-MAX_COMPONENTS = 100  # of the entity of a quota, which are answered, too; there are three types
+MAX_COMPONENTS = 100  # parts of a quota's entity that are read, and repeated in the response; Kafka has three types
 
 Keys = frozenset[str]  # the properties asked for; none: all
 

@@ -150,7 +150,7 @@ async def describe_groups(
             "assignment_epoch": group.assignment_epoch,
         }  # fmt: skip
         members = []
-        # All of one moment: a member is replaced when it changes, and what `of_member` tells is told now.
+        # All members as of one moment: a change replaces a member's object, and `of_member` is called here for all.
         async for member, more in turn.spread([(member, of_member(member)) for member in group.members.values()]):
             left -= 1 + len(member.topics)
             members.append(entity(

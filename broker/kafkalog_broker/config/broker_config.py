@@ -417,10 +417,10 @@ def is_served(name: str) -> bool:
 
 def nearest_property(name: str) -> str | None:
     """The known property that `name` is most likely a misspelling of; None if no name is near."""
-    known = {*BROKER_PROPERTIES, *AUTHORIZER_PROPERTIES}
-    return next(iter(difflib.get_close_matches(_of_all_listeners(name), known, n=1, cutoff=NEAR)), None)
+    return next(iter(difflib.get_close_matches(_of_all_listeners(name), _KNOWN, n=1, cutoff=NEAR)), None)
 
 
+_KNOWN = BROKER_PROPERTIES.keys() | AUTHORIZER_PROPERTIES
 NEAR = 0.85
 """Least similarity of a misspelt name (difflib's ratio). A new property that has some words of a known one is below."""
 
@@ -432,9 +432,8 @@ def _unknown_property(name: str) -> ConfigError:
 
 
 def _unknown(static: Mapping[str, str]) -> list[str]:
-    known = {*BROKER_PROPERTIES, *AUTHORIZER_PROPERTIES}
     plugins = plugin_prefixes((static,))
-    return [name for name in static if _of_all_listeners(name) not in known and not name.startswith(plugins)]
+    return [name for name in static if _of_all_listeners(name) not in _KNOWN and not name.startswith(plugins)]
 
 
 def _of_all_listeners(name: str) -> str:

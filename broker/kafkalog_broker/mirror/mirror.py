@@ -43,16 +43,16 @@ _AGAIN_S = 0.25  # after something went wrong: a leader takes a moment to be ele
 _SOURCE_MS, _NODE_MS = (1_000, 10_000), (250, 10_000)
 """Pauses, the first and the longest one, after the source or one of its nodes was away."""
 _GIVE_UP_MS = 60_000
-"""With once: how long nothing may come before the mirror gives up, as long as Kafka's admin client waits
+"""With once: time without a received record after which the mirror gives up. Kafka's admin client waits as long
 (default.api.timeout.ms)."""
 _LASTED_MS = 10_000  # a connection that lasted so long was a good one: it is tried again soon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorOptions:
-    """Settings of a mirror. refresh_s: how often to look for new topics and partitions. give_up_ms: with once, how long
-    nothing may come while something is missing. most: the highest versions of APIs, for tests. own_internal_topics: a
-    broker keeps its own internal topics in the directory."""
+    """Settings of a mirror. refresh_s: how often to look for new topics and partitions. give_up_ms: with once, time
+    without a received record after which a mirror that lacks records ends. most: the highest versions of APIs, for
+    tests. own_internal_topics: a broker keeps its own internal topics in the directory."""
 
     bootstrap: list[Address]
     directory: Path
@@ -178,12 +178,15 @@ class Mirror:
                 return
 
     def _check_progress(self, error: SourceUnreachable | None) -> None:
-        """With once, raise SourceUnreachable if nothing can come for too long. `error`: why there are no metadata."""
+        """With once, raise SourceUnreachable if no records could come for give_up_ms. error: why there are no metadata,
+        None if there are."""
+        if not self._options.once:
+            return
         now_ms, received = self._clock.monotonic_ms(), self.received_bytes
         missing = [key for key, end in (self.targets or {}).items() if not self._has_reached(key, end)]
         troubles = {mirror.name: mirror.trouble for key, mirror in self.partitions.items() if mirror.trouble}
         stuck = error is not None or self.targets is None or all("{}-{}".format(*key) in troubles for key in missing)
-        if not self._options.once or not stuck or received != self._received_at_last:
+        if not stuck or received != self._received_at_last:
             self._received_at_last, self._came_ms = received, now_ms
         if now_ms - self._came_ms < self._options.give_up_ms or self.is_complete:
             return

@@ -68,7 +68,7 @@ class TakeoverRecord:
 
 
 def _read_or_set_aside(directory: Path) -> TakeoverRecord | None:
-    """The record; None, and the file is kept as `.damaged`, for a damaged one: it must not end every start.
+    """The record, None if there is none. A damaged one is renamed `.damaged`, so that it does not end every start.
 
     Raises UnsupportedFormat, OSError.
     """
@@ -78,7 +78,7 @@ def _read_or_set_aside(directory: Path) -> TakeoverRecord | None:
     except CorruptFile as error:
         damaged = path.with_name(path.name + DAMAGED_SUFFIX)
         path.replace(damaged)
-        _log.error("%s; it is kept as %s, and what a start before this one did not finish is left", error, damaged)
+        _log.error("%s; it is kept as %s; a takeover that an earlier start began stays unfinished", error, damaged)
         return None
 
 

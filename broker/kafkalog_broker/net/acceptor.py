@@ -245,7 +245,7 @@ class Admission:
     def admit(self, connection: Connection) -> str | None:
         """Count a new connection; the reason when there is no room for it. Each reason is logged once until it ends."""
         host = connection.info.host
-        # A rate counts the connection, so it is asked only for one that nothing before it refuses.
+        # The rates count the connection, so each is checked only if no limit before it refuses the connection.
         reason = self._no_room(host) or self._beyond_ip_quota(connection) or self._beyond_rate(connection)
         if reason is None:
             self.admitted += 1

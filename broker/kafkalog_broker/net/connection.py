@@ -34,7 +34,7 @@ from kafkalog_broker.storage.partition.log_segment import FileSlice
 # rule, megabytes where a client asks for everything there is.
 
 UNREAD_BYTES = 32 << 20  # bytes of responses that all connections together may hold for longer than CHECK_S
-# Answers with remote records have a smaller budget, of leases: while others wait for that, it is full.
+# Responses with remote records hold leases of a smaller budget, which is full while other reads wait for it.
 
 CHECK_S = 1.0  # a peer that reads nothing for so long while there is too much is closed
 
@@ -253,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._writer.unread_bytes
 
     def release(self) -> None:
-        """Nothing of the answer is in memory any more, but for what the transport holds below its limit."""
+        """Release the leases: no more of the response is in memory than what the transport holds below its limit."""
         while self.leases:
             self.leases.pop().release()
 

@@ -209,7 +209,7 @@ class ShareCoordinator:
     # what happens by itself
 
     def due(self) -> Generator[None, None, None]:
-        """Snapshot what was not for long, when it is time: step by step."""
+        """When it is time, snapshot the share partitions whose last snapshot is old, step by step."""
         now = self._clock.monotonic_ms()
         if now >= self._next_cold_ms:
             interval = self._config.share_coordinator_cold_partition_snapshot_interval_ms

@@ -136,8 +136,8 @@ class LogDirectory:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """The directory goes offline when the block raises OSError, which ends there; one that says nothing about
-        files, such as a lack of descriptors, is raised."""
+        """Take the directory offline when the block raises OSError, and suppress the error. An error that says nothing
+        about the files, such as a lack of descriptors, is raised instead."""
         try:
             yield
         except OSError as error:
@@ -214,8 +214,8 @@ def open_log_dirs(
     """Make, lock and identify the log directories; one that cannot be written is offline. cluster_id: what
     meta.properties must say; by default what it says, or a new one. Raises LogDirLocked, and LogDirError for a damaged
     meta.properties, for one of another node or cluster, for a directory that holds logs of another one
-    (`check_holds_no_other_logs`), and when no directory works, and OSError for a lack of
-    descriptors; no lock is held then."""
+    (`check_holds_no_other_logs`), and when no directory works; OSError for a lack of descriptors. No lock is held
+    then."""
     unique = list(dict.fromkeys(Path(os.path.abspath(path)) for path in paths))
     if not unique:
         raise LogDirError("no log directory is given", hint="set log.dirs or --log-dir")

@@ -126,9 +126,9 @@ class NewPartitions:
 @dataclass(eq=False)
 class LogManager(LogTable):
     """run_blocking: how to get out of the owning thread, as call_soon into it; by default everything happens at once.
-    to_recover: after `shutdown`, the log directories that got no clean-shutdown marker. is_settled: what an unclean
-    shutdown left besides the logs is in order, such as open transactions; without it, a directory that was not shut
-    down cleanly gets no marker, or the next start would not put it in order. stops_loading: `load`, in its
+    to_recover: after `shutdown`, the log directories that got no clean-shutdown marker. is_settled: everything that an
+    unclean shutdown left besides the logs, such as open transactions, is in order. While it is False, a directory that
+    was not shut down cleanly gets no marker, so that the next start puts it in order. stops_loading: `load`, in its
     thread, is to end with the logs that it is checking."""
 
     run_blocking: RunBlocking = field(kw_only=True, default=lambda function: function())

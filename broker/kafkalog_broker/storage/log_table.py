@@ -129,6 +129,11 @@ class LogTable:
         """From now on this thread answers requests: a log that has to be recovered is recovered in the background."""
         self._serving_thread, self._run_in_background = threading.get_ident(), run_in_background
 
+    @property
+    def _may_block(self) -> bool:
+        """False in the thread that answers requests."""
+        return threading.get_ident() != self._serving_thread
+
     # ---- the partitions
 
     def get(self, topic: str, partition: int) -> Log | None:
@@ -164,8 +169,7 @@ class LogTable:
         """The log of a partition that was not open. on_bytes: as in load_log. Any thread: of two at once, the second
         gets the log of the first, but the thread that answers requests does not wait for another one. Raises
         BrokerError kafka_storage_error; damage is remembered, and the partition is offline from then on."""
-        may_wait = threading.get_ident() != self._serving_thread
-        if not entry.opening.acquire(blocking=may_wait):
+        if not entry.opening.acquire(blocking=self._may_block):
             raise storage_error(*entry.key, f"{entry.path} is being opened")
         try:
             if entry.log is not None and entry.log.failure is None:
@@ -194,7 +198,7 @@ class LogTable:
                 producer_id_expiration_ms=self.config.producer_id_expiration_ms,
                 has_remote_segments=config.remote_storage_enable, is_compacted=config.is_compacted,
                 contiguous_from=entry.contiguous_from if self.topics.was_read else None,
-                may_recover=threading.get_ident() != self._serving_thread,
+                may_recover=self._may_block,
             )  # fmt: skip
             loaded = load_log(request, on_bytes)
             entry.log = self.log_of(entry, config, loaded, now_ms)
@@ -340,8 +344,8 @@ class LogTable:
 
 
 def take_offline(entry: LogEntry, error: OSError, what: str) -> None:
-    """Take a partition offline whose directory cannot be used, or its log directory if the disk is at fault; neither
-    for an error that may pass. what: the error in words.
+    """Take a partition offline because its directory cannot be used, or its log directory if the disk is at fault.
+    An error that may pass changes nothing. what: the error in words.
 
     A denied permission says nothing about the disk while a log is being opened: the other partitions may be served.
     """

@@ -49,8 +49,9 @@ def next_producer_id(value: bytes) -> int | None:
 
 
 def next_of_cluster(directory: Path) -> int:
-    """As next_producer_id, by what lies in a log directory; 0 where the metadata log is not there. What lies behind
-    damage is not known, but that ids were given out is. Raises OSError for a lack of descriptors."""
+    """As next_producer_id, by what lies in a log directory; 0 where the metadata log is not there. Of a
+    damaged file the records before the damage count, and at least one block: ids were given out. Raises OSError for a
+    lack of descriptors."""
     largest = 0
     for suffix in (_SNAPSHOT_SUFFIX, LOG_SUFFIX):
         for path in sorted((directory / f"{CLUSTER_METADATA_TOPIC}-0").glob(f"*{suffix}")):
@@ -124,7 +125,8 @@ class ProducerIds:
                 _logger.warning("%s; ids begin above those that are in the logs, unless another file is whole", error)
                 least = LEAP
             else:
-                known += [] if end is None else [end]
+                if end is not None:
+                    known.append(end)
         self.were_known = bool(known)
         """False: there was no file, and the records of `__transaction_state` may know of more ids: `stay_above`."""
         self._next = self._end = max(known) if known else max(_above_those_in_use(directories), least)

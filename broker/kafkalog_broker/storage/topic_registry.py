@@ -28,7 +28,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat, printable
-from kafkalog_spark.format.atomic_file import read_state, replace_file
+from kafkalog_spark.format.atomic_file import DAMAGED_SUFFIX, read_state, replace_file
 from kafkalog_spark.format.names import MAX_PARTITIONS, MAX_TOPIC_NAME_LENGTH, DirKind, metrics_name, valid_topic_name
 from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
@@ -125,8 +125,8 @@ def _topic(entry: Any) -> Topic:
 
 
 def read_registry(log_dir: LogDirectory) -> RegistryState | None:
-    """A directory's copy, or None; a damaged one is set aside. Raises UnsupportedFormat for a later release's, OSError
-    for a lack of descriptors."""
+    """A directory's copy; None if there is none or it may not be read. A damaged one is set aside. Raises
+    UnsupportedFormat for a later release's, OSError for a lack of descriptors."""
     path = log_dir.path / TOPICS_FILE
     try:
         with log_dir.guarded():
@@ -138,7 +138,7 @@ def read_registry(log_dir: LogDirectory) -> RegistryState | None:
         raise error.at(path=str(path), hint="this directory was used by a later release; use that one") from None
     except CorruptFile as error:
         _log.warning("%s", error.at(path=str(path)))
-        damaged = path.with_name(path.name + ".damaged")
+        damaged = path.with_name(path.name + DAMAGED_SUFFIX)
         try:
             path.replace(damaged)
             _log.warning("the damaged file is kept as %s", damaged)
@@ -417,7 +417,7 @@ KEPT_CONFIGS = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 MOST_MISSING = 1_000
 """Partitions of a topic known from its directories alone, or from its remote segments, that may be missing below one
-that is there. The missing ones are created, so that a directory `orders-2147483647` must not speak for all below it."""
+that is there. The missing ones are created, so a directory `orders-2147483647` is no evidence of all those below it."""
 
 
 def believed_partitions(numbers: Iterable[int]) -> list[int]:

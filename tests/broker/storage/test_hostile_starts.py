@@ -150,10 +150,14 @@ def without_registry(change: Change) -> Change:
     return both(gone(REGISTRY), change)
 
 
-def in_place_of(name: str, other: Callable[..., Change]) -> Change:
+def empty(name: str) -> Change:
+    return written(name, b"")
+
+
+def in_place_of(name: str, other: Callable[[str], Change]) -> Change:
     def change(root: Path) -> None:
         shutil.rmtree(root / "data" / name)
-        (other(name) if other is pipe else other(name, b""))(root)
+        other(name)(root)
 
     return change
 
@@ -248,7 +252,7 @@ DAMAGES: dict[str, Damage] = {
     "no meta.properties": Damage(gone("meta.properties")),
     "meta.properties written aside is a link": Damage(both(gone("meta.properties"), link("meta.properties.tmp"))),
     "the index cache is a link": Damage(link("remote-log-index-cache", "../outside")),
-    "the index cache is a file": Damage(in_place_of("remote-log-index-cache", written)),
+    "the index cache is a file": Damage(in_place_of("remote-log-index-cache", empty)),
     "producer ids that are none": Damage(written("kafkalog.producer-ids", b"\xff\x1b[31m"), "ids begin above those"),
     "producer ids are a directory": Damage(directory("kafkalog.producer-ids"), "ids begin above those"),
     "a takeover that is none": Damage(written(TAKEOVER, b"[" * 100_000), "is kept as"),
@@ -275,7 +279,7 @@ DAMAGES: dict[str, Damage] = {
     ),
     "a partition is a link to another": Damage(link("orders-0", "orders-1"), "orders-0 is a symbolic link", (ORDERS,)),
     "a partition is a link to itself": Damage(link("orders-0", "orders-0"), "orders-0 is there already", (ORDERS,)),
-    "a partition is a file": Damage(in_place_of("orders-0", written), "orders-0 is there already", (ORDERS,)),
+    "a partition is a file": Damage(in_place_of("orders-0", empty), "orders-0 is there already", (ORDERS,)),
     "a partition is a pipe": Damage(in_place_of("orders-0", pipe), "orders-0 is there already", (ORDERS,)),
     # files of a partition
     "partition.metadata: a pipe": Damage(pipe("orders-0/partition.metadata"), "the topic's id is taken from elsewhere"),

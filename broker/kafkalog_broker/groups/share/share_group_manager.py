@@ -99,7 +99,8 @@ def added_partitions(state: StatePartitions, missing: SharedTopics) -> dict[UUID
     known = {
         topic: shared for topic, shared in missing.items() if topic in state.initialized or topic in state.initializing
     }
-    return _subtracted(known, _without(state.initializing, state.initialized))  # the first ones may be tried again
+    tried_again = _without(state.initializing, state.initialized)  # the first partitions that the group shares
+    return _subtracted(known, tried_again)
 
 
 def _subtracted(topics: SharedTopics, less: SharedTopics) -> dict[UUID, SharedTopic]:

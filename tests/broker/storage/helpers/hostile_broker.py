@@ -23,7 +23,7 @@ from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.plain_entities import request_entity
 from tests.log.helpers.batch_builder import V2Record, batch
 
-PRODUCE, FETCH, COMMIT, METADATA = 0, 1, 8, 3
+PRODUCE, FETCH = 0, 1
 TOPICS = {"orders": {}, "payments": {}, "tiered": {
     "remote.storage.enable": "true", "segment.bytes": "1048576", "internal.segment.bytes": "1000",
     "local.retention.bytes": "1000000000", "index.interval.bytes": "100",
