@@ -235,7 +235,8 @@ def test_a_folder_store_deletes_and_writes_nothing_outside_its_root(tmp_path: Pa
     (outside / "log").write_bytes(b"kept")
     (root / "link").symlink_to(outside)
     (root / "a" / "log.tmp").symlink_to(outside / "log")
-    store = FolderStore(str(root))
+    store = FolderStore(str(root), str(root))
+    store.mark()
     for path in (f"{outside}/log", f"{root}/../tier-outside/log", f"{root}/link/log", f"{outside}/empty/log"):
         with pytest.raises(UnsafePath):
             store.delete([path])
