@@ -105,7 +105,7 @@ class RemoteMetadata:
             log = chosen[0].place.open()
             start = max(self._reached.get(log.name, 0), log.log_start_offset)
             end = log.log_end_offset
-            odd: list[KafkalogError] = []
+            odd, first = 0, None
             for batch in scan_partition(
                 log, start, end, ScanRequest(columns=("value",)), on_loss=partial(_log.warning, "%s")
             ):
@@ -115,10 +115,9 @@ class RemoteMetadata:
                     try:
                         state.take(decode_event(value))
                     except (CorruptRemoteMetadata, UnsupportedFormat) as error:
-                        odd.append(error)
+                        odd, first = odd + 1, first or error.at(topic_partition=log.name)
             if odd:
-                first = odd[0].at(topic_partition=log.name)
-                _log.warning("%d records are skipped, because they are no events; the first: %s", len(odd), first)
+                _log.warning("%d records are skipped, because they are no events; the first: %s", odd, first)
             self._reached[log.name] = end
         self._state = state
         self._known = state.by_partition()
