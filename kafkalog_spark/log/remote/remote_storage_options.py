@@ -301,18 +301,18 @@ def _key_pairs(given: Mapping[str, str], prefix: str) -> tuple[KeyRing, str | No
     """The private keys, and the id of the pair for new segments. The public key is the private one's."""
     is_enabled, key_id, ids = (spec.value(given.get(spec.name), prefix) for spec in _ENCRYPTION)
     name = _KEY_FILE
-    files = {key_id: given.get(name.format(key_id)) for key_id in ids}
-    missing = [key_id for key_id, file in files.items() if not file]
+    files = {pair: given.get(name.format(pair)) for pair in ids}
+    missing = [pair for pair, file in files.items() if not file]
     if missing:
         raise OptionError(
             f"{prefix}encryption.key.pairs names {missing[0]!r}, without {prefix}{name.format(missing[0])}"
         )
-    for key_id, file in files.items():
+    for pair, file in files.items():
         if file and ("\n" in file or "-----" in file):
             raise OptionError(
-                f"{prefix}{name.format(key_id)} holds a key", hint="write the key to a file, and give the file's path"
+                f"{prefix}{name.format(pair)} holds a key", hint="write the key to a file, and give the file's path"
             )
-    keys = KeyRing({key_id: file for key_id, file in files.items() if file}, prefix + name)
+    keys = KeyRing({pair: file for pair, file in files.items() if file}, prefix + name)
     if not is_enabled:
         return keys, None
     if key_id not in files:
