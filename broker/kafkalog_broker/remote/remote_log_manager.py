@@ -59,7 +59,7 @@ _THREADS = 64  # threads of each kind, at most; the properties of Kafka say how 
 _STOPS = "the broker stops, and reads no remote storage any more"
 _NAP_S = 0.05  # how long a copy that the quota holds up waits before it looks again, and whether it is to end
 _IN_FLIGHT = 12 << 20
-"""Bytes of records that all reads hold: those that are read, twice each, and those that their peers have not taken."""
+"""Bytes of records that all reads hold: they count twice during a read, then once until the peer has received them."""
 _DELETED_AT_ONCE = 100  # segments whose deletion is one event: a topic of 10,000 takes a hundred flushes, not 20,000
 
 
@@ -588,8 +588,8 @@ class RemoteLogManager:
     async def _in_reader(self, read: Callable[[], _T], wait_ms: int, log: Log, lease: Lease | None = None) -> _T:
         """Read in a thread, and wait for it at most `wait_ms`.
 
-        A read that has begun goes on after that, and what it fetched is there for the next one; a read that waits for
-        its turn is dropped. lease: released when the read ends, unless its result is returned.
+        After that, a read that has begun goes on, and leaves in the caches what it fetched for the next one; a read
+        that waits for its turn is cancelled. lease: released when the read ends, unless its result is returned.
 
         Raises:
             TimeoutError: It takes longer.

@@ -226,9 +226,8 @@ def metadata_topic_configs(topic: MetadataTopic) -> Mapping[str, str]:
 @dataclass(eq=False)
 class RemoteLogMetadataManager:
     """log_of: the log of a partition of `__remote_log_metadata`. run_blocking: runs a flush. partitions: of users, that
-    have or had remote segments and are not deleted, by their ids. odd: number of records that are no events.
-    unreadable: partitions of the topic that cannot be read, and why. Used in the event loop's thread, but for `load`.
-    """
+    have or had remote segments and are not deleted, by their ids. unreadable: partitions of the topic that
+    cannot be read, and why. Used in the event loop's thread, but for `load`."""
 
     broker_id: int
     _clock: Clock
@@ -236,7 +235,6 @@ class RemoteLogMetadataManager:
     _run_blocking: Callable[..., Awaitable[Any]]
     _count: int = 0
     partitions: dict[tuple[UUID, int], RemoteLogMetadataCache] = field(default_factory=dict)
-    odd: int = 0
     unreadable: dict[int, str] = field(default_factory=dict)
 
     def load(self, topic: Topic, name_of: Callable[[UUID], str | None] = lambda topic_id: None) -> None:
@@ -265,7 +263,6 @@ class RemoteLogMetadataManager:
                 self.unreadable[number] = printable(str(error))
                 _log.error("%s cannot be read, and nothing is known of its remote segments: %s", name, error)
             if odd:
-                self.odd += odd
                 _log.warning("%s: %d records are skipped, because they are no events; the first: %s", name, odd, first)
 
     def why_unknown(self, partition: TopicIdPartition) -> str | None:

@@ -25,8 +25,6 @@ from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
 MOST_BYTES = 2 << 20
 """Bytes of records of one answer, unless a single batch has more. Consumers ask for 1 MB of a partition by default."""
 _REMEMBERED = 256  # places where a consumer's next fetch begins: as many go on without a search in an index
-
-
 _AHEAD = 64 << 10  # bytes read at once while batches are looked for: as a rule more than between two index entries
 
 

@@ -1,8 +1,8 @@
 """Where a broker's remote segments are: opened at the start, and compared with what the log directories say.
 
-A folder may be a mount point, which is missing or empty while its file system is not mounted. A broker that went on all
+A folder may be a mount point, which is missing or empty while its file system is not mounted. A broker that started all
 the same would copy segments below the mount point, and take the segments that it does not find for deleted. So a folder
-that the properties name must exist, and must hold a marker file or one of the known segments.
+that the properties name must exist. If remote segments are known, it must hold a marker file or one of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 _DEFAULT_SUFFIX = "-remote"  # of the folder for remote segments where none is named
 _LOOKED_FOR = 20
-"""Segments that are looked for, of all that are known: some of them may have been lost for another reason."""
+"""Number of known segments that are looked for. One must be found; others may be lost for another reason."""
 
 
 def open_remote_storage(config: Callable[[], BrokerConfig], first: Path, directories: Sequence[Path]) -> RemoteStorage:

@@ -105,7 +105,7 @@ class RemoteMetadata:
             log = chosen[0].place.open()
             start = max(self._reached.get(log.name, 0), log.log_start_offset)
             end = log.log_end_offset
-            odd: list[KafkalogError] = []
+            odd, first = 0, None
             for batch in scan_partition(
                 log, start, end, ScanRequest(columns=("value",)), on_loss=partial(_log.warning, "%s")
             ):
@@ -115,10 +115,9 @@ class RemoteMetadata:
                     try:
                         state.take(decode_event(value))
                     except (CorruptRemoteMetadata, UnsupportedFormat) as error:
-                        odd.append(error)
+                        odd, first = odd + 1, first or error.at(topic_partition=log.name)
             if odd:
-                first = odd[0].at(topic_partition=log.name)
-                _log.warning("%d records are skipped, because they are no events; the first: %s", len(odd), first)
+                _log.warning("%d records are skipped, because they are no events; the first: %s", odd, first)
             self._reached[log.name] = end
         self._state = state
         self._known = state.by_partition()
@@ -231,8 +230,8 @@ class RemoteDirListing:
 
 
 def _jump_over(file: SegmentFile, offset: int) -> tuple[int, int] | None:
-    """Offsets [begin, until) that no batch has, right before the first batch that ends at or after `offset`; None if
-    that batch begins before it, follows the one before, or is not there."""
+    """Return the gap [begin, until) between batches that contains `offset` or ends just before it; None if there is no
+    such gap."""
     position = file.locate(offset - 1)
     begin = file.base_offset if position == file.begin else None
     for header in file.headers(position):
@@ -476,17 +475,18 @@ class PartFinder:
         return {segment_id: one for segment_id, one in checked.items() if one is not None}
 
     def _checked_span(self, held: StoredSegment, following: int) -> StoredSegment | None:
-        """Compare a segment with its batches: they are to hold `following`, where another one begins, and its end.
+        """Check that a segment's batches contain `following`, where another segment begins, and end at its end offset.
 
         Segments overlap after changes of leaders. They also do if a manifest's endOffset is too large, if a batch has a
         wrong offset, or if another segment's .log was copied over this one; then this one would hide records.
 
         Returns:
-            The segment; None if it was deleted meanwhile. If damage is passed over, it ends where its batches jump over
-            `following`, or end, and None stands for a segment that begins after `following`.
+            The segment; None if it was deleted meanwhile. If damage is passed over, the segment ends before the gap at
+            `following`, or after its last batch; None if it begins with that gap.
 
         Raises:
-            CorruptManifest, CorruptLog: If no batch holds `following`, or if they do not end where they are to end.
+            CorruptLog: If no batch contains `following`.
+            CorruptManifest: If the last batch does not end with the segment's end offset.
         """
         segment = held.segment
         known = self._spans.get(segment.segment_id)

@@ -207,11 +207,10 @@ def _missing_options(
 
 def _is_beside(recorded: RemoteStorageOptions, file: Root) -> bool:
     """True if the recorded root is a local folder in the directory that has the log directory."""
-    folder = os.path.dirname(recorded.root) if recorded.layout is Layout.LOCAL_TIERED else recorded.root
-    if file.store.remote or not is_local(folder):
+    if file.store.remote or not is_local(recorded.folder):
         return False
     log_dir = os.path.dirname(file.path)
-    return os.path.realpath(os.path.dirname(folder)) == os.path.realpath(os.path.dirname(log_dir))
+    return os.path.realpath(os.path.dirname(recorded.folder)) == os.path.realpath(os.path.dirname(log_dir))
 
 
 def _harmless(storage: StorageOptions) -> StorageOptions:

@@ -27,10 +27,10 @@ class _Piece(NamedTuple):
 
 
 class ChunkCache:
-    """The pieces used last, of `most` bytes together, or one that is larger. Threads share it.
+    """LRU cache of pieces of at most `most` bytes together, or of one larger piece. Thread-safe.
 
-    Pieces of a third of `most` are fetched at a time, or one that is larger: a fetch holds the bytes of the object too,
-    which are not counted.
+    At most a third of `most` bytes is fetched at a time, or one larger piece: a fetch holds the bytes of the object
+    too, which are not counted.
     """
 
     def __init__(self, most: int) -> None:
@@ -134,11 +134,11 @@ V = TypeVar("V")
 
 
 class WeightedCache(Generic[V]):
-    """The values used last, of `most` together by weight, or one that is heavier. Threads share it; two that need the
-    same value at once may both make it.
+    """LRU cache of values with a total weight of at most `most`, or of one heavier value. Thread-safe; two threads that
+    need the same value at once may both make it.
 
     Args:
-        weight: of a value, in a unit of the caller's, at least 1.
+        weight: Returns the weight of a value, at least 1, in the unit of `most`.
     """
 
     def __init__(self, most: int, weight: Callable[[V], int]) -> None:

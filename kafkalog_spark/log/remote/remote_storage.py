@@ -92,11 +92,10 @@ class FolderStore(LocalStore):
     lie below `root`, also for one that leads out of it through a symbolic link.
 
     folder: where the marker file is: `root`, or the directory above it. Without the marker nothing is written, and no
-    object counts as deleted: the folder is gone, or it is the mount point of a file system that is not mounted. An
-    empty `folder` is not checked."""
+    object counts as deleted: the folder is gone, or it is the mount point of a file system that is not mounted."""
 
     root: str
-    folder: str = ""
+    folder: str
 
     @property
     def is_marked(self) -> bool:
@@ -109,7 +108,7 @@ class FolderStore(LocalStore):
 
     def check(self) -> None:
         """Raise OSError, which is no FileNotFoundError, if the folder is not the marked one."""
-        if not self.folder or self.is_marked:
+        if self.is_marked:
             return
         if not os.path.isdir(self.folder):
             what = "the folder of remote storage is not there: mount or restore it"

@@ -224,8 +224,7 @@ class RemoteStorageOptions:
                 f"{CLASS_NAME} is {manager[:100]}, which runs in a JVM only",
                 hint=f"{AIVEN_CLASS} and {LOCAL_TIERED_CLASS} are written here",
             )
-        recorded = {name: text for name, text in properties.items() if name in (CLASS_NAME, PREFIX_NAME)}
-        recorded |= {prefix + name: text for name, text in given.items() if _RECORDED.fullmatch(name)}
+        recorded = _recorded(properties, prefix)
         if made.layout is Layout.LOCAL_TIERED:
             recorded[prefix + "dir"] = made.folder
         elif is_local(made.root):
@@ -236,19 +235,21 @@ class RemoteStorageOptions:
     def of_recorded(cls, properties: Mapping[str, str]) -> RemoteStorageOptions:
         """Options by the content of REMOTE_STORAGE_FILE, of which only the properties that `recorded_file` writes
         count. Raises OptionError as `of`."""
-        prefix = properties.get(PREFIX_NAME, DEFAULT_PREFIX)
-        return cls.of(
-            {
-                name: text
-                for name, text in properties.items()
-                if name in (CLASS_NAME, PREFIX_NAME)
-                or (name.startswith(prefix) and _RECORDED.fullmatch(name.removeprefix(prefix)))
-            }
-        )
+        return cls.of(_recorded(properties, properties.get(PREFIX_NAME, DEFAULT_PREFIX)))
 
     def recorded_file(self, date: datetime) -> bytes:
         """Content of REMOTE_STORAGE_FILE: where the segments are, without secrets, for `of_recorded`."""
         return format_properties(dict(self.recorded), date)
+
+
+def _recorded(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """Those of a broker's properties that say where segments are, by full name."""
+    return {
+        name: text
+        for name, text in properties.items()
+        if name in (CLASS_NAME, PREFIX_NAME)
+        or (name.startswith(prefix) and _RECORDED.fullmatch(name.removeprefix(prefix)))
+    }
 
 
 def _aiven(given: Mapping[str, str], prefix: str, default_root: str | None) -> RemoteStorageOptions:
@@ -300,18 +301,18 @@ def _key_pairs(given: Mapping[str, str], prefix: str) -> tuple[KeyRing, str | No
     """The private keys, and the id of the pair for new segments. The public key is the private one's."""
     is_enabled, key_id, ids = (spec.value(given.get(spec.name), prefix) for spec in _ENCRYPTION)
     name = _KEY_FILE
-    files = {key_id: given.get(name.format(key_id)) for key_id in ids}
-    missing = [key_id for key_id, file in files.items() if not file]
+    files = {pair: given.get(name.format(pair)) for pair in ids}
+    missing = [pair for pair, file in files.items() if not file]
     if missing:
         raise OptionError(
             f"{prefix}encryption.key.pairs names {missing[0]!r}, without {prefix}{name.format(missing[0])}"
         )
-    for key_id, file in files.items():
+    for pair, file in files.items():
         if file and ("\n" in file or "-----" in file):
             raise OptionError(
-                f"{prefix}{name.format(key_id)} holds a key", hint="write the key to a file, and give the file's path"
+                f"{prefix}{name.format(pair)} holds a key", hint="write the key to a file, and give the file's path"
             )
-    keys = KeyRing({key_id: file for key_id, file in files.items() if file}, prefix + name)
+    keys = KeyRing({pair: file for pair, file in files.items() if file}, prefix + name)
     if not is_enabled:
         return keys, None
     if key_id not in files:

@@ -94,7 +94,9 @@ RemoteLogEvent = SegmentEvent | SegmentUpdate | PartitionDeletion
 
 
 def decode_event(value: bytes) -> RemoteLogEvent:
-    """Return the event of a record's value. Whoever can write to the topic chooses it, so it is checked here, once.
+    """Return the event of a record's value, which anybody who can write to the topic may have chosen.
+
+    It is validated here, and not again.
 
     Raises:
         CorruptRemoteMetadata: If it is not an event, with the byte; or if no broker copies such a partition or segment:

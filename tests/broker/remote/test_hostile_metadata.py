@@ -39,7 +39,6 @@ from tests.broker.storage.helpers.hostile_broker import (
     HostileBroker,
     contents,
     copy_of,
-    make,
     names_in,
     unserved,
 )
@@ -115,19 +114,12 @@ HOSTILE: dict[str, tuple[Callable[[uuid.UUID], RemoteLogEvent], set[tuple[str, i
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("made") / "broker"
-    make(root)
-    return root
-
-
 @pytest.mark.parametrize(("make_event", "offline", "says"), HOSTILE.values(), ids=HOSTILE)
 def test_start_with_a_hostile_metadata_record_serves_all_other_partitions_and_touches_nothing_outside(
-    made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, make_event: Callable[[uuid.UUID], RemoteLogEvent],
-    offline: set[tuple[str, int]], says: str,
+    broker_root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    make_event: Callable[[uuid.UUID], RemoteLogEvent], offline: set[tuple[str, int]], says: str,
 ) -> None:  # fmt: skip
-    root = copy_of(made, tmp_path / "broker")
+    root = copy_of(broker_root, tmp_path / "broker")
     before, names = contents(root / "outside"), names_in(root)
     with HostileBroker(root) as running:
         running.write_events(make_event(running.topic_id("tiered")))
@@ -147,20 +139,20 @@ def test_start_with_a_hostile_metadata_record_serves_all_other_partitions_and_to
 
 
 def test_produce_to_the_metadata_topic_is_refused_and_the_topic_is_not_called_internal(
-    made: Path, tmp_path: Path
+    broker_root: Path, tmp_path: Path
 ) -> None:
     """Kafka's Metadata does not call it internal either. Kafka's brokers write to it as clients; this one does not."""
-    with HostileBroker(copy_of(made, tmp_path / "broker")) as running:
+    with HostileBroker(copy_of(broker_root, tmp_path / "broker")) as running:
         assert running.produce(REMOTE_LOG_METADATA_TOPIC, 0) == "invalid_topic_exception"
         assert running.fetch(REMOTE_LOG_METADATA_TOPIC, 0)[0] == "none"
         assert not is_internal(REMOTE_LOG_METADATA_TOPIC)
 
 
 def test_start_with_an_unreadable_metadata_partition_keeps_its_tiered_partitions_offline(
-    made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    broker_root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without its events nothing is known of remote segments: a log could go on at an offset that was used before."""
-    root = copy_of(made, tmp_path / "broker")
+    root = copy_of(broker_root, tmp_path / "broker")
     with HostileBroker(root) as running:
         parts = {
             number: metadata_partition(TopicIdPartition("tiered", running.topic_id("tiered"), number), 2)
@@ -177,9 +169,9 @@ def test_start_with_an_unreadable_metadata_partition_keeps_its_tiered_partitions
     assert f"{REMOTE_LOG_METADATA_TOPIC}-{parts[0]} cannot be read" in caplog.text
 
 
-def test_copies_whose_end_cannot_be_read_are_not_deleted_as_unfinished(made: Path, tmp_path: Path) -> None:
+def test_copies_whose_end_cannot_be_read_are_not_deleted_as_unfinished(broker_root: Path, tmp_path: Path) -> None:
     """The first events of a metadata partition can be read, and those that finish the copies cannot."""
-    root = copy_of(made, tmp_path / "broker")
+    root = copy_of(broker_root, tmp_path / "broker")
     before = contents(root / "tier")
     damaged = 0
     for path in (root / "data").glob(f"{REMOTE_LOG_METADATA_TOPIC}-*/*.log"):
@@ -235,7 +227,8 @@ def test_a_folder_store_deletes_and_writes_nothing_outside_its_root(tmp_path: Pa
     (outside / "log").write_bytes(b"kept")
     (root / "link").symlink_to(outside)
     (root / "a" / "log.tmp").symlink_to(outside / "log")
-    store = FolderStore(str(root))
+    store = FolderStore(str(root), str(root))
+    store.mark()
     for path in (f"{outside}/log", f"{root}/../tier-outside/log", f"{root}/link/log", f"{outside}/empty/log"):
         with pytest.raises(UnsafePath):
             store.delete([path])

@@ -16,7 +16,7 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.partition.log import Log
-from tests.broker.remote.helpers.remote_logs import TOPIC, Killed, RemoteLogs, Steps
+from tests.broker.remote.helpers.remote_logs import TOPIC, Killed, RemoteLogs, Steps, begun
 from tests.broker.storage.helpers.synced_files import recorded_syncs
 
 
@@ -34,9 +34,7 @@ async def work(logs: RemoteLogs, dice: random.Random, count: int, delete_to: int
 
 async def all_steps(directory: Path) -> int:
     """How many steps the work has without any fault."""
-    logs = RemoteLogs(directory)
-    logs.broker.create("orders", 1, **TOPIC)
-    await logs.start()
+    logs = await begun(directory)
     await work(logs, random.Random(0), 20, 25)
     assert logs.objects() == logs.finished() != set()
     assert await logs.offsets() == list(range(25, 60))
@@ -46,9 +44,7 @@ async def all_steps(directory: Path) -> int:
 
 
 async def killed_once(directory: Path, step: int, dice: random.Random) -> None:
-    logs = RemoteLogs(directory, Steps(kill_at=step))
-    logs.broker.create("orders", 1, **TOPIC)
-    await logs.start()
+    logs = await begun(directory, Steps(kill_at=step))
     await work(logs, dice, 20, 25)
     log = logs.broker.log("orders")
     start, end = log.log_start_offset, log.log_end_offset
@@ -86,9 +82,7 @@ def test_deleted_records_that_were_not_copied_yet_stay_deleted_and_hold_nothing_
     """The leader epochs are on disk before the response, the checkpoint of log start offsets comes later."""
 
     async def run() -> None:
-        logs = RemoteLogs(tmp_path / "data")
-        logs.broker.create("orders", 1, **TOPIC)
-        await logs.start()
+        logs = await begun(tmp_path / "data")
         logs.append(range(60))
         log = logs.broker.log("orders")
         log.delete_records(20)
@@ -107,9 +101,7 @@ def test_deleted_records_that_were_not_copied_yet_stay_deleted_and_hold_nothing_
 
 async def with_faults(directory: Path, seed: int, share: float) -> None:
     dice = random.Random(seed)
-    logs = RemoteLogs(directory, Steps(fails=lambda step: dice.random() < share))
-    logs.broker.create("orders", 1, **TOPIC)
-    await logs.start()
+    logs = await begun(directory, Steps(fails=lambda step: dice.random() < share))
     end = await work(logs, dice, 20, 25)
     logs.steps.fails = lambda step: False
     for _ in range(3):
@@ -135,9 +127,7 @@ def test_two_hundred_runs_with_faults(tmp_path: Path) -> None:
 
 
 async def deleted_topic(directory: Path, step: int) -> None:
-    logs = RemoteLogs(directory)
-    logs.broker.create("orders", 1, **TOPIC)
-    await logs.start()
+    logs = await begun(directory)
     await work(logs, random.Random(1), 20, 0)
     assert logs.objects()
     topic = logs.broker.topic("orders")
@@ -168,9 +158,7 @@ def test_a_lost_leader_epoch_checkpoint_does_not_cost_remote_segments(tmp_path: 
     """As a power cut left it that came before the file was synced: empty, while all records were on disk."""
 
     async def run() -> None:
-        logs = RemoteLogs(tmp_path / "data")
-        logs.broker.create("orders", 1, **TOPIC)
-        await logs.start()
+        logs = await begun(tmp_path / "data")
         logs.append(range(60))
         await logs.settle()
         log = logs.broker.log("orders")
@@ -219,9 +207,7 @@ def test_restore_has_the_log_on_disk_before_the_epoch_that_marks_it_as_restored(
     before_lead: list[str] = []
 
     async def run() -> None:
-        logs = RemoteLogs(tmp_path / "data")
-        logs.broker.create("orders", 1, **TOPIC)
-        await logs.start()
+        logs = await begun(tmp_path / "data")
         logs.append(range(60))
         await logs.settle()
         directory = logs.broker.log("orders").directory

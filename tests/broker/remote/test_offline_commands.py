@@ -7,12 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
-from kafkalog_broker.remote.storage_location import open_remote_storage, settle_location
 from kafkalog_broker.testing import running_broker
 from kafkalog_spark.cli import cat, check
-from kafkalog_spark.format.names import REMOTE_STORAGE_FILE
 from tests.broker.remote.helpers.tiered_broker import SMALL, local_logs, produce, tiered_properties, wait_until
 
 
@@ -44,25 +40,3 @@ def test_check_of_a_directory_whose_tier_is_missing_with_records_of_the_log_find
     capsys.readouterr()
     assert check.main([str(data)]) == 1
     assert "the partition's remote segments cannot be read" in capsys.readouterr().out
-
-
-def test_recorded_remote_storage_is_readable_by_the_brokers_user_only_and_has_no_secret(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    properties = {
-        "log.dirs": str(data),
-        "remote.log.storage.system.enable": "true",
-        "rsm.config.storage.backend.class": "io.aiven.kafka.tieredstorage.storage.s3.S3Storage",
-        "rsm.config.storage.s3.bucket.name": "tier",
-        "rsm.config.storage.aws.access.key.id": "secret-id",
-        "rsm.config.storage.aws.secret.access.key": "secret-key",
-        "rsm.config.encryption.key.pairs.one.passphrase": "secret-phrase",
-    }
-    config = BrokerConfig.from_properties(properties)
-    storage = open_remote_storage(lambda: config, data, [data])
-    metadata = RemoteLogMetadataManager(1, None, None, None)  # type: ignore[arg-type]
-    settle_location(storage, metadata, [data], 0)
-    file = data / REMOTE_STORAGE_FILE
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert "secret" not in file.read_text()
-    assert "storage.s3.bucket.name=tier" in file.read_text()

@@ -11,16 +11,14 @@ import pytest
 from kafkalog_broker.api.list_offsets import EARLIEST_PENDING_UPLOAD, look_up
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.names import LOG_SUFFIX
-from tests.broker.remote.helpers.remote_logs import TOPIC, Killed, RemoteLogs, Steps
+from tests.broker.remote.helpers.remote_logs import Killed, RemoteLogs, Steps, begun
 from tests.broker.storage.helpers.cleaned_logs import append_transactional, end_transaction
 
-QUIET = {**TOPIC, "local_retention_bytes": -2, "local_retention_ms": 5_000, "retention_ms": 60_000}
+QUIET = {"local_retention_bytes": -2, "local_retention_ms": 5_000, "retention_ms": 60_000}
 
 
 async def started_with_records(directory: Path, steps: Steps | None = None, **configs: object) -> RemoteLogs:
-    logs = RemoteLogs(directory, steps)
-    logs.broker.create("orders", 1, **{**QUIET, **configs})
-    await logs.start()
+    logs = await begun(directory, steps, **{**QUIET, **configs})
     logs.append(range(3))
     return logs
 

@@ -17,15 +17,8 @@ from kafkalog_broker.remote.remote_log_metadata_manager import DELETE_STARTED
 from kafkalog_broker.runtime.byte_budget import ByteBudget, Lease
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
-from tests.broker.remote.helpers.remote_logs import SEGMENT, TOPIC, Killed, RemoteLogs
+from tests.broker.remote.helpers.remote_logs import SEGMENT, TOPIC, Killed, RemoteLogs, begun
 from tests.broker.storage.helpers.stored_logs import NOW
-
-
-async def begun(directory: Path, **configs: object) -> RemoteLogs:
-    logs = RemoteLogs(directory)
-    logs.broker.create("orders", 1, **{**TOPIC, **configs})
-    await logs.start()
-    return logs
 
 
 async def read_ranges(logs: RemoteLogs, most: int) -> None:

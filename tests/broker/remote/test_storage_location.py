@@ -16,7 +16,7 @@ from kafkalog_broker.remote.storage_location import open_remote_storage, settle_
 from kafkalog_spark.errors import OptionError, RemoteStorageError
 from kafkalog_spark.format.names import REMOTE_STORAGE_FILE, REMOTE_STORAGE_MARKER
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
-from tests.broker.remote.helpers.remote_logs import TOPIC, RemoteLogs
+from tests.broker.remote.helpers.remote_logs import begun
 from tests.broker.remote.helpers.tiered_broker import LOCAL_TIERED
 from tests.broker.storage.helpers.managed_logs import NOW
 from tests.log.tiered.aiven_writer import KEYS
@@ -49,9 +49,7 @@ def moved_log(data: Path) -> RemoteLogMetadataManager:
     """A log directory whose remote segments are in LocalTieredStorage's folder beside it; what it knows of them."""
 
     async def run() -> RemoteLogMetadataManager:
-        logs = RemoteLogs(data)
-        logs.broker.create("orders", 1, **TOPIC)
-        await logs.start()
+        logs = await begun(data)
         logs.append(range(40))
         await logs.settle()
         assert logs.finished()
@@ -72,6 +70,20 @@ def test_default_folder_is_created_at_the_start_and_recorded(tmp_path: Path) -> 
     settle_location(storage, NO_SEGMENTS, [tmp_path / "data"], NOW)
     assert (tmp_path / "data-remote" / REMOTE_STORAGE_MARKER).exists()
     assert str(tmp_path / "data-remote") in (tmp_path / "data" / REMOTE_STORAGE_FILE).read_text()
+
+
+def test_recorded_location_is_readable_by_the_brokers_user_only_and_has_no_secret(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    secrets = {
+        "rsm.config.storage.aws.access.key.id": "secret-id",
+        "rsm.config.storage.aws.secret.access.key": "secret-key",
+        "rsm.config.encryption.key.pairs.one.passphrase": "secret-phrase",
+    }
+    settle_location(open_with(data, {**S3, **secrets}), NO_SEGMENTS, [data], NOW)
+    file = data / REMOTE_STORAGE_FILE
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "secret" not in file.read_text()
+    assert "storage.s3.bucket.name=tier" in file.read_text()
 
 
 def test_default_folder_stays_beside_the_first_log_directory_while_that_is_offline(tmp_path: Path) -> None:
@@ -216,9 +228,7 @@ def test_settings_of_a_store_that_is_away_are_accepted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("left", ["nothing", "an empty folder"])
 def test_folder_that_vanishes_fails_copies_reads_and_deletions_until_it_is_back(tmp_path: Path, left: str) -> None:
     async def run() -> None:
-        logs = RemoteLogs(tmp_path / "data")
-        logs.broker.create("orders", 1, **TOPIC)
-        await logs.start()
+        logs = await begun(tmp_path / "data")
         logs.append(range(40))
         await logs.settle()
         before = logs.objects()

@@ -22,7 +22,6 @@ from tests.broker.storage.helpers.hostile_broker import (
     HostileBroker,
     contents,
     copy_of,
-    make,
     names_in,
     unserved,
 )
@@ -393,18 +392,11 @@ DAMAGES: dict[str, Damage] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("made") / "broker"
-    make(root)
-    return root
-
-
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_start_over_damage_serves_healthy_partitions_names_the_others_and_touches_nothing_outside(
-    made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Damage
+    broker_root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Damage
 ) -> None:
-    root = copy_of(made, tmp_path / "broker")
+    root = copy_of(broker_root, tmp_path / "broker")
     damage.change(root)
     if not damage.clean and (root / "data" / MARKER).is_file():
         (root / "data" / MARKER).unlink()

@@ -40,6 +40,12 @@ S3 = {"rsm.config.storage.backend.class": "io.aiven.kafka.tieredstorage.storage.
 TIER = {**S3, "rsm.config.storage.s3.bucket.name": "tier"}
 layouts = pytest.mark.parametrize("properties", LAYOUTS.values(), ids=LAYOUTS)
 ONE_KEY = "rsm.config.encryption.key.pairs.one.private.key.file"
+TWO_KEYS = {
+    "rsm.config.encryption.enabled": "true",
+    "rsm.config.encryption.key.pairs": "one,two",
+    ONE_KEY: "/keys/one.pem",
+    "rsm.config.encryption.key.pairs.two.private.key.file": "/keys/two.pem",
+}
 TOPIC = "transactions"
 ALL = consumed(CLEAN, TOPIC)
 
@@ -122,9 +128,19 @@ def test_the_file_holds_no_secret_and_is_read_again() -> None:
     assert (again.root, again.layout, again.recorded) == ("s3://tier", options.layout, options.recorded)
 
 
+@pytest.mark.parametrize("key_id", ["one", "two"])
+def test_key_pair_of_new_segments_is_the_configured_one(key_id: str) -> None:
+    options = RemoteStorageOptions.of({**TWO_KEYS, "rsm.config.encryption.key.pair.id": key_id}, "/tier")
+    assert options.key_id == key_id
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        (
+            {**TWO_KEYS, "rsm.config.encryption.key.pair.id": "three"},
+            r"key.pair.id is 'three', which is none of .*: one, two",
+        ),
         ({CLASS_NAME: "org.example.Mine"}, "runs in a JVM only"),
         ({"rsm.config.storage.rot": "/x"}, r"rsm.config.storage.rot.*did you mean 'rsm.config.storage.root'"),
         ({"rsm.config.chunk.size": "0"}, r"rsm.config.chunk.size must be positive"),

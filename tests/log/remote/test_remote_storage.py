@@ -173,8 +173,8 @@ def test_a_cut_object_is_refused_wherever_it_is_read(tmp_path: Path, properties:
 
 
 def test_folders_are_equal_by_their_roots() -> None:
-    assert FolderStore("/a") == FolderStore("/a")
-    assert FolderStore("/a") != FolderStore("/b")
+    assert FolderStore("/a", "/a") == FolderStore("/a", "/a")
+    assert FolderStore("/a", "/a") != FolderStore("/b", "/b")
 
 
 @layouts

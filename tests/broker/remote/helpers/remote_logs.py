@@ -178,6 +178,14 @@ class RemoteLogs:
         self.broker.logs.shutdown()
 
 
+async def begun(directory: Path, steps: Steps | None = None, **configs: object) -> RemoteLogs:
+    """Started logs with the topic `orders`, without records. configs: besides those of TOPIC, or instead of them."""
+    logs = RemoteLogs(directory, steps)
+    logs.broker.create("orders", 1, **{**TOPIC, **configs})
+    await logs.start()
+    return logs
+
+
 def offsets_in(chunk: bytes) -> Iterator[int]:
     for data, header in batches_of(chunk):
         count = sum(1 for _ in read_records(memoryview(data)[61:], header.record_count, header.base_timestamp))

@@ -1,0 +1,17 @@
+"""A directory of a broker that tests of hostile files in several folders start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def broker_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Root that `hostile_broker.make` has filled. Tests change a `copy_of` it."""
+    from tests.broker.storage.helpers.hostile_broker import make  # a whole broker, for the few tests that need it
+
+    root = tmp_path_factory.mktemp("made") / "broker"
+    make(root)
+    return root
