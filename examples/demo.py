@@ -23,10 +23,9 @@ from typing import Any
 SHIPPED = Path(__file__).resolve().parent.parent / "tests" / "golden" / "kafka-4.3.0" / "data"
 BEGAN = time.perf_counter()
 
-
-PATIENCE_S = 300  # until something that another process has to do has failed
+PATIENCE_S = 300  # the longest wait for another process, on a busy machine
 NO_PYTHON = "Python worker failed to connect back"
-"""What Spark says if the process that reads a stream has not started after 10 s, which no setting changes."""
+"""In Spark's error if a Python process has not started within 10 s. No setting changes this limit."""
 
 
 def say(text: str) -> None:
@@ -70,7 +69,7 @@ def spark_session(log: Path | None = None):  # type: ignore[no-untyped-def]
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
-        # for a machine that does other things too
+        # for a busy machine
         .config("spark.python.authenticate.socketTimeout", f"{PATIENCE_S}s")
         .config("spark.network.timeout", f"{2 * PATIENCE_S}s")
     )
@@ -84,7 +83,7 @@ def spark_session(log: Path | None = None):  # type: ignore[no-untyped-def]
 
 
 def patiently(step: Callable[..., None], *given: Any) -> None:
-    """Run a step, and once again if Spark gave a Python process no time to start."""
+    """Run a step; run it a second time if a Python process did not start within Spark's limit."""
     for is_last in (False, True):
         try:
             step(*given)
@@ -96,7 +95,7 @@ def patiently(step: Callable[..., None], *given: Any) -> None:
                     "The machine took more than 10 s, twice, to start a Python process for Spark, which waits no "
                     "longer: try again when it has less to do."
                 )
-            say("Spark gave a Python process no time to start; once again.")
+            say("A Python process did not start within Spark's 10 s. Trying once more.")
         else:
             return
 

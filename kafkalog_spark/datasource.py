@@ -248,11 +248,11 @@ def check_workers_python(spark: SparkSession) -> None:
     Spark itself ends such a query with a Java stack trace that does not name kafkalog.
     """
     if _is_connect(spark) or "DATABRICKS_RUNTIME_VERSION" in os.environ:
-        return  # decided by the server; by Databricks, whose notebooks have workers with a Python of their own
+        return  # the Connect server, or Databricks, chooses the Python of the workers
     python = _workers_python()
     found = shutil.which(python)
     if found is not None and os.path.abspath(found) == os.path.abspath(sys.executable):
-        return  # the Python of this process, which has loaded both
+        return  # the Python of this process, which has kafkalog
     # a wheel, or what was added with addArtifacts or --py-files, is on the workers' path too
     packages = _NEEDED if _archive_of(__file__) is not None else ("kafkalog_spark", *_NEEDED)
     shipped = tuple(path for path in sys.path if _SHIPPED in path)
@@ -267,7 +267,7 @@ def check_workers_python(spark: SparkSession) -> None:
 
 _NEEDED = ("numba", "numpy", "pyarrow")
 _SHIPPED = f"{os.sep}userFiles-"
-"""In the name of the directory that holds the files of an application (SparkContext.addFile), which is on its path."""
+"""Part of the path of the directory in which Spark keeps an application's files (SparkContext.addFile), on sys.path."""
 _FIND = "import importlib.util as u, sys; print(*(n for n in sys.argv[1:] if u.find_spec(n) is None))"
 
 
@@ -279,7 +279,7 @@ def _missing_packages(python: str, packages: tuple[str, ...], shipped: tuple[str
     try:
         asked = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
-        return []  # Spark says what is wrong with it
+        return []  # the error that Spark raises says what is wrong with this Python
     return asked.stdout.split()
 
 

@@ -83,8 +83,8 @@ def escaped(text: str) -> str:
 
 
 def in_utf8(text: str) -> str:
-    """Bytes of a file's name that are not UTF-8 (lone surrogates to Python) are escaped, such as `\\udcff`: Arrow and
-    files in UTF-8 cannot hold them."""
+    """Escape lone surrogates, such as `\\udcff`: Python's form of bytes in a file's name that are not UTF-8. Arrow, and
+    text in UTF-8, cannot hold them."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from datetime import UTC, date, datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -82,6 +83,15 @@ def duration_ms(name: str, text: str) -> int:
     if not match or match[2] not in _MS or int(match[1]) * _MS[match[2]] > MAX_INT64:
         raise OptionError(f"option '{name}' must be a time such as 15m, 30s or 500ms, got '{text}'")
     return int(match[1]) * _MS[match[2]]
+
+
+_SECONDS_SINCE_MS = 978_307_200_000
+"""2001-01-01 in ms: before any Kafka, and after every time in seconds until the year 32970."""
+
+
+def day_if_seconds(ms: int | None) -> date | None:
+    """Return the day of a time in ms that was probably meant in seconds; None for any other time."""
+    return datetime.fromtimestamp(ms / 1000, UTC).date() if ms is not None and 0 < ms < _SECONDS_SINCE_MS else None
 
 
 def local_path(name: str, text: str, why: str) -> str:

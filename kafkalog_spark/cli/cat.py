@@ -27,6 +27,7 @@ from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.missing_segments import explain_log
 from kafkalog_spark.log.read.partition_log import PartitionLog, readable_meta_properties
 from kafkalog_spark.log.read.partition_scan import ScanStatistics, offset_for_timestamp, scan_partition, tail_start
+from kafkalog_spark.options import day_if_seconds
 
 if TYPE_CHECKING:
     from kafkalog_spark.source.live_logs import LiveLog
@@ -98,16 +99,12 @@ def moment_ms(text: str, name: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
-_SECONDS_SINCE_MS = 978_307_200_000  # 2001-01-01 in ms: a smaller time is most likely one in seconds
-
-
 def note_about_seconds(times: Mapping[str, int | None]) -> str | None:
-    """Return a note if a time, by its option, looks like seconds where ms are expected."""
-    early = [name for name, ms in times.items() if ms is not None and 0 < ms < _SECONDS_SINCE_MS]
-    if not early:
-        return None
-    day = datetime.fromtimestamp((times[early[0]] or 0) / 1000, UTC).date()
-    return f"{early[0]} is {day}: a number is in milliseconds, not in seconds"
+    """Return a note about the first time that looks like seconds. `times`: in ms, by option."""
+    for name, ms in times.items():
+        if (day := day_if_seconds(ms)) is not None:
+            return f"{name} is {day}: a number is in milliseconds, not in seconds"
+    return None
 
 
 def wanted_of(

@@ -55,8 +55,6 @@ _PROBE_SECONDS = 0.2
 _STEP_SECONDS = 0.02  # commits take milliseconds to seconds
 _ASIDE = "kafkalog.commits.tmp"
 _FLUSHES_AT_ONCE = 8
-_OVERWRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-"""Names of these files can be foreseen, and a link would have the file that it leads to overwritten."""
 _LOAD = "let a broker load the directory once"
 
 
@@ -306,7 +304,7 @@ class LocalMedium(Medium):
                 log = self._staged_log(segment)
                 if join and len(segment.pieces) > 1:
                     self.step("join", log)
-                    with descriptor(log, _OVERWRITE) as out:
+                    with descriptor(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
                         for piece in segment.pieces:
                             write_all(out, atomic_file.read_whole(self.log_dir / piece.name))
                 self.step("restamp", log)
@@ -411,7 +409,7 @@ class LocalMedium(Medium):
                     path = self.log_dir / segments[0].directory / (stem + names.PRODUCER_SNAPSHOT_SUFFIX)
                     aside = path.with_name(path.name + atomic_file.TEMPORARY_SUFFIX)
                     self.step("write", path)
-                    with descriptor(aside, _OVERWRITE) as fd:
+                    with descriptor(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
                         write_all(fd, data)
                     snapshots.append(path)
                     yield aside

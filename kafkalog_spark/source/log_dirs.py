@@ -57,12 +57,14 @@ class LogDirs(log_dir.LogDirs):
                 wanted = schema_of_ddl(schema) if isinstance(schema, str) else schema
                 decoders[column] = format.decoder(format.schema() if wanted is None else wanted)
         columns: Any = options.get("columns", COLUMNS) if request is None else request.columns
-        add_headers = any(getattr(decoder, "headers_too", False) for decoder in decoders.values())
-        add_headers = add_headers and "headers" not in columns
-        if add_headers and request is None:
-            options["columns"] = (*columns, "headers")
-        elif add_headers and request is not None:
-            request = replace(request, columns=(*columns, "headers"))
+        headers_too = any(getattr(decoder, "headers_too", False) for decoder in decoders.values())
+        add_headers = headers_too and "headers" not in columns
+        if add_headers:
+            with_headers = (*columns, "headers")
+            if request is None:
+                options["columns"] = with_headers
+            else:
+                request = replace(request, columns=with_headers)
         for batch in super().scan(topic, request, **options):  # type: ignore[arg-type]
             for column, decoder in decoders.items():
                 at = batch.schema.get_field_index(column)

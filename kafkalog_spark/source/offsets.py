@@ -384,16 +384,15 @@ def assigned_partitions(
 
 
 def unmatched(subscription: Subscription, present: Iterable[TopicPartition], paths: Sequence[str]) -> str | None:
-    """Return which part of the subscription matches nothing in the log directories, and what is there instead; None if
-    all of it matches, or the subscription asks for whatever is there. For warnings: the connector reads nothing there,
-    without an error."""
-    available = sorted(present)
-    topics = list(dict.fromkeys(topic for topic, _ in available))
+    """Return a warning about the part of the subscription that matches nothing in the log directories, with what is
+    there instead; None if all of it matches. No error, because the connector then reads nothing without one."""
+    available = set(present)
+    topics = sorted({topic for topic, _ in available})
     where, holds = ", ".join(paths), f"it holds {cut_text(topics) or 'no topic at all'}"
     if subscription.partitions is not None:
-        if missing := [tp for tp in subscription.partitions if tp not in set(available)]:
+        if missing := [tp for tp in subscription.partitions if tp not in available]:
             of_topics = {topic for topic, _ in missing}
-            there = [tp_text(tp) for tp in available if tp[0] in of_topics]
+            there = [tp_text(tp) for tp in sorted(available) if tp[0] in of_topics]
             return (
                 f"option 'assign': {where} holds no {cut_text([tp_text(tp) for tp in missing])}, which are left out; "
                 f"it holds {cut_text(there) or 'no partition of ' + ', '.join(sorted(of_topics))}"

@@ -12,7 +12,6 @@ import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Any, Literal
@@ -28,6 +27,7 @@ from kafkalog_spark.options import (
     boolean,
     byte_size,
     choice,
+    day_if_seconds,
     duration_ms,
     local_path,
     option,
@@ -324,16 +324,11 @@ def parse_read_options(
     return result
 
 
-_SECONDS_SINCE = 978_307_200_000
-"""2001-01-01 in ms: before any Kafka, and after every time in seconds until the year 32970."""
-
-
 def warn_of(ignored: Iterable[str], start: offsets.Bound, end: offsets.Bound) -> None:
     if names := ", ".join(ignored):
         _log.warning("options without effect on kafkalog: %s", names)
     for name, bound, read in (("startingTimestamp", start, "everything"), ("endingTimestamp", end, "nothing")):
-        if bound.by_time and bound.of_all is not None and 0 < bound.of_all < _SECONDS_SINCE:
-            day = datetime.fromtimestamp(bound.of_all / 1000, UTC).date()
+        if bound.by_time and (day := day_if_seconds(bound.of_all)) is not None:
             text = "%s=%d is in %s, so %s is read: it is in milliseconds, not in seconds"
             _log.warning(text, name, bound.of_all, day, read)
 

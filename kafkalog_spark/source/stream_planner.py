@@ -68,7 +68,7 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is known of a partition as offsets were last handed out. `end`: end for readers."""
+    """Topic id and end for readers that a partition had when offsets were last handed out."""
 
     topic_id: uuid.UUID | None
     end: int = 0
@@ -87,8 +87,9 @@ def continue_from(
     """Compare the offsets `start`, perhaps EARLIEST and LATEST, with the logs as they are. `present`: partitions that
     exist, read or not.
 
-    A deleted partition that the options name (`named`) keeps its position if its topic id is known: should it come
-    back, the id tells whether it is the same topic. A partition of a pattern does not: the offsets would grow for ever.
+    A deleted partition that the options name (`named`) keeps its position if its topic id is known: when it comes back,
+    the id tells whether it is the same topic. Other deleted partitions are dropped, or the offsets of a query with a
+    pattern would grow for ever.
     """
     next_batch = Continuation()
     gone = start.keys() - logs.keys()
@@ -194,8 +195,8 @@ def created_again(topic: str, before: uuid.UUID | None, now: uuid.UUID | None) -
 def agreed_ids(ids: Iterable[tuple[str, uuid.UUID | None]]) -> dict[str, uuid.UUID]:
     """Return the id of each topic, of (topic, topic id) of its partitions.
 
-    A topic whose partitions have different ids has none: it is being created again, and the next trigger finds all its
-    partitions of the new id.
+    A topic whose partitions have different ids is left out: it is being created again, and at the next trigger all its
+    partitions have the new id.
     """
     by_topic: dict[str, set[uuid.UUID]] = {}
     for topic, topic_id in ids:
@@ -390,7 +391,7 @@ class StreamPlanner:
         self._logs: Mapping[TopicPartition, LiveLog] = {}
         self._seen: dict[TopicPartition, Seen] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
-        """Of the offsets that `next_end` returned last, by topic."""
+        """Topic ids, by topic, of the new offsets that `next_end` returned last."""
         self._ends: dict[TopicPartition, tuple[LogEnd, ...]] = {}
         self._without_records: dict[TopicPartition, tuple[int, int]] = {}
         self._warned: list[str] = []
@@ -508,15 +509,16 @@ class StreamPlanner:
         return [replace(split, topic_id=logs[split.range.topic_partition].topic_id) for split in splits]
 
     def _look(self, known_topics: Iterable[str]) -> None:
-        """Look at the logs as they are. `known_topics`: those of the query's position, which may have been deleted;
-        with failOnDataLoss=false every topic may that the options name."""
+        """Look at the logs as they are. `known_topics`: those of the query's position, which may be missing; with
+        failOnDataLoss=false all topics that the options name may be."""
         may_be_gone = set(known_topics)
         if not self._options.fail_on_data_loss:
             may_be_gone |= self._options.subscription.named_topics
         self._logs = self._live.look(may_be_gone)
 
     def _seen_of(self, tp: TopicPartition, topic_ids: Mapping[str, uuid.UUID]) -> Seen:
-        """This run's own knowledge goes before the checkpoint's, which may be of an earlier trigger."""
+        """Return what is known of a partition. A topic id that this run saw precedes that of the checkpoint, which may
+        be of an earlier trigger."""
         seen = self._seen.get(tp, _UNSEEN)
         return seen if seen.topic_id is not None else replace(seen, topic_id=topic_ids.get(tp[0]))
 

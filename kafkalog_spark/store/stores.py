@@ -103,25 +103,23 @@ class FsspecStore:
         texts = self.options.after(FSSPEC_PREFIX)
         given = {name: _typed(name, text) for name, text in texts.items()}
         url = f"{self.scheme}://{self.authority}"
+        refused = f" (it does not take the options {', '.join(given) or 'given'})"
         try:
             if self.scheme in HADOOP_SCHEMES:
                 return self._hadoop_files(fsspec, given)
             known = fsspec.get_filesystem_class(self.scheme)
+            try:
+                # what the URL says of a server and a user, by the file system's own rules
+                arguments = {**known._get_kwargs_from_urls(f"{url}/"), **given}
+                return as_os_errors(url, lambda: known(**arguments), pass_on=(ImportError, TypeError, ValueError))
+            except (TypeError, ValueError):
+                wanted = refused
         except ImportError as error:
             wanted = f" (it needs {error.name})" if error.name else ""
         except ValueError:
             wanted = " (fsspec does not know the scheme)"
         except TypeError:
-            wanted = f" (it does not take the options {', '.join(given) or 'given'})"
-        else:
-            try:
-                # what the URL says of a server and a user, by the file system's own rules
-                arguments = {**known._get_kwargs_from_urls(f"{url}/"), **given}
-                return as_os_errors(url, lambda: known(**arguments), pass_on=(ImportError, TypeError, ValueError))
-            except ImportError as error:
-                wanted = f" (it needs {error.name})" if error.name else ""
-            except (TypeError, ValueError):
-                wanted = f" (it does not take the options {', '.join(given) or 'given'})"
+            wanted = refused
         raise OptionError(f"{self.scheme}:// cannot be read{wanted}", hint="look at it, and install what it needs")
 
     def _hadoop_files(self, fsspec: Any, given: dict[str, Any]) -> Any:

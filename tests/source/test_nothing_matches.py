@@ -144,6 +144,16 @@ def test_partition_whose_segments_are_one_level_deeper_warns(logs: Path, caplog:
     )
 
 
+@pytest.mark.local_only("it names local paths")
+def test_empty_partition_does_not_suggest_the_log_directory_that_was_given(
+    logs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (logs / "orders-2").mkdir()
+    assert read(logs, subscribe="orders").num_rows == 30
+    assert f"rows may be missing: {logs}/orders-2 holds no segment" in caplog.text
+    assert "give that" not in caplog.text
+
+
 def test_whole_log_directory_warns_of_nothing(logs: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "kafkalog_spark"):
         assert read(logs, subscribe="orders").num_rows == 30

@@ -17,7 +17,7 @@ from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import ProducerCheck, TransactionCheck
 from kafkalog_spark.log.check.segment_check import BatchCheck, EpochCheck, SegmentCheck, SegmentResult
 from kafkalog_spark.log.read import partition_log
-from kafkalog_spark.log.read.missing_segments import compressed_segments, explain, is_new, is_segment
+from kafkalog_spark.log.read.missing_segments import compressed_segments, explain_content, is_new, is_segment
 from kafkalog_spark.log.read.segment_file import Window
 
 
@@ -155,16 +155,18 @@ class PartitionCheck:
             self.findings.add(severity, self._path(name), Fault(what))
 
     def _check_has_segments(self) -> None:
-        """Report a directory without a .log. A broker writes the first one before all other files: only an empty
-        directory may be a partition that a crash kept from being created, and one with partition.metadata alone a
-        partition that the sink created in a bucket."""
+        """Report a directory without a .log: an error, because a broker writes the first one before all other files.
+
+        It is only a note for an empty directory, which a crash during the creation of a partition leaves, and for one
+        with partition.metadata alone, as the sink creates it in a bucket.
+        """
         log = self.log
         if log.segments or log.gone:
             return
         listing = log.store.list(log.directory)
         if any(map(is_segment, listing.names)):
             return  # created since the log was opened
-        instead = explain(log.directory, log.store, listing)
+        instead = explain_content(log.directory, log.store, listing)
         fault = Fault(f"holds no segment (.log file){f': {instead}' if instead else ''}")
         may_be_new = not listing.names or is_new(listing)
         self.findings.add(Severity.NOTE if may_be_new else Severity.ERROR, log.directory, fault)

@@ -34,31 +34,20 @@ def compressed_segments(names: Iterable[str]) -> list[str]:
 
 
 def explain(path: str, store: Store, listing: Listing | None = None) -> str | None:
-    """Return where the segments may be that a reader misses in a directory, and what to do.
+    """Return where the segments may be that a reader misses in a path, and what to do.
 
     Lists some of the directories in it and the directory above it: for errors and warnings only.
 
     Args:
-        path: The directory.
+        path: The path that a user gave.
         store: Where it lies.
         listing: Its content, None if it does not exist.
 
     Returns:
         A clause without a full stop, None if nothing there looks like segments.
     """
-    if listing is not None:
-        if compressed := compressed_segments(listing.names):
-            return f"it holds {_compressed(compressed)}"
-        if packed := sorted(filter(_PACKED_PARTITION.fullmatch, listing.names)):
-            return f"it holds archives named like partitions ({_shown(packed)}): unpack them"
-        below = [name for name in sorted(listing.names) if listing.is_directory(name)][:_LISTED]
-        listings = [(name, _listed(os.path.join(path, name), store)) for name in below]
-        if found := [name for name, inner in listings if inner is not None and _holds_partitions(inner)]:
-            what = "is a log directory: give that" if len(found) == 1 else "are log directories: give these"
-            return f"{_shown([os.path.join(path, name) for name in found])} {what}"
-        if found := [name for name, inner in listings if inner is not None and any(map(is_segment, inner.names))]:
-            where = _shown([os.path.join(path, name) for name in found])
-            return f"the segments are one level deeper, in {where}: they belong into a directory <topic>-<partition>"
+    if listing is not None and (found_inside := explain_content(path, store, listing)):
+        return found_inside
     parent = os.path.dirname(path)
     above = _listed(parent, store)
     if above is None:
@@ -72,6 +61,23 @@ def explain(path: str, store: Store, listing: Listing | None = None) -> str | No
     return None
 
 
+def explain_content(path: str, store: Store, listing: Listing) -> str | None:
+    """As `explain`, of what is in the directory only: the one above a partition is the log directory being read."""
+    if compressed := compressed_segments(listing.names):
+        return f"it holds {_compressed(compressed)}"
+    if packed := sorted(filter(_PACKED_PARTITION.fullmatch, listing.names)):
+        return f"it holds archives named like partitions ({_shown(packed)}): unpack them"
+    below = [name for name in sorted(listing.names) if listing.is_directory(name)][:_LISTED]
+    listings = [(name, _listed(os.path.join(path, name), store)) for name in below]
+    if found := [name for name, inner in listings if inner is not None and _holds_partitions(inner)]:
+        what = "is a log directory: give that" if len(found) == 1 else "are log directories: give these"
+        return f"{_shown([os.path.join(path, name) for name in found])} {what}"
+    if found := [name for name, inner in listings if inner is not None and any(map(is_segment, inner.names))]:
+        where = _shown([os.path.join(path, name) for name in found])
+        return f"the segments are one level deeper, in {where}: they belong into a directory <topic>-<partition>"
+    return None
+
+
 def explain_log(log: PartitionLog) -> str | None:
     """Return what a reader of this log misses: all segments, or those that were compressed; None for nothing."""
     compressed = compressed_segments(log.names)
@@ -82,16 +88,15 @@ def explain_log(log: PartitionLog) -> str | None:
     if log.segments or log.gone:
         return None
     listing = _listed(log.directory, log.store)
-    if listing is None or any(map(is_segment, listing.names)):  # a deleted partition, or one just created
+    # the partition was deleted, or created, since the log was opened
+    if listing is None or any(map(is_segment, listing.names)) or is_new(listing):
         return None
-    if is_new(listing):
-        return None
-    why = explain(log.directory, log.store, listing)
+    why = explain_content(log.directory, log.store, listing)
     return f"{log.directory} holds no segment{f': {why}' if why else ''}"
 
 
 def is_new(listing: Listing) -> bool:
-    """Return True for a partition in which nothing was written yet, as the sink creates it in a bucket."""
+    """Return True for a partition without records, as the sink creates it in a bucket."""
     return listing.names == [PARTITION_METADATA_FILE]
 
 

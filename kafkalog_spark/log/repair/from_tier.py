@@ -39,8 +39,8 @@ _LEADER_EPOCH = 0
 
 @dataclass
 class TierReport:
-    """Result of the walk. segments: of each partition, by start offset. unreadable: paths and why. directories: how
-    many were looked into."""
+    """Result of the walk. segments: of each partition, by start offset. unreadable: paths and why. directories: number
+    of partitions' directories that were listed."""
 
     segments: dict[TopicIdPartition, list[RemoteSegment]] = field(default_factory=dict)
     unreadable: list[tuple[str, str]] = field(default_factory=list)

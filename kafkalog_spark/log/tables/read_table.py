@@ -38,8 +38,8 @@ def rows_of_units(units: Iterable[table.TableUnit], query: table.TableQuery, aro
 
 
 class _Reader:
-    """Reads unit after unit. Neighbours of one partition share its listing, and those of one log directory what its own
-    files say: with a listing and checkpoints for each partition, many of them would take hours."""
+    """Reads unit after unit. Neighbours of one partition share its listing, and those of one log directory its listing
+    and checkpoints: reading these for each partition again would take hours if there are many."""
 
     def __init__(self, query: table.TableQuery, around: table.Surroundings) -> None:
         self._query = query

@@ -269,7 +269,9 @@ def warn_of_missing_topic(
         _log.warning(
             "table %s is made of topic %s, of which %s holds no partition: "
             "those of a cluster lie in the log directories of all its brokers",
-            *(query.table, topic, ", ".join(paths)),
+            query.table,
+            topic,
+            ", ".join(paths),
         )
 
 

@@ -172,7 +172,7 @@ def test_partition_without_a_segment_in_a_log_directory_is_an_error_unless_it_is
         name.unlink()
     assert main([str(root)]) == (OK if empty else FAILED)
     severity = "note" if empty else "error"
-    assert f"{severity}: codec-none-0 {directory}: holds no segment (.log file)" in capsys.readouterr().out
+    assert f"{severity}: codec-none-0 {directory}: holds no segment (.log file)\n" in capsys.readouterr().out
 
 
 @pytest.mark.local_only("messages name local paths")
