@@ -42,7 +42,12 @@ from kafkalog_broker.groups.consumer.topic_regex_resolver import put_regex_chang
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_records import ClassicMetadata, GroupType, MemberState
 from kafkalog_broker.groups.modern.heartbeat import check_capacity
-from kafkalog_broker.groups.modern.member_timers import MemberTimer, schedule_removal, timer_key
+from kafkalog_broker.groups.modern.member_timers import (
+    CLASSIC_JOIN_TIMER,
+    CLASSIC_SYNC_TIMER,
+    schedule_removal,
+    timer_key,
+)
 from kafkalog_broker.groups.modern.target_assignment import TargetAssignment
 
 # ---- JoinGroup
@@ -58,8 +63,9 @@ def join_consumer_group(groups: ConsumerGroups, group: ConsumerGroup, request: J
     is_new = request.member_id == NO_MEMBER
     member_id = groups.context.new_id() if is_new else request.member_id
     changes = GroupChanges(GroupType.CONSUMER, group.group_id)
+    settings = groups.context.consumer_settings(group.group_id)
     if member_id not in group.members:
-        check_capacity(group, groups.context.consumer_settings(group.group_id).max_size)
+        check_capacity(group, settings.max_size)
     is_consumer = request.protocol_type == PROTOCOL_TYPE
     if not (is_consumer and group.supports_classic_protocols(name for name, _ in request.protocols)):
         raise BrokerError(ErrorCode.inconsistent_group_protocol, f"Member {member_id}'s protocols are not supported.")
@@ -94,7 +100,7 @@ def join_consumer_group(groups: ConsumerGroups, group: ConsumerGroup, request: J
     # 3. Make the target assignment of the group epoch, if it is due. A downgraded group is not assigned here.
     target = TargetAssignment(group.assignment_epoch, group.target_of(updated))
     if not is_downgraded:
-        target = put_consumer_target_assignment(groups, changes, group, epoch, updated)
+        target = put_consumer_target_assignment(groups, changes, group, settings, epoch, updated)
 
     # 4. Bring the member closer to the target assignment; or downgrade the group, with a rebalance if that is stale.
     is_stale = is_downgraded and group.assignment_epoch < epoch
@@ -138,9 +144,9 @@ def _expect_sync(groups: ConsumerGroups, request: JoinRequest, member_id: str) -
     if group_id not in groups.groups:
         return  # it was downgraded
     schedule_session_timeout(groups, group_id, member_id, request.session_timeout_ms)
-    groups.timer.cancel(timer_key(MemberTimer.CLASSIC_JOIN, group_id, member_id))
+    groups.timer.cancel(timer_key(CLASSIC_JOIN_TIMER, group_id, member_id))
     schedule_removal(
-        groups, MemberTimer.CLASSIC_SYNC, group_id, member_id, request.rebalance_timeout_ms,
+        groups, CLASSIC_SYNC_TIMER, group_id, member_id, request.rebalance_timeout_ms,
         "the member failed to sync within timeout", remove_member,
     )  # fmt: skip
 
@@ -171,7 +177,7 @@ def sync_consumer_group(groups: ConsumerGroups, request: SyncRequest) -> SyncAns
             f"A new rebalance is triggered in group {group.group_id} and member {member.member_id} should rejoin "
             "to catch up.",
         )
-    groups.timer.cancel(timer_key(MemberTimer.CLASSIC_SYNC, group.group_id, member.member_id))
+    groups.timer.cancel(timer_key(CLASSIC_SYNC_TIMER, group.group_id, member.member_id))
     schedule_session_timeout(groups, group.group_id, member.member_id, classic.session_timeout_ms)
     partitions = {topic_id: tuple(epochs) for topic_id, epochs in member.assigned.items()}
     assignment = assignment_of(partitions_by_name(partitions, groups.context.topics), version_of(metadata))
@@ -201,10 +207,10 @@ def heartbeat_to_consumer_group(
 
 def _expect_join(groups: ConsumerGroups, group: ConsumerGroup, member: ConsumerMember) -> None:
     """Give a member its rebalance timeout to join again, from the first time it was told to."""
-    key = timer_key(MemberTimer.CLASSIC_JOIN, group.group_id, member.member_id)
+    key = timer_key(CLASSIC_JOIN_TIMER, group.group_id, member.member_id)
     if not groups.timer.is_scheduled(key):
         schedule_removal(
-            groups, MemberTimer.CLASSIC_JOIN, group.group_id, member.member_id, member.rebalance_timeout_ms,
+            groups, CLASSIC_JOIN_TIMER, group.group_id, member.member_id, member.rebalance_timeout_ms,
             "the classic member failed to join within the rebalance timeout", remove_member,
         )  # fmt: skip
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -39,8 +40,7 @@ from kafkalog_broker.groups.modern.modern_group import (
 from kafkalog_broker.groups.modern.modern_groups import new_group_replacing_classic
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerHeartbeatRequest:
+class ConsumerHeartbeatRequest(NamedTuple):
     """Heartbeat of a member. A field that is None has not changed since the last heartbeat.
 
     Attributes:
@@ -114,7 +114,7 @@ def consumer_group_heartbeat(
     )
 
     # 3. Make the target assignment of the group epoch, if it is due.
-    target = put_consumer_target_assignment(groups, changes, group, epoch, updated)
+    target = put_consumer_target_assignment(groups, changes, group, settings, epoch, updated)
 
     # 4. Bring the member closer to the target assignment.
     reconciled = put_reconciled_member(

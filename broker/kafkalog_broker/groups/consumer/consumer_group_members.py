@@ -19,7 +19,8 @@ from kafkalog_broker.groups.modern.current_assignment import Reported, next_assi
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_records import GroupType, MemberState
 from kafkalog_broker.groups.modern.member_timers import (
-    MemberTimer,
+    REBALANCE_TIMER,
+    SESSION_TIMER,
     cancel_member_timers,
     schedule_removal,
     timer_key,
@@ -79,7 +80,7 @@ def _without_unsubscribed(
 
 def schedule_session_timeout(groups: ConsumerGroups, group_id: str, member_id: str, timeout_ms: int) -> None:
     schedule_removal(
-        groups, MemberTimer.SESSION, group_id, member_id, timeout_ms, "the member session expired", remove_member
+        groups, SESSION_TIMER, group_id, member_id, timeout_ms, "the member session expired", remove_member
     )
 
 
@@ -88,11 +89,11 @@ def schedule_rebalance_timeout(groups: ConsumerGroups, group_id: str, member: Co
     if member.classic is not None:
         return
     if member.state is not MemberState.UNREVOKED_PARTITIONS:
-        groups.timer.cancel(timer_key(MemberTimer.REBALANCE, group_id, member.member_id))
+        groups.timer.cancel(timer_key(REBALANCE_TIMER, group_id, member.member_id))
         return
     timeout_ms = member.rebalance_timeout_ms
     schedule_removal(
-        groups, MemberTimer.REBALANCE, group_id, member.member_id, timeout_ms,
+        groups, REBALANCE_TIMER, group_id, member.member_id, timeout_ms,
         f"it failed to transition from epoch {member.epoch} within {timeout_ms}ms", remove_member, epoch=member.epoch,
     )  # fmt: skip
 

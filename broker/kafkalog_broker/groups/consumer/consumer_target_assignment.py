@@ -11,6 +11,7 @@ from kafkalog_broker.groups.consumer.consumer_assignors import CONSUMER_ASSIGNOR
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.modern.group_changes import GroupChanges
 from kafkalog_broker.groups.modern.group_context import GroupContext
+from kafkalog_broker.groups.modern.group_settings import GroupSettings
 from kafkalog_broker.groups.modern.group_spec import AssignedMember, Assignments, GroupSpec
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 from kafkalog_broker.groups.modern.target_assignment import (
@@ -25,6 +26,7 @@ def put_consumer_target_assignment(
     groups: ModernGroups[ConsumerGroup],
     changes: GroupChanges,
     group: ConsumerGroup,
+    settings: GroupSettings,
     epoch: int,
     updated: ConsumerMember,
 ) -> TargetAssignment:
@@ -32,7 +34,7 @@ def put_consumer_target_assignment(
     context = groups.context
     return put_target_assignment(
         groups, changes, group, epoch, updated,
-        interval_ms=context.consumer_settings(group.group_id).assignment_interval_ms,
+        interval_ms=settings.assignment_interval_ms,
         is_large=lambda group, updated: _is_large(context, group, updated),
         assign=lambda group, members: _assign(context, group, members),
     )  # fmt: skip

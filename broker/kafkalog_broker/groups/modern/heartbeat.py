@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.current_assignment import Reported
@@ -12,8 +11,7 @@ from kafkalog_broker.groups.modern.group_records import GroupType, Partitions
 from kafkalog_broker.groups.modern.modern_group import ModernGroup, ModernMember, ReconcilingMember
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatResponse:
+class HeartbeatResponse(NamedTuple):
     """Response to a heartbeat of a consumer or share group.
 
     Attributes:

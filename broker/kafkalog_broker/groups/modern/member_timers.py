@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from enum import Enum
 from typing import Any, TypeVar
 
 from kafkalog_broker.groups.modern.group_changes import GroupResult
@@ -16,28 +15,29 @@ _log = logging.getLogger(__name__)
 G = TypeVar("G", bound=ModernGroup[Any])
 
 
-class MemberTimer(Enum):
-    SESSION = "session"  # restarted by every request of the member
-    REBALANCE = "rebalance"  # runs while the member has partitions to revoke
-    CLASSIC_JOIN = "join-again"  # runs while a classic member was told to join again and has not
-    CLASSIC_SYNC = "sync-again"  # runs until a classic member has fetched its assignment
+SESSION_TIMER = "session"  # restarted by every request of the member
+REBALANCE_TIMER = "rebalance"  # runs while the member has partitions to revoke
+CLASSIC_JOIN_TIMER = "join-again"  # runs while a classic member was told to join again and has not
+CLASSIC_SYNC_TIMER = "sync-again"  # runs until a classic member has fetched its assignment
+_TIMERS = (SESSION_TIMER, REBALANCE_TIMER, CLASSIC_JOIN_TIMER, CLASSIC_SYNC_TIMER)
 
 
 RemoveMember = Callable[[ModernGroups[G], G, Any], GroupResult[Any]]
 """Result of removing a member from a group."""
 
 
-def timer_key(timer: MemberTimer, group_id: str, member_id: str) -> tuple[str, str, str]:
-    return timer.value, group_id, member_id
+def timer_key(timer: str, group_id: str, member_id: str) -> tuple[str, str, str]:
+    return timer, group_id, member_id
 
 
 def schedule_removal(
-    groups: ModernGroups[G], timer: MemberTimer, group_id: str, member_id: str, delay_ms: int, reason: str,
+    groups: ModernGroups[G], timer: str, group_id: str, member_id: str, delay_ms: int, reason: str,
     remove: RemoveMember[G], *, epoch: int | None = None,
 ) -> None:  # fmt: skip
     """Start or restart a timer that removes a member.
 
     Args:
+        timer: One of the timers above.
         reason: For the log.
         epoch: If given, the member is removed only if it is still in this epoch.
     """
@@ -55,5 +55,5 @@ def schedule_removal(
 
 def cancel_member_timers(groups: ModernGroups[Any], group_id: str, member_ids: Iterable[str]) -> None:
     for member_id in member_ids:
-        for timer in MemberTimer:
+        for timer in _TIMERS:
             groups.timer.cancel(timer_key(timer, group_id, member_id))

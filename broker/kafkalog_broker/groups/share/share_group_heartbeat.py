@@ -6,7 +6,8 @@ Only partitions whose state is initialized are assigned.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -22,7 +23,7 @@ from kafkalog_broker.groups.modern.heartbeat import (
     check_member_epoch,
     check_not_blank,
 )
-from kafkalog_broker.groups.modern.member_timers import MemberTimer, cancel_member_timers, schedule_removal
+from kafkalog_broker.groups.modern.member_timers import SESSION_TIMER, cancel_member_timers, schedule_removal
 from kafkalog_broker.groups.modern.modern_group import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,
@@ -43,8 +44,7 @@ from kafkalog_broker.groups.share.share_partition_initialization import ShareGro
 ASSIGNOR = "simple"  # name of the only assignor, in descriptions of groups
 
 
-@dataclass(frozen=True, slots=True)
-class ShareHeartbeatRequest:
+class ShareHeartbeatRequest(NamedTuple):
     """Heartbeat of a member. A field that is None has not changed since the last heartbeat."""
 
     group_id: str
@@ -133,7 +133,7 @@ def share_group_heartbeat(groups: ShareGroups, request: ShareHeartbeatRequest) -
 
 def schedule_session_timeout(groups: ShareGroups, group_id: str, member_id: str, timeout_ms: int) -> None:
     schedule_removal(
-        groups, MemberTimer.SESSION, group_id, member_id, timeout_ms, "the member session expired", remove_member
+        groups, SESSION_TIMER, group_id, member_id, timeout_ms, "the member session expired", remove_member
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -53,8 +52,7 @@ _log = logging.getLogger(__name__)
 _NOT_VALIDATED = -1  # epoch of a topology whose topics do not all exist
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsHeartbeatRequest:
+class StreamsHeartbeatRequest(NamedTuple):
     """Heartbeat of a member. A field that is None has not changed since the last heartbeat.
 
     Attributes:
@@ -82,8 +80,7 @@ class StreamsHeartbeatRequest:
     shutdown_application: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsHeartbeatResponse:
+class StreamsHeartbeatResponse(NamedTuple):
     """Response to a heartbeat.
 
     Attributes:
@@ -165,7 +162,7 @@ def streams_group_heartbeat(
     # 5. Make the target assignment of the group epoch, if it is due.
     if not group.members:
         schedule_initial_rebalance(groups, group.group_id, settings.initial_delay_ms)
-    target = put_streams_target_assignment(groups, changes, group, epoch, updated)
+    target = put_streams_target_assignment(groups, changes, group, settings, epoch, updated)
     if target.delayed_by is not None:
         detail = f"Assignment delayed due to the configured {target.delayed_by}."
         statuses.append(Status(StatusCode.ASSIGNMENT_DELAYED, detail))

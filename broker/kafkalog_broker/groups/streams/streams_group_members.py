@@ -6,7 +6,8 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_records import GroupType, MemberState
 from kafkalog_broker.groups.modern.member_timers import (
-    MemberTimer,
+    REBALANCE_TIMER,
+    SESSION_TIMER,
     cancel_member_timers,
     schedule_removal,
     timer_key,
@@ -21,18 +22,18 @@ StreamsGroups = ModernGroups[StreamsGroup]
 
 def schedule_session_timeout(groups: StreamsGroups, group_id: str, member_id: str, timeout_ms: int) -> None:
     schedule_removal(
-        groups, MemberTimer.SESSION, group_id, member_id, timeout_ms, "the member session expired", remove_member
+        groups, SESSION_TIMER, group_id, member_id, timeout_ms, "the member session expired", remove_member
     )
 
 
 def schedule_rebalance_timeout(groups: StreamsGroups, group_id: str, member: StreamsMember) -> None:
     """Give a member its rebalance timeout to revoke tasks."""
     if member.state is not MemberState.UNREVOKED_PARTITIONS:
-        groups.timer.cancel(timer_key(MemberTimer.REBALANCE, group_id, member.member_id))
+        groups.timer.cancel(timer_key(REBALANCE_TIMER, group_id, member.member_id))
         return
     timeout_ms = member.rebalance_timeout_ms
     schedule_removal(
-        groups, MemberTimer.REBALANCE, group_id, member.member_id, timeout_ms,
+        groups, REBALANCE_TIMER, group_id, member.member_id, timeout_ms,
         f"it failed to transition from epoch {member.epoch} within {timeout_ms}ms", remove_member, epoch=member.epoch,
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_records import GroupType, Partitions
+from kafkalog_broker.groups.modern.group_settings import StreamsGroupSettings
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 from kafkalog_broker.groups.modern.target_assignment import (
     MAX_INLINE_COST,
@@ -22,7 +23,12 @@ _STANDBY_COST = 4
 
 
 def put_streams_target_assignment(
-    groups: ModernGroups[StreamsGroup], changes: GroupChanges, group: StreamsGroup, epoch: int, updated: StreamsMember
+    groups: ModernGroups[StreamsGroup],
+    changes: GroupChanges,
+    group: StreamsGroup,
+    settings: StreamsGroupSettings,
+    epoch: int,
+    updated: StreamsMember,
 ) -> TargetAssignment:
     """Put the target assignment of a group epoch if it is due, and return that of `updated`."""
     context = groups.context
@@ -30,7 +36,7 @@ def put_streams_target_assignment(
         return TargetAssignment(group.assignment_epoch, {}, "initial rebalance delay")
     return put_target_assignment(
         groups, changes, group, epoch, updated,
-        interval_ms=context.streams_settings(group.group_id).assignment_interval_ms,
+        interval_ms=settings.assignment_interval_ms,
         is_large=lambda group, _: _is_large(context, group),
         assign=lambda group, members: _assign(context, group, members),
     )  # fmt: skip
@@ -52,7 +58,8 @@ def _first_assignment(groups: ModernGroups[StreamsGroup], group_id: str) -> Grou
     if group is None or not group.members or group.configured is None:
         return None  # the next heartbeat makes the assignment
     changes = GroupChanges(GroupType.STREAMS, group_id)
-    put_streams_target_assignment(groups, changes, group, group.epoch, next(iter(group.members.values())))
+    settings, any_member = groups.context.streams_settings(group_id), next(iter(group.members.values()))
+    put_streams_target_assignment(groups, changes, group, settings, group.epoch, any_member)
     return changes.result(None)
 
 
