@@ -1,4 +1,4 @@
-"""The attacks of benchmarks/attacks.py, each one request or one kind of connection of a client that needs no login."""
+"""Catalog of attacks: each is one request or one kind of connection of a client that needs no login."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import zstandard
 
-from benchmarks import attack_batches as batches
-from benchmarks import attack_requests as requests
-from benchmarks.attack_runs import (
+from tests.attacks import batches, requests
+from tests.attacks.delivery import (
     Target,
     ask,
     crowd,
