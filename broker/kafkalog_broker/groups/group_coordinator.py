@@ -35,11 +35,8 @@ from kafkalog_broker.groups.offset_commit import PreparingCommit, prepare_commit
 from kafkalog_broker.groups.offset_requests import CommitRequest
 from kafkalog_broker.groups.share import share_partition_initialization
 from kafkalog_broker.groups.share.share_group import ShareGroup
-from kafkalog_broker.groups.share.share_group_heartbeat import (
-    ShareHeartbeatRequest,
-    remove_group,
-    share_group_heartbeat,
-)
+from kafkalog_broker.groups.share.share_group_heartbeat import ShareHeartbeatRequest, share_group_heartbeat
+from kafkalog_broker.groups.share.share_group_members import remove_group
 from kafkalog_broker.groups.share.shared_topics import SharedTopics
 from kafkalog_broker.groups.streams.streams_group import StreamsGroup
 from kafkalog_broker.groups.streams.streams_group_heartbeat import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -41,13 +41,13 @@ from kafkalog_broker.groups.modern.group_changes import AnyRecord, GroupResult
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
-from kafkalog_broker.groups.modern.modern_groups import ModernGroups, existing_group_records
+from kafkalog_broker.groups.modern.modern_groups import G, ModernGroups, existing_group_records
 from kafkalog_broker.groups.offset_commit import PreparedCommit
 from kafkalog_broker.groups.offset_expiration import CommittingGroup, expired_offsets
 from kafkalog_broker.groups.offset_records import OffsetKey, offset_key
 from kafkalog_broker.groups.offset_requests import CommitRequest
 from kafkalog_broker.groups.offset_store import OffsetStore
-from kafkalog_broker.groups.share import share_group_heartbeat
+from kafkalog_broker.groups.share import share_group_members
 from kafkalog_broker.groups.share.share_group import ShareGroup
 from kafkalog_broker.groups.share.share_partition_initialization import forget_deleted_topics
 from kafkalog_broker.groups.streams import streams_group_members
@@ -66,11 +66,7 @@ class ListedGroup(NamedTuple):
 
 
 class GroupShard:
-    """State of one partition. Not thread-safe; call from the event loop.
-
-    Attributes:
-        groups: The classic groups, by ID.
-    """
+    """State of one partition. Not thread-safe; call from the event loop."""
 
     def __init__(self, loaded: LoadedPartition, context: GroupContext, append: Append, commit: Commit) -> None:
         """
@@ -85,30 +81,21 @@ class GroupShard:
         self.timer = CoordinatorTimer(context.scheduler, commit)
         self._executor = CoordinatorExecutor(lambda task, done: context.background(task, done), commit)
         self.classic = ClassicGroupManager(context, self.timer, append)
-        self.groups = self.classic.groups
-        self.consumer: ModernGroups[ConsumerGroup] = self._modern_groups(GroupType.CONSUMER, ConsumerGroup)
-        self.share: ModernGroups[ShareGroup] = self._modern_groups(
-            GroupType.SHARE, lambda group_id: ShareGroup(group_id, self._now_ms)
-        )
-        self.streams: ModernGroups[StreamsGroup] = self._modern_groups(GroupType.STREAMS, StreamsGroup)
+        self.consumer = self._modern_groups(GroupType.CONSUMER, ConsumerGroup)
+        self.share = self._modern_groups(GroupType.SHARE, lambda group_id: ShareGroup(group_id, self._now_ms))
+        self.streams = self._modern_groups(GroupType.STREAMS, StreamsGroup)
         self._by_type: dict[GroupType, ModernGroups[Any]] = {
             groups.group_type: groups for groups in (self.consumer, self.share, self.streams)
         }
-        self._load_classic_groups(loaded)
         self._load_modern_groups(loaded)
-        self._make_simple_groups()
-        self._start_classic_sessions()
+        self._load_classic_groups(loaded)
 
-    def _modern_groups(self, group_type: GroupType, new_group: Any) -> ModernGroups[Any]:
+    def _modern_groups(self, group_type: GroupType, new_group: Callable[[str], G]) -> ModernGroups[G]:
         return ModernGroups(
             group_type, new_group, self._context, self.timer, self._executor, self.classic, self.type_of
         )
 
-    # ---- loading and unloading. Members get a new session: their last heartbeats are not in the log.
-
-    def _load_classic_groups(self, loaded: LoadedPartition) -> None:
-        for group_id, record in loaded.groups.items():
-            self.groups[group_id] = ClassicGroup.from_record(group_id, record, self._now_ms)
+    # ---- loading and unloading. Members get a new session, because their last heartbeats are not in the log.
 
     def _load_modern_groups(self, loaded: LoadedPartition) -> None:
         records: dict[GroupType, list[GroupRecord]] = {group_type: [] for group_type in self._by_type}
@@ -119,45 +106,29 @@ class GroupShard:
         for group_type, groups in self._by_type.items():
             for record in records[group_type]:
                 groups.replay(record)
-        for group in self.consumer.groups.values():
-            timeout_ms = self._context.consumer_settings(group.group_id).session_timeout_ms
-            for member in group.members.values():
-                consumer_group_members.schedule_session_timeout(
-                    self.consumer, group.group_id, member.member_id, timeout_ms
-                )
-                consumer_group_members.schedule_rebalance_timeout(self.consumer, group.group_id, member)
-            self.groups.pop(group.group_id, None)
-        for share_group in self.share.groups.values():
-            timeout_ms = self._context.share_settings(share_group.group_id).session_timeout_ms
-            for member_id in share_group.members:
-                share_group_heartbeat.schedule_session_timeout(self.share, share_group.group_id, member_id, timeout_ms)
-        for streams_group in self.streams.groups.values():
-            timeout_ms = self._context.streams_settings(streams_group.group_id).session_timeout_ms
-            for streams_member in streams_group.members.values():
-                streams_group_members.schedule_session_timeout(
-                    self.streams, streams_group.group_id, streams_member.member_id, timeout_ms
-                )
-                streams_group_members.schedule_rebalance_timeout(self.streams, streams_group.group_id, streams_member)
-            self.groups.pop(streams_group.group_id, None)
+        consumer_group_members.schedule_timers_of_loaded_groups(self.consumer)
+        share_group_members.schedule_timers_of_loaded_groups(self.share)
+        streams_group_members.schedule_timers_of_loaded_groups(self.streams)
 
-    def _make_simple_groups(self) -> None:
-        """Make a group for offsets that belong to no group: it only commits."""
-        groups = self.groups.keys() | self.consumer.groups.keys() | self.streams.groups.keys()
-        for group_id in self.offsets.group_ids() - groups:
-            self.groups[group_id] = ClassicGroup(group_id, self._now_ms)
-
-    def _start_classic_sessions(self) -> None:
-        for group in self.groups.values():
+    def _load_classic_groups(self, loaded: LoadedPartition) -> None:
+        others = self.consumer.groups.keys() | self.streams.groups.keys()
+        for group_id, record in loaded.groups.items():
+            if group_id not in others:
+                self.classic.groups[group_id] = ClassicGroup.from_record(group_id, record, self._now_ms)
+        for group_id in self.offsets.group_ids() - self.classic.groups.keys() - others:
+            self.classic.groups[group_id] = ClassicGroup(group_id, self._now_ms)  # a simple group, which only commits
+        for group in self.classic.groups.values():
             for member in group.members.values():
                 self.classic.expect_heartbeat(group, member)
-            if len(group.members) > self._config.group_max_size:
-                self.classic.prepare(group, f"{len(group.members)} members, at most {self._config.group_max_size} now")
+            max_size = self._config.group_max_size
+            if len(group.members) > max_size:
+                self.classic.prepare(group, f"{len(group.members)} members, at most {max_size} now")
 
     def close(self) -> None:
         """Stop timers and tasks, and answer waiting members that the partition has no coordinator here any more."""
         self.timer.cancel_all()
         self._executor.cancel_all()
-        for group in list(self.groups.values()):
+        for group in list(self.classic.groups.values()):
             self.classic.forget(group, ErrorCode.not_coordinator)
 
     # ---- records
@@ -174,7 +145,7 @@ class GroupShard:
 
     def type_of(self, group_id: str) -> GroupType | None:
         """Return the type of a group, or None if it does not exist."""
-        if group_id in self.groups:
+        if group_id in self.classic.groups:
             return GroupType.CLASSIC
         return next((group_type for group_type, groups in self._by_type.items() if group_id in groups.groups), None)
 
@@ -183,7 +154,7 @@ class GroupShard:
 
     def committing_groups(self) -> list[CommittingGroup]:
         """Return all groups that can commit offsets."""
-        return [*self.groups.values(), *self.consumer.groups.values(), *self.streams.groups.values()]
+        return [*self.classic.groups.values(), *self.consumer.groups.values(), *self.streams.groups.values()]
 
     # ---- JoinGroup, SyncGroup, Heartbeat and LeaveGroup of classic and consumer groups
 
@@ -232,7 +203,7 @@ class GroupShard:
         Raises:
             BrokerError: If the whole request is refused.
         """
-        group = self.groups.get(request.group_id) or self.consumer_or_streams_group(request.group_id)
+        group = self.classic.groups.get(request.group_id) or self.consumer_or_streams_group(request.group_id)
         if isinstance(group, ClassicGroup):
             group.check_commit(request)
         elif group is not None:
@@ -254,7 +225,7 @@ class GroupShard:
     def _apply_commit(self, request: CommitRequest, prepared: PreparedCommit) -> None:
         if self.type_of(request.group_id) is None:
             _log.info("group %.200r: a simple group, which only commits", request.group_id)
-            self.groups[request.group_id] = ClassicGroup(request.group_id, self._now_ms)
+            self.classic.groups[request.group_id] = ClassicGroup(request.group_id, self._now_ms)
         for key, value in prepared.committed:
             if request.producer is None:
                 self.offsets.put(key, value)
@@ -304,7 +275,8 @@ class GroupShard:
     def list_groups(self) -> list[ListedGroup]:
         """Return the groups of all types."""
         listed = [
-            ListedGroup(group.group_id, group.protocol_type or "", group.state.value) for group in self.groups.values()
+            ListedGroup(group.group_id, group.protocol_type or "", group.state.value)
+            for group in self.classic.groups.values()
         ]
         for group_type, groups in self._by_type.items():
             name = group_type.value
@@ -313,14 +285,14 @@ class GroupShard:
 
     def classic_group(self, group_id: str) -> ClassicGroup:
         """Raises BrokerError: group_id_not_found."""
-        group = self.groups.get(group_id)
+        group = self.classic.groups.get(group_id)
         if group is None:
             what = "not found." if self.type_of(group_id) is None else "is not a classic group."
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} {what}")
         return group
 
     def _existing(self, group_id: str) -> CommittingGroup:
-        group = self.groups.get(group_id) or self.consumer_or_streams_group(group_id)
+        group = self.classic.groups.get(group_id) or self.consumer_or_streams_group(group_id)
         if group is None:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         return group

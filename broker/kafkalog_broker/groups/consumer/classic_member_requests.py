@@ -168,7 +168,7 @@ def sync_consumer_group(groups: ConsumerGroups, request: SyncRequest) -> SyncAns
         if stated is not None and stated != joined:
             raise BrokerError(
                 ErrorCode.inconsistent_group_protocol,
-                f"member {member.member_id} has joined with {joined!r}, its request says {stated!r}",
+                f"member {member.member_id} has joined with {joined!r}, its request has {stated!r}",
             )
     if group.assignment_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
         _expect_join(groups, group, member)

@@ -98,6 +98,15 @@ def schedule_rebalance_timeout(groups: ConsumerGroups, group_id: str, member: Co
     )  # fmt: skip
 
 
+def schedule_timers_of_loaded_groups(groups: ConsumerGroups) -> None:
+    """Start a session for each member of groups that were loaded, and the rebalance timeouts that are due."""
+    for group in groups.groups.values():
+        timeout_ms = groups.context.consumer_settings(group.group_id).session_timeout_ms
+        for member in group.members.values():
+            schedule_session_timeout(groups, group.group_id, member.member_id, timeout_ms)
+            schedule_rebalance_timeout(groups, group.group_id, member)
+
+
 # ---- removal
 
 

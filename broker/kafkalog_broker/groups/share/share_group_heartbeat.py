@@ -24,7 +24,6 @@ from kafkalog_broker.groups.modern.heartbeat import (
     check_member_epoch,
     check_not_blank,
 )
-from kafkalog_broker.groups.modern.member_timers import SESSION_TIMER, cancel_member_timers, schedule_removal
 from kafkalog_broker.groups.modern.modern_group import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,
@@ -35,10 +34,10 @@ from kafkalog_broker.groups.modern.target_assignment import (
     MAX_INLINE_COST,
     MEMBER_COST,
     TargetAssignment,
-    cancel_background_assignment,
     put_target_assignment,
 )
 from kafkalog_broker.groups.share.share_group import ShareGroup
+from kafkalog_broker.groups.share.share_group_members import put_removal, schedule_session_timeout
 from kafkalog_broker.groups.share.share_partition_initialization import ShareGroups, put_initialization
 
 ASSIGNOR = "simple"  # name of the only assignor, in descriptions of groups
@@ -131,30 +130,6 @@ def share_group_heartbeat(groups: ShareGroups, request: ShareHeartbeatRequest) -
     )
 
 
-def schedule_session_timeout(groups: ShareGroups, group_id: str, member_id: str, timeout_ms: int) -> None:
-    schedule_removal(
-        groups, SESSION_TIMER, group_id, member_id, timeout_ms, "the member session expired", remove_member
-    )
-
-
-def remove_member(groups: ShareGroups, group: ShareGroup, member: ModernMember) -> GroupResult[None]:
-    changes = GroupChanges(GroupType.SHARE, group.group_id)
-    _put_removal(groups, changes, group, member)
-    return changes.result(None)
-
-
-def remove_group(groups: ShareGroups, group: ShareGroup) -> GroupResult[None]:
-    """Raises BrokerError: non_empty_group."""
-    if group.members:
-        raise BrokerError(ErrorCode.non_empty_group, f"group {group.group_id!r} is {group.state.value}")
-    changes = GroupChanges(GroupType.SHARE, group.group_id)
-    changes.remove_members_of_group(group.members)
-    changes.remove_state_partitions()
-    changes.remove_epoch()
-    changes.on_commit(lambda: cancel_background_assignment(groups, group.group_id))
-    return changes.result(None)
-
-
 def _check_request(request: ShareHeartbeatRequest) -> None:
     """Raises BrokerError: invalid_request."""
     check_not_blank(MemberId=request.member_id, GroupId=request.group_id, RackId=request.rack_id)
@@ -187,16 +162,8 @@ def _assigned_member(context: GroupContext, member: ModernMember, target: Target
 def _leave(groups: ShareGroups, request: ShareHeartbeatRequest) -> GroupResult[HeartbeatResponse]:
     group = groups.group(request.group_id)
     changes = GroupChanges(GroupType.SHARE, group.group_id)
-    _put_removal(groups, changes, group, group.member(request.member_id))
+    put_removal(groups, changes, group, group.member(request.member_id))
     return changes.result(HeartbeatResponse(request.member_id, request.member_epoch))
-
-
-def _put_removal(groups: ShareGroups, changes: GroupChanges, group: ShareGroup, member: ModernMember) -> None:
-    """Remove a member and raise the group epoch."""
-    changes.remove_member(member.member_id)
-    metadata_hash = groups.context.metadata_hash(group.subscribed_topics_after([member]))
-    changes.put_epoch(group.epoch + 1, metadata_hash)
-    changes.on_commit(lambda: cancel_member_timers(groups, group.group_id, [member.member_id]))
 
 
 def _is_large(context: GroupContext, group: ShareGroup, updated: ModernMember) -> bool:

@@ -9,7 +9,7 @@ E = TypeVar("E")
 
 
 class JavaPriorityQueue(Generic[E]):
-    """A binary heap whose order among equals is that of java.util.PriorityQueue."""
+    """A min-heap by load. Its order of equal items matters: Kafka's assignments depend on it."""
 
     def __init__(self, items: Iterable[E], load: Callable[[E], float]) -> None:
         self._items: list[E] = []
@@ -21,24 +21,24 @@ class JavaPriorityQueue(Generic[E]):
         return len(self._items)
 
     def push(self, item: E) -> None:
-        items, load, at = self._items, self._load(item), len(self._items)
+        items, load, index = self._items, self._load(item), len(self._items)
         items.append(item)
-        while at and load < self._load(items[parent := (at - 1) >> 1]):
-            items[at] = items[parent]
-            at = parent
-        items[at] = item
+        while index and load < self._load(items[parent := (index - 1) >> 1]):
+            items[index] = items[parent]
+            index = parent
+        items[index] = item
 
     def pop(self) -> E:
         items, last = self._items, self._items.pop()
         if not items:
             return last
-        first, load, at = items[0], self._load(last), 0
-        while (child := 2 * at + 1) < len(items):
+        first, load, index = items[0], self._load(last), 0
+        while (child := 2 * index + 1) < len(items):
             if child + 1 < len(items) and self._load(items[child + 1]) < self._load(items[child]):
                 child += 1
             if load <= self._load(items[child]):
                 break
-            items[at] = items[child]
-            at = child
-        items[at] = last
+            items[index] = items[child]
+            index = child
+        items[index] = last
         return first

@@ -343,7 +343,7 @@ def _keep_configured_topology(
 
 def _request_shutdown(group: StreamsGroup, member_id: str) -> None:
     if group.shutdown_member_id is None:
-        _log.info("group %.200r: member %.200r asks for the end of the application", group.group_id, member_id)
+        _log.info("group %.200r: member %.200r requested a shutdown of the application", group.group_id, member_id)
         group.shutdown_member_id = member_id
 
 

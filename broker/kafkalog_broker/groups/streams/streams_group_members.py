@@ -38,6 +38,15 @@ def schedule_rebalance_timeout(groups: StreamsGroups, group_id: str, member: Str
     )  # fmt: skip
 
 
+def schedule_timers_of_loaded_groups(groups: StreamsGroups) -> None:
+    """Start a session for each member of groups that were loaded, and the rebalance timeouts that are due."""
+    for group in groups.groups.values():
+        timeout_ms = groups.context.streams_settings(group.group_id).session_timeout_ms
+        for member in group.members.values():
+            schedule_session_timeout(groups, group.group_id, member.member_id, timeout_ms)
+            schedule_rebalance_timeout(groups, group.group_id, member)
+
+
 def remove_member(groups: StreamsGroups, group: StreamsGroup, member: StreamsMember) -> GroupResult[None]:
     changes = GroupChanges(GroupType.STREAMS, group.group_id)
     put_removal(groups, changes, group, member)

@@ -124,7 +124,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @property
     def group(self) -> ClassicGroup | None:
-        return self.world.coordinator.shard("g").groups.get("g")
+        return self.world.coordinator.shard("g").classic.groups.get("g")
 
     @invariant()
     def the_group_is_sound(self) -> None:

@@ -229,13 +229,13 @@ class World:
 
     def group(self, group_id: str = "g") -> ClassicGroup:
         """The group itself, to look at what clients cannot see."""
-        return self.coordinator.shard(group_id).groups[group_id]
+        return self.coordinator.shard(group_id).classic.groups[group_id]
 
     def leave(self, *members: LeavingMember, group_id: str = "g") -> list[ErrorCode]:
         return self.coordinator.named_shard(group_id).leave(group_id, members)
 
     def state(self, group_id: str = "g") -> str:
-        groups = self.coordinator.shard(group_id).groups
+        groups = self.coordinator.shard(group_id).classic.groups
         return groups[group_id].state.value if group_id in groups else "Dead"
 
     def stable(self, count: int, **how: Any) -> list[Client]:
