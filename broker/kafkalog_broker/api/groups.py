@@ -45,7 +45,7 @@ from kafkalog_broker.api.share_groups import delete_group
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
-from kafkalog_broker.groups.classic.messages import JoinAnswer, JoinRequest, LeavingMember, SyncRequest
+from kafkalog_broker.groups.classic.classic_requests import JoinRequest, JoinResponse, LeavingMember, SyncRequest
 from kafkalog_broker.protocol.acls import ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
@@ -91,10 +91,10 @@ async def _answer(ask: Callable[[Callable[[A], None]], None]) -> A:
 @on_error(11)
 def join_group_failed(request: Request, code: ErrorCode) -> Any:
     known = "" if code is ErrorCode.group_authorization_failed else request.entity.member_id  # as Kafka
-    return _joined(request, JoinAnswer(code, known))
+    return _joined(request, JoinResponse(code, known))
 
 
-def _joined(request: Request, answer: JoinAnswer) -> Any:
+def _joined(request: Request, answer: JoinResponse) -> Any:
     if answer.protocol_name is None and request.version < _NULL_PROTOCOL_FROM:
         answer = answer._replace(protocol_name="")
     return respond(request, **answer._asdict() | {"members": [member._asdict() for member in answer.members]})

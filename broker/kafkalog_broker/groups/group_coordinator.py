@@ -14,13 +14,13 @@ from uuid import UUID
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.coordinator_runtime import CoordinatorRuntime
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import (
-    JoinAnswer,
+from kafkalog_broker.groups.classic.classic_requests import (
     JoinCallback,
     JoinRequest,
-    SyncAnswer,
+    JoinResponse,
     SyncCallback,
     SyncRequest,
+    SyncResponse,
 )
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.consumer.consumer_group_heartbeat import ConsumerHeartbeatRequest, consumer_group_heartbeat
@@ -192,14 +192,14 @@ class GroupCoordinator:
             shard.join(request, answer)
         except BrokerError as error:
             is_other = error.code is ErrorCode.group_id_not_found
-            answer(JoinAnswer(ErrorCode.inconsistent_group_protocol if is_other else error.code, request.member_id))
+            answer(JoinResponse(ErrorCode.inconsistent_group_protocol if is_other else error.code, request.member_id))
 
     def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
         """Call `answer` exactly once, now or later."""
         try:
             self.named_shard(request.group_id).sync(request, answer)
         except BrokerError as error:
-            answer(SyncAnswer(error.code))
+            answer(SyncResponse(error.code))
 
     def heartbeat(
         self, group_id: str, member_id: str, generation: int, group_instance_id: str | None = None

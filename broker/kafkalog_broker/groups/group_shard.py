@@ -18,15 +18,15 @@ from kafkalog_broker.groups import offset_validation
 from kafkalog_broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
 from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
 from kafkalog_broker.groups.classic.classic_group_records import group_key
-from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE
-from kafkalog_broker.groups.classic.messages import (
-    JoinAnswer,
+from kafkalog_broker.groups.classic.classic_requests import (
     JoinCallback,
     JoinRequest,
+    JoinResponse,
     LeavingMember,
     SyncCallback,
     SyncRequest,
 )
+from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE
 from kafkalog_broker.groups.consumer import consumer_group_members
 from kafkalog_broker.groups.consumer.classic_member_requests import (
     heartbeat_to_consumer_group,
@@ -169,10 +169,10 @@ class GroupShard:
             try:
                 joined = self._commit(join_consumer_group(self.consumer, group, request))
             except BrokerError as error:
-                joined = JoinAnswer(error.code)
+                joined = JoinResponse(error.code)
             answer(joined)
         else:
-            answer(JoinAnswer(ErrorCode.inconsistent_group_protocol))
+            answer(JoinResponse(ErrorCode.inconsistent_group_protocol))
 
     def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
         """Call `answer` once, now or when the assignment of the leader is there. Or raise BrokerError."""

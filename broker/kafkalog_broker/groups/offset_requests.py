@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
-from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER
+from kafkalog_broker.groups.classic.classic_requests import NO_GENERATION, NO_MEMBER
 
 NO_OFFSET = -1
 NO_EPOCH = -1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER
+from kafkalog_broker.groups.classic.classic_requests import NO_GENERATION, NO_MEMBER
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.modern.stale_epoch import stale_member_epoch
 from kafkalog_broker.groups.offset_requests import CommitRequest

@@ -15,16 +15,16 @@ from kafkalog_broker.coordinator.coordinator_record import Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group_member import ClassicGroupMember
 from kafkalog_broker.groups.classic.classic_group_records import group_key, group_value
-from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
-from kafkalog_broker.groups.classic.messages import (
+from kafkalog_broker.groups.classic.classic_requests import (
     NO_MEMBER,
-    JoinAnswer,
     JoinCallback,
     JoinedMember,
     JoinRequest,
+    JoinResponse,
     Protocols,
-    SyncAnswer,
+    SyncResponse,
 )
+from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from kafkalog_broker.groups.offset_requests import CommitRequest
 
 
@@ -164,7 +164,7 @@ class ClassicGroup:
         A JoinGroup request of the member that is still waiting is answered with REBALANCE_IN_PROGRESS.
         """
         if awaiting_join is not None:
-            self.answer_join(member, JoinAnswer(ErrorCode.rebalance_in_progress, member.member_id))
+            self.answer_join(member, JoinResponse(ErrorCode.rebalance_in_progress, member.member_id))
         self._forget_protocols(member)
         member.protocols = stated.protocols
         self._supported.update(member.protocol_names)
@@ -176,8 +176,8 @@ class ClassicGroup:
     def replace_static(self, group_instance_id: str, old_id: str, new_id: str) -> ClassicGroupMember:
         """Give a static member a new member ID. Requests that wait with the old one are answered FENCED_INSTANCE_ID."""
         old = self.members.pop(old_id)
-        self.answer_join(old, JoinAnswer(ErrorCode.fenced_instance_id, old_id))
-        self.answer_sync(old, SyncAnswer(ErrorCode.fenced_instance_id))
+        self.answer_join(old, JoinResponse(ErrorCode.fenced_instance_id, old_id))
+        self.answer_sync(old, SyncResponse(ErrorCode.fenced_instance_id))
         new = self.members[new_id] = replace(old, member_id=new_id, is_new=False)
         if self.leader == old_id:
             self.leader = new_id
@@ -293,13 +293,13 @@ class ClassicGroup:
 
     # ---- responses to waiting requests
 
-    def answer_join(self, member: ClassicGroupMember, answer: JoinAnswer) -> None:
+    def answer_join(self, member: ClassicGroupMember, answer: JoinResponse) -> None:
         waiting, member.awaiting_join = member.awaiting_join, None
         if waiting is not None:
             self.awaiting_join_count -= 1
             waiting(answer)
 
-    def answer_sync(self, member: ClassicGroupMember, answer: SyncAnswer) -> bool:
+    def answer_sync(self, member: ClassicGroupMember, answer: SyncResponse) -> bool:
         """Answer the SyncGroup request of a member. Returns False if none is waiting."""
         waiting, member.awaiting_sync = member.awaiting_sync, None
         if waiting is None:
@@ -307,13 +307,13 @@ class ClassicGroup:
         waiting(answer)
         return True
 
-    def current_generation(self, member_id: str, *, with_members: bool) -> JoinAnswer:
+    def current_generation(self, member_id: str, *, with_members: bool) -> JoinResponse:
         """Return the response to JoinGroup for the current generation."""
         members = [
             JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol))
             for member in (self.members.values() if with_members else ())
         ]
-        return JoinAnswer(
+        return JoinResponse(
             ErrorCode.none, member_id, self.generation, self.protocol_type, self.protocol, self.leader or "",
             tuple(members),
         )  # fmt: skip

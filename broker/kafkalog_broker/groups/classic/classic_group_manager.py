@@ -12,15 +12,15 @@ from kafkalog_broker.coordinator.coordinator_timer import CoordinatorTimer
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import PREVIOUS_STATES, ClassicGroup, ClassicGroupState
 from kafkalog_broker.groups.classic.classic_group_member import ClassicGroupMember
-from kafkalog_broker.groups.classic.messages import (
+from kafkalog_broker.groups.classic.classic_requests import (
     NO_MEMBER,
-    JoinAnswer,
     JoinCallback,
     JoinRequest,
+    JoinResponse,
     LeavingMember,
-    SyncAnswer,
     SyncCallback,
     SyncRequest,
+    SyncResponse,
 )
 from kafkalog_broker.groups.modern.group_context import GroupContext
 
@@ -59,7 +59,7 @@ class ClassicGroupManager:
             self.groups[request.group_id] = group
         if not self._has_room(group, request.member_id):
             self._drop_pending(group, request.member_id)
-            answer(JoinAnswer(ErrorCode.group_max_size_reached))
+            answer(JoinResponse(ErrorCode.group_max_size_reached))
             self._maybe_complete_join(group)
         elif not group.supports(request.protocol_type, request.protocols):
             raise BrokerError(ErrorCode.inconsistent_group_protocol)
@@ -96,7 +96,7 @@ class ClassicGroupManager:
         if request.requires_known_member_id:
             group.pending_members.add(new_id)  # removed by its session timeout unless it is used to join
             self._begin_session(group, new_id, request.session_timeout_ms)
-            answer(JoinAnswer(ErrorCode.member_id_required, new_id))
+            answer(JoinResponse(ErrorCode.member_id_required, new_id))
         else:
             self._add(group, request, new_id, answer)
 
@@ -166,7 +166,9 @@ class ClassicGroupManager:
             self._timer.cancel(("heartbeat", group.group_id, new_id))
             restored = group.replace_static(instance, new_id, old_id)
             self.expect_heartbeat(group, restored)
-            answer(JoinAnswer(error.code, NO_MEMBER, group.generation, group.protocol_type, group.protocol, old_leader))
+            answer(
+                JoinResponse(error.code, NO_MEMBER, group.generation, group.protocol_type, group.protocol, old_leader)
+            )
             return
         # No rebalance: the member keeps its assignment. A client before v9 would assign again if it were told that it
         # is the leader. It gets the previous leader ID, which is its own old member ID if it was the leader.
@@ -195,17 +197,17 @@ class ClassicGroupManager:
         member = group.members[request.member_id]
         match group.state:
             case ClassicGroupState.PREPARING_REBALANCE:
-                answer(SyncAnswer(ErrorCode.rebalance_in_progress))
+                answer(SyncResponse(ErrorCode.rebalance_in_progress))
             case ClassicGroupState.COMPLETING_REBALANCE:
                 # After a timeout a client sends a second request. Only the last one gets the assignment.
-                group.answer_sync(member, SyncAnswer(ErrorCode.rebalance_in_progress))
+                group.answer_sync(member, SyncResponse(ErrorCode.rebalance_in_progress))
                 member.awaiting_sync = answer
                 self._has_synced(group, member.member_id)
                 if member.member_id == group.leader:
                     self._assign(group, dict(request.assignments))
             case _:
                 self._has_synced(group, member.member_id)
-                answer(SyncAnswer(ErrorCode.none, group.protocol_type, group.protocol, member.assignment))
+                answer(SyncResponse(ErrorCode.none, group.protocol_type, group.protocol, member.assignment))
 
     # ---- Heartbeat
 
@@ -264,8 +266,8 @@ class ClassicGroupManager:
     def forget(self, group: ClassicGroup, code: ErrorCode = ErrorCode.rebalance_in_progress) -> None:
         """Answer the waiting members of a group with an error code, and forget it: it was upgraded or is unloaded."""
         for member in group.members.values():
-            group.answer_join(member, JoinAnswer(code, member.member_id))
-            group.answer_sync(member, SyncAnswer(code))
+            group.answer_join(member, JoinResponse(code, member.member_id))
+            group.answer_sync(member, SyncResponse(code))
         self.remove_group(group)
 
     def take_over(self, group: ClassicGroup, rebalance: str | None) -> None:
@@ -285,8 +287,8 @@ class ClassicGroupManager:
     def _drop(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         """Remove a member. Its waiting requests are answered with UNKNOWN_MEMBER_ID, so that a client joins again."""
         self._timer.cancel(("heartbeat", group.group_id, member.member_id))
-        group.answer_join(member, JoinAnswer(ErrorCode.unknown_member_id))
-        group.answer_sync(member, SyncAnswer(ErrorCode.unknown_member_id))
+        group.answer_join(member, JoinResponse(ErrorCode.unknown_member_id))
+        group.answer_sync(member, SyncResponse(ErrorCode.unknown_member_id))
         group.remove(member.member_id)
 
     def _drop_pending(self, group: ClassicGroup, member_id: str) -> None:
@@ -428,12 +430,12 @@ class ClassicGroupManager:
             member.assignment = complete[member.member_id]
         group.become(ClassicGroupState.STABLE)
         for member in group.members.values():
-            answer = SyncAnswer(ErrorCode.none, group.protocol_type, group.protocol, member.assignment)
+            answer = SyncResponse(ErrorCode.none, group.protocol_type, group.protocol, member.assignment)
             if group.answer_sync(member, answer):
                 self.expect_heartbeat(group, member)
 
     def _propagate_error(self, group: ClassicGroup, code: ErrorCode) -> None:
         for member in group.members.values():
             member.assignment = b""
-            if group.answer_sync(member, SyncAnswer(code)):
+            if group.answer_sync(member, SyncResponse(code)):
                 self.expect_heartbeat(group, member)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafkalog_broker.groups.classic.messages import JoinCallback, Protocols, SyncCallback
+from kafkalog_broker.groups.classic.classic_requests import JoinCallback, Protocols, SyncCallback
 
 
 @dataclass(slots=True, eq=False)

@@ -11,19 +11,19 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.classic.classic_requests import (
+    NO_MEMBER,
+    JoinRequest,
+    JoinResponse,
+    LeavingMember,
+    SyncRequest,
+    SyncResponse,
+)
 from kafkalog_broker.groups.classic.consumer_protocol import (
     PROTOCOL_TYPE,
     assignment_of,
     parse_subscription,
     version_of,
-)
-from kafkalog_broker.groups.classic.messages import (
-    NO_MEMBER,
-    JoinAnswer,
-    JoinRequest,
-    LeavingMember,
-    SyncAnswer,
-    SyncRequest,
 )
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.consumer.consumer_group_epoch import put_consumer_group_epoch
@@ -53,7 +53,9 @@ from kafkalog_broker.groups.modern.target_assignment import TargetAssignment
 # ---- JoinGroup
 
 
-def join_consumer_group(groups: ConsumerGroups, group: ConsumerGroup, request: JoinRequest) -> GroupResult[JoinAnswer]:
+def join_consumer_group(
+    groups: ConsumerGroups, group: ConsumerGroup, request: JoinRequest
+) -> GroupResult[JoinResponse]:
     """Process a JoinGroup request (GroupMetadataManager.classicGroupJoinToConsumerGroup).
 
     Raises:
@@ -70,7 +72,7 @@ def join_consumer_group(groups: ConsumerGroups, group: ConsumerGroup, request: J
     if not (is_consumer and group.supports_classic_protocols(name for name, _ in request.protocols)):
         raise BrokerError(ErrorCode.inconsistent_group_protocol, f"Member {member_id}'s protocols are not supported.")
     if is_new and request.group_instance_id is None and request.requires_known_member_id:
-        return changes.result(JoinAnswer(ErrorCode.member_id_required, member_id))
+        return changes.result(JoinResponse(ErrorCode.member_id_required, member_id))
 
     # 1. Get or create the member.
     member = _joining_member(changes, group, request, member_id, is_new=is_new)
@@ -115,7 +117,7 @@ def join_consumer_group(groups: ConsumerGroups, group: ConsumerGroup, request: J
 
     changes.on_commit(lambda: _expect_sync(groups, request, updated.member_id))
     return changes.result(
-        JoinAnswer(ErrorCode.none, updated.member_id, updated.epoch, PROTOCOL_TYPE, request.protocols[0][0])
+        JoinResponse(ErrorCode.none, updated.member_id, updated.epoch, PROTOCOL_TYPE, request.protocols[0][0])
     )
 
 
@@ -154,7 +156,7 @@ def _expect_sync(groups: ConsumerGroups, request: JoinRequest, member_id: str) -
 # ---- SyncGroup
 
 
-def sync_consumer_group(groups: ConsumerGroups, request: SyncRequest) -> SyncAnswer:
+def sync_consumer_group(groups: ConsumerGroups, request: SyncRequest) -> SyncResponse:
     """Process a SyncGroup request (GroupMetadataManager.classicGroupSyncToConsumerGroup).
 
     Raises:
@@ -181,7 +183,7 @@ def sync_consumer_group(groups: ConsumerGroups, request: SyncRequest) -> SyncAns
     schedule_session_timeout(groups, group.group_id, member.member_id, classic.session_timeout_ms)
     partitions = {topic_id: tuple(epochs) for topic_id, epochs in member.assigned.items()}
     assignment = assignment_of(partitions_by_name(partitions, groups.context.topics), version_of(metadata))
-    return SyncAnswer(ErrorCode.none, request.protocol_type, request.protocol, assignment)
+    return SyncResponse(ErrorCode.none, request.protocol_type, request.protocol, assignment)
 
 
 # ---- Heartbeat

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.messages import JoinAnswer, JoinedMember, SyncAnswer
+from kafkalog_broker.groups.classic.classic_requests import JoinedMember, JoinResponse, SyncResponse
 from tests.broker.groups.helpers.virtual_time import World, subscription
 
 
@@ -13,10 +13,10 @@ def test_new_dynamic_member_gets_member_id_required_and_joins_with_that_id() -> 
     world = World()
     client = world.client(client_id="app")
     client.join()
-    assert client.joins[0] == JoinAnswer(ErrorCode.member_id_required, "app-0")
+    assert client.joins[0] == JoinResponse(ErrorCode.member_id_required, "app-0")
     assert client.waits
     world.time.advance(0)
-    assert client.joined == JoinAnswer(
+    assert client.joined == JoinResponse(
         ErrorCode.none, "app-0", 1, "consumer", "range", "app-0", (JoinedMember("app-0", None, subscription("orders")),)
     )
 
@@ -52,7 +52,7 @@ def test_followers_wait_for_the_leaders_assignment() -> None:
     assert follower.syncs == []
     assert world.state() == "CompletingRebalance"
     leader.sync()
-    assert follower.syncs == [SyncAnswer(ErrorCode.none, "consumer", "range", follower.member_id.encode())]
+    assert follower.syncs == [SyncResponse(ErrorCode.none, "consumer", "range", follower.member_id.encode())]
     assert world.state() == "Stable"
 
 
@@ -63,7 +63,7 @@ def test_a_member_that_the_leader_leaves_out_gets_an_empty_assignment() -> None:
     leader, follower = sorted(clients, key=lambda client: not client.leads)
     leader.sync(assignments=())
     follower.sync()
-    assert follower.syncs == [SyncAnswer(ErrorCode.none, "consumer", "range", b"")]
+    assert follower.syncs == [SyncResponse(ErrorCode.none, "consumer", "range", b"")]
 
 
 def test_the_assignment_is_in_the_log_when_members_have_it() -> None:

@@ -12,7 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from kafkalog_broker.coordinator.coordinator_timer import CoordinatorTimer
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.classic_group import PREVIOUS_STATES, ClassicGroup, ClassicGroupState
-from kafkalog_broker.groups.classic.messages import JoinAnswer
+from kafkalog_broker.groups.classic.classic_requests import JoinResponse
 from tests.broker.groups.helpers.virtual_time import Client, World, subscription
 from tests.searches import examples
 
@@ -86,7 +86,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.world.crash()
         for client in self.all:
             while client.waits:  # its connection is gone, so it knows that nobody will answer
-                client.joins.append(JoinAnswer(ErrorCode.not_coordinator))
+                client.joins.append(JoinResponse(ErrorCode.not_coordinator))
         after = self.group
         if stable and before is not None and self.world.log.failure is None:
             assert after is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.messages import JoinAnswer, SyncAnswer
+from kafkalog_broker.groups.classic.classic_requests import JoinResponse, SyncResponse
 from tests.broker.groups.helpers.virtual_time import World, subscription
 
 
@@ -75,7 +75,7 @@ def test_members_in_the_sync_phase_have_to_join_again_when_another_leaves() -> N
     leader, waiting, leaving = sorted(clients, key=lambda client: not client.leads)
     waiting.sync()
     assert leaving.leave() is ErrorCode.none
-    assert waiting.syncs == [SyncAnswer(ErrorCode.rebalance_in_progress)]
+    assert waiting.syncs == [SyncResponse(ErrorCode.rebalance_in_progress)]
     assert leader.heartbeat() is ErrorCode.rebalance_in_progress
 
 
@@ -98,7 +98,7 @@ def test_sync_phase_without_an_assignment_begins_another_rebalance() -> None:
     follower = max(clients, key=lambda client: not client.leads)
     follower.sync()
     world.time.advance(5000)
-    assert follower.syncs == [SyncAnswer(ErrorCode.rebalance_in_progress)]
+    assert follower.syncs == [SyncResponse(ErrorCode.rebalance_in_progress)]
     follower.join()
     assert follower.leads
 
@@ -139,7 +139,7 @@ def test_new_member_without_heartbeats_is_removed_after_five_minutes() -> None:
     world.time.advance(299_999)
     assert gone.waits
     world.time.advance(1)
-    assert gone.joined == JoinAnswer(ErrorCode.unknown_member_id)
+    assert gone.joined == JoinResponse(ErrorCode.unknown_member_id)
     stays.join()
     assert stays.joined.generation_id == 2
 

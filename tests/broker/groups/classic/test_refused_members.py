@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.messages import JoinAnswer, LeavingMember, SyncAnswer
+from kafkalog_broker.groups.classic.classic_requests import JoinResponse, LeavingMember, SyncResponse
 from tests.broker.groups.helpers.virtual_time import World, config_of, subscription
 
 
@@ -44,7 +44,7 @@ def test_member_with_unsupported_protocols_is_refused(changes: dict[str, object]
 def test_join_of_an_empty_group_without_a_protocol_is_refused(changes: dict[str, object]) -> None:
     client = World().client()
     client.join(**changes)
-    assert client.joined == JoinAnswer(ErrorCode.inconsistent_group_protocol)
+    assert client.joined == JoinResponse(ErrorCode.inconsistent_group_protocol)
 
 
 def test_an_empty_group_may_change_its_protocol_type() -> None:
@@ -84,7 +84,7 @@ def test_sync_group_in_the_join_phase_gets_rebalance_in_progress() -> None:
     leader, _ = world.stable(2)
     world.client(client_id="new").join()
     leader.sync()
-    assert leader.syncs[-1] == SyncAnswer(ErrorCode.rebalance_in_progress)
+    assert leader.syncs[-1] == SyncResponse(ErrorCode.rebalance_in_progress)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_new_member_of_a_full_group_is_refused() -> None:
     world = World(group_max_size=2)
     members = world.stable(2)
     late = world.client(client_id="late", version=3).join()
-    assert late.joined == JoinAnswer(ErrorCode.group_max_size_reached)
+    assert late.joined == JoinResponse(ErrorCode.group_max_size_reached)
     assert [member.heartbeat() for member in members] == [ErrorCode.none] * 2
 
 
@@ -171,7 +171,7 @@ def test_the_answer_is_an_error_when_a_new_group_cannot_be_written() -> None:
     world = World()
     world.log.failure = ErrorCode.kafka_storage_error
     client = world.client().join()
-    assert client.joined == JoinAnswer(ErrorCode.not_coordinator)
+    assert client.joined == JoinResponse(ErrorCode.not_coordinator)
     assert world.coordinator.list_groups() == []
 
 
@@ -183,5 +183,5 @@ def test_members_join_again_when_their_assignment_cannot_be_written() -> None:
     follower.sync()
     world.log.failure = ErrorCode.not_enough_replicas
     leader.sync()
-    assert leader.syncs == follower.syncs == [SyncAnswer(ErrorCode.coordinator_not_available)]
+    assert leader.syncs == follower.syncs == [SyncResponse(ErrorCode.coordinator_not_available)]
     assert world.state() == "PreparingRebalance"

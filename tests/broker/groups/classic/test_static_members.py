@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.messages import JoinAnswer, LeavingMember, SyncAnswer
+from kafkalog_broker.groups.classic.classic_requests import JoinResponse, LeavingMember, SyncResponse
 from tests.broker.groups.helpers.virtual_time import RANGE, World, subscription
 
 
@@ -60,7 +60,7 @@ def test_static_member_that_restarts_in_the_sync_phase_begins_a_rebalance() -> N
     leader, follower = sorted(clients, key=lambda client: not client.leads)
     follower.sync()
     again = world.client(instance=follower.instance).join()
-    assert follower.syncs == [SyncAnswer(ErrorCode.fenced_instance_id)]
+    assert follower.syncs == [SyncResponse(ErrorCode.fenced_instance_id)]
     assert again.waits
     leader.join()
     assert {again.joined.generation_id, leader.joined.generation_id} == {2}
@@ -71,7 +71,7 @@ def test_a_static_member_that_joins_twice_is_fenced_the_first_time() -> None:
     first = world.client(instance="i").join()
     second = world.client(instance="i").join()
     world.time.advance(0)
-    assert first.joined == JoinAnswer(ErrorCode.fenced_instance_id, first.joined.member_id)
+    assert first.joined == JoinResponse(ErrorCode.fenced_instance_id, first.joined.member_id)
     assert second.joined.generation_id == 1
 
 

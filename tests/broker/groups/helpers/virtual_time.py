@@ -15,13 +15,13 @@ from kafkalog_broker.coordinator.record_batch import CoordinatorBatch, decode_ba
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import ClassicGroup
 from kafkalog_broker.groups.classic.classic_group_records import GroupKey, decode_group_value
-from kafkalog_broker.groups.classic.messages import (
-    JoinAnswer,
+from kafkalog_broker.groups.classic.classic_requests import (
     JoinRequest,
+    JoinResponse,
     LeavingMember,
     Protocols,
-    SyncAnswer,
     SyncRequest,
+    SyncResponse,
 )
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.modern.group_context import GroupContext
@@ -134,8 +134,8 @@ class Client:
     version: int = 7
     member_id: str = ""
     generation: int = -1
-    joins: list[JoinAnswer] = field(default_factory=list)
-    syncs: list[SyncAnswer] = field(default_factory=list)
+    joins: list[JoinResponse] = field(default_factory=list)
+    syncs: list[SyncResponse] = field(default_factory=list)
     sent: int = 0
 
     def join(self, **changes: Any) -> Client:
@@ -154,13 +154,13 @@ class Client:
         self.sent += 1
         self.world.coordinator.join(replace(request, **changes), self._joined)
 
-    def _joined(self, answer: JoinAnswer) -> None:
+    def _joined(self, answer: JoinResponse) -> None:
         self.joins.append(answer)
         if answer.error_code in (ErrorCode.none, ErrorCode.member_id_required):
             self.member_id, self.generation = answer.member_id, answer.generation_id
 
     @property
-    def joined(self) -> JoinAnswer:
+    def joined(self) -> JoinResponse:
         """The answer to the last JoinGroup, which must be there."""
         assert len(self.joins) == self.sent, "JoinGroup waits"
         return self.joins[-1]
@@ -253,4 +253,4 @@ class World:
         for client in clients:
             client.sync()
         for client in clients:
-            assert client.syncs[-1] == SyncAnswer(ErrorCode.none, "consumer", "range", client.member_id.encode())
+            assert client.syncs[-1] == SyncResponse(ErrorCode.none, "consumer", "range", client.member_id.encode())

@@ -42,7 +42,7 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
-class JoinAnswer(NamedTuple):
+class JoinResponse(NamedTuple):
     """Response to JoinGroup, with the names of its fields. `members` is set for the leader only."""
 
     error_code: ErrorCode
@@ -66,7 +66,7 @@ class SyncRequest:
     assignments: tuple[tuple[str, bytes], ...] = ()  # (member ID, assignment), from the leader
 
 
-class SyncAnswer(NamedTuple):
+class SyncResponse(NamedTuple):
     """Response to SyncGroup, with the names of its fields."""
 
     error_code: ErrorCode
@@ -75,8 +75,8 @@ class SyncAnswer(NamedTuple):
     assignment: bytes = b""
 
 
-JoinCallback = Callable[[JoinAnswer], None]
-SyncCallback = Callable[[SyncAnswer], None]
+JoinCallback = Callable[[JoinResponse], None]
+SyncCallback = Callable[[SyncResponse], None]
 
 
 @dataclass(frozen=True, slots=True)
