@@ -208,7 +208,7 @@ def heartbeat_to_consumer_group(
 
 
 def _expect_join(groups: ConsumerGroups, group: ConsumerGroup, member: ConsumerMember) -> None:
-    """Give a member its rebalance timeout to join again, from the first time it was told to."""
+    """Give a member its rebalance timeout to join again, from the first request that demands it."""
     key = timer_key(CLASSIC_JOIN_TIMER, group.group_id, member.member_id)
     if not groups.timer.is_scheduled(key):
         schedule_removal(

@@ -14,16 +14,14 @@ _log = logging.getLogger(__name__)
 
 G = TypeVar("G", bound=ModernGroup[Any])
 
-
 SESSION_TIMER = "session"  # restarted by every request of the member
 REBALANCE_TIMER = "rebalance"  # runs while the member has partitions to revoke
 CLASSIC_JOIN_TIMER = "join-again"  # runs while a classic member was told to join again and has not
 CLASSIC_SYNC_TIMER = "sync-again"  # runs until a classic member has fetched its assignment
 _TIMERS = (SESSION_TIMER, REBALANCE_TIMER, CLASSIC_JOIN_TIMER, CLASSIC_SYNC_TIMER)
 
-
 RemoveMember = Callable[[ModernGroups[G], G, Any], GroupResult[Any]]
-"""Result of removing a member from a group."""
+"""Returns the result of removing a member from a group."""
 
 
 def timer_key(timer: str, group_id: str, member_id: str) -> tuple[str, str, str]:
@@ -38,7 +36,8 @@ def schedule_removal(
 
     Args:
         timer: One of the timers above.
-        reason: For the log.
+        reason: Why the member is removed, for the log.
+        remove: Called when the timer runs out.
         epoch: If given, the member is removed only if it is still in this epoch.
     """
 
