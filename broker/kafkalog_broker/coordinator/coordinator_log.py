@@ -16,7 +16,8 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.errors import CorruptBatch, InvalidRecord
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.batch_header import BatchHeader, check_crc, control_type
+from kafkalog_spark.format.batch_header import BatchHeader, check_crc
+from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.messages import Message
 from kafkalog_spark.format.records import RecordView, read_records
