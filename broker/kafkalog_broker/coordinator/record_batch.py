@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch, Record
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.batch_header import BatchHeader, check_crc, control_type
+from kafkalog_spark.format.batch_header import BatchHeader, check_crc
+from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.records import RecordView, read_records
 from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
