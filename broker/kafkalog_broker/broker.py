@@ -20,7 +20,9 @@ from kafkalog_broker.fetching.fetch_session import FetchSessions
 from kafkalog_broker.fetching.long_poll import LongPolls
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.protocol.api_registry import ServedApis
-from kafkalog_broker.quotas.client_quotas import ClientQuotas, Quotas, Windows
+from kafkalog_broker.quotas.client_quotas import ClientQuotas
+from kafkalog_broker.quotas.quota_entity import Quotas
+from kafkalog_broker.quotas.rates import Windows
 from kafkalog_broker.runtime.clock import Clock, SystemClock
 from kafkalog_broker.runtime.traffic import Traffic
 from kafkalog_broker.runtime.workers import Workers

@@ -36,7 +36,7 @@ from kafkalog_broker.net.dispatch import Dispatch, Gate, SaslGate, dispatcher
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.loop_watch import LateTimer, sleep
 from kafkalog_broker.protocol.api_registry import Layer
-from kafkalog_broker.quotas.quota_changes import quota_file
+from kafkalog_broker.quotas.quota_file import quota_file
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.security.authorizer import guarded
@@ -164,7 +164,7 @@ class Server(Broker):
 
     async def _bind(self, started: AsyncExitStack) -> None:
         dispatch, open_files = await self._requests_served(started), raise_open_files_limit()
-        self.network = Network(dispatch, self.config, open_files, self.quotas.connection)
+        self.network = Network(dispatch, self.config, open_files, self.quotas.record_connection)
         started.callback(self.network.close_listeners)
         bound = {}
         for listener in self.config.listeners:

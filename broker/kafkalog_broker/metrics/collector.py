@@ -21,7 +21,7 @@ from kafkalog_broker.net.dispatch import Answer, ConnectionClosed, Dispatch, Fra
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, registry
 from kafkalog_broker.protocol.codec import api_name
-from kafkalog_broker.quotas.client_quotas import CLIENT_KEYS, IP_KEYS
+from kafkalog_broker.quotas.quota_entity import CLIENT_KEYS, IP_KEYS
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.traffic import Traffic
 from kafkalog_broker.storage.partition.log import Log

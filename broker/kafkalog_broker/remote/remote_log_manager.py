@@ -21,7 +21,7 @@ from uuid import UUID
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import is_tiered
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.quotas.client_quotas import TokenBucket, Windows
+from kafkalog_broker.quotas.rates import TokenBucket, Windows
 from kafkalog_broker.remote.remote_log_metadata_manager import (
     COPY_FINISHED,
     COPY_STARTED,
