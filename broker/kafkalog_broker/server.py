@@ -157,9 +157,9 @@ class Server(Broker):
         self.apis.wrap(Layer.ACCESS, None if self.authorizer is None else partial(guarded, self.authorizer))
         if self._metrics_at is None:
             return dispatcher(self, self.apis, flushes=self.flushes)
-        from kafkalog_broker.metrics.serving import serve_metrics
+        from kafkalog_broker.metrics.serving import start_metrics
 
-        serve, self.metrics_address = await serve_metrics(self, lambda: self.network, self._metrics_at, started)
+        serve, self.metrics_address = await start_metrics(self, lambda: self.network, self._metrics_at, started)
         return serve
 
     async def _bind(self, started: AsyncExitStack) -> None:

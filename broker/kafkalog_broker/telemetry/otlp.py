@@ -1,5 +1,7 @@
-"""Metrics in OpenTelemetry's format (OTLP), as clients push them: numbers by name and attributes. Of the messages of
-opentelemetry/proto/metrics/v1, only the fields that Kafka's clients fill in are described here."""
+"""Decoder of metrics in OpenTelemetry's format (OTLP).
+
+Of the messages in opentelemetry/proto/metrics/v1 it knows only the fields that Kafka's clients use.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 MAX_MESSAGES = 20_000
-"""Resources, scopes, metrics, points and attributes of one push that are read. 500 series with 10 attributes each have
-some 6,000; an empty one has 2 bytes, and takes a thousand times longer to walk than to parse."""
+"""Upper bound of resources, scopes, metrics, points and attributes in one push; 500 series with 10 attributes each have
+some 6,000. An empty message takes 2 bytes, but far more time to visit than to parse, so the size of the push does not
+bound the work."""
 
 DELTA = 1  # AggregationTemporality
 _F = FieldDescriptorProto
@@ -35,12 +38,13 @@ _MESSAGES: dict[str, dict[str, tuple[int, Any]]] = {
     },
 }  # fmt: skip
 _EITHER = {"as_double", "as_int", "string_value", "bool_value", "int_value", "double_value"}
-"""Fields of which a message has one, also where that is 0."""
-_ONE = {"gauge", "sum", "value"}  # messages that come at most once in another
+"""Fields of a oneof, whose presence is known even if the value is 0."""
+_SINGULAR = {"gauge", "sum", "value"}  # message fields that are not repeated
 
 
 class Point(NamedTuple):
-    """attributes: `key=value,...`, in the order of the client. is_delta: what was added since the last push."""
+    """A data point. `attributes` is `key=value,...` in the order of the client. If `is_delta`, the value is an increase
+    since the last push."""
 
     name: str
     attributes: str
@@ -100,7 +104,7 @@ def _metrics_data() -> Any:
                 made.type = kind
             else:
                 made.type, made.type_name = _F.TYPE_MESSAGE, f".kafkalog.otlp.{kind}"
-                made.label = _F.LABEL_OPTIONAL if field in _ONE else _F.LABEL_REPEATED
+                made.label = _F.LABEL_OPTIONAL if field in _SINGULAR else _F.LABEL_REPEATED
             if field in _EITHER:
                 made.oneof_index = 0
         if _EITHER & fields.keys():
