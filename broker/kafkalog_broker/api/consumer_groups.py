@@ -17,10 +17,10 @@ from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.runtime import MOST_NAMES
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerHeartbeatRequest
+from kafkalog_broker.groups.modern.group_context import MAX_SUBSCRIBED_TOPICS
 from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse, ModernGroupManager
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
@@ -46,8 +46,10 @@ def consumer_group_heartbeat(request: Request, broker: Broker) -> Any:
 
 def check_topics(request: Request, names: Sequence[str]) -> None:
     """Check the topics that a member subscribes to. Raises BrokerError: INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED."""
-    if len(names) > MOST_NAMES:
-        raise BrokerError(ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named")
+    if len(names) > MAX_SUBSCRIBED_TOPICS:
+        raise BrokerError(
+            ErrorCode.invalid_request, f"{len(names)} topics, at most {MAX_SUBSCRIBED_TOPICS} may be named"
+        )
     if request.access is not None:
         for name in dict.fromkeys(names):
             if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):

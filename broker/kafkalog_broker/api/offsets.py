@@ -41,8 +41,8 @@ from uuid import UUID
 
 from kafkalog_broker.admin.responses import respond_by_partition
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
-from kafkalog_broker.coordinator.runtime import write_error
+from kafkalog_broker.coordinator.coordinator_errors import coordinator_error_code
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER, CommitRequest, CommittedPartition
 from kafkalog_broker.groups.offset_store import CommittedOffset
@@ -137,7 +137,7 @@ async def _committed(
         # Nothing may wait between the verification and the commit.
         codes = broker.groups.shard(asked.group_id).commit(commit, prepared)
     except BrokerError as error:
-        return [write_error(error.code)] * len(partitions)
+        return [coordinator_error_code(error.code)] * len(partitions)
     return codes
 
 
@@ -310,7 +310,7 @@ async def offset_delete(request: Request, broker: Broker) -> Any:
             codes = broker.groups.named_shard(asked.group_id).delete_offsets(asked.group_id, some)
             known.update(zip(some, codes, strict=True))
     except BrokerError as error:
-        return error_response(request, write_error(error.code))
+        return error_response(request, coordinator_error_code(error.code))
 
     def answer(topic: Any, partition: Any) -> dict[str, Any]:
         code = refused.get(topic.name) or known.get((topic.name, partition.partition_index))

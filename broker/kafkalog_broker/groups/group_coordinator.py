@@ -12,7 +12,7 @@ from functools import partial
 from uuid import UUID
 
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
-from kafkalog_broker.coordinator.runtime import CoordinatorRuntime
+from kafkalog_broker.coordinator.coordinator_runtime import CoordinatorRuntime
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import (
     CommitRequest,
@@ -48,7 +48,8 @@ class GroupCoordinator:
     # partitions
 
     def _serve(self, partition: int, loaded: LoadedPartition) -> GroupShard:
-        return GroupShard(loaded, self.context, partial(self.runtime.write, partition))
+        append, commit = partial(self.runtime.append, partition), partial(self.runtime.commit, partition)
+        return GroupShard(loaded, self.context, append, commit)
 
     def close_partition(self, partition: int) -> None:
         """The partition is gone, or another's: its members are sent to look for their coordinator."""

@@ -10,8 +10,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafkalog_broker.coordinator.coordinator_log import TOMBSTONES_A_WRITE, OffsetsBatch, Record
-from kafkalog_broker.coordinator.runtime import Timers, Write
+from kafkalog_broker.coordinator.coordinator_record import MAX_TOMBSTONES_PER_BATCH, Record
+from kafkalog_broker.coordinator.coordinator_runtime import Append
+from kafkalog_broker.coordinator.coordinator_timer import Commit, CoordinatorTimer
+from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group, GroupState
 from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
@@ -37,7 +39,7 @@ from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager
 from kafkalog_broker.groups.consumer.reconciling import ReconcilingGroup
 from kafkalog_broker.groups.modern.group_context import GroupContext
-from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType, decode
+from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType, decode, encode
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
 from kafkalog_broker.groups.offset_store import OffsetStore, PreparedCommit
 from kafkalog_broker.groups.share.share_group_manager import ShareGroupManager
@@ -88,7 +90,7 @@ class LoadedPartition:
     skipped: int = 0
 
 
-def load(batches: Iterable[OffsetsBatch]) -> LoadedPartition:
+def load(batches: Iterable[CoordinatorBatch]) -> LoadedPartition:
     """Replay a partition, in any thread; an unreadable record is logged and left out: other groups must not suffer.
 
     The last record of a key wins, so only that one is decoded: a log never compacted loads as fast as it is read.
@@ -148,18 +150,18 @@ def _replay(loaded: LoadedPartition, key: bytes, value: bytes | None, pending: t
 class GroupShard:
     """All that one coordinator knows of one partition. Not thread-safe."""
 
-    def __init__(self, loaded: LoadedPartition, context: GroupContext, write: Write) -> None:
-        """write: to the partition."""
+    def __init__(self, loaded: LoadedPartition, context: GroupContext, append: Append, commit: Commit) -> None:
+        """append, commit: of the runtime, to the partition."""
         self.offsets: OffsetStore = loaded.offsets
         self._config, self._now_ms = context.config, context.clock.now_ms
-        self._write = write
-        self._timers = Timers(context.scheduler)
-        self.classic = ClassicGroupManager(context, self._timers, write)
+        self._append = append
+        self.timer = CoordinatorTimer(context.scheduler, commit)
+        self.classic = ClassicGroupManager(context, self.timer, append)
         self.groups = self.classic.groups
-        self.consumer = ConsumerGroupManager(context, self._timers, write, self.type_of, self.classic)
+        self.consumer = ConsumerGroupManager(context, self.timer, commit, self.type_of, self.classic)
         self._classic_members = ClassicMembers(self.consumer)
-        self.share = ShareGroupManager(context, self._timers, write, self.type_of)
-        self.streams = StreamsGroupManager(context, self._timers, write, self.type_of, self.classic)
+        self.share = ShareGroupManager(context, self.timer, commit, self.type_of)
+        self.streams = StreamsGroupManager(context, self.timer, commit, self.type_of, self.classic)
         for group_id, record in loaded.groups.items():
             self.groups[group_id] = Group.from_record(group_id, record, self._now_ms)
         for manager in (self.consumer, self.share, self.streams):
@@ -176,6 +178,15 @@ class GroupShard:
             if len(group.members) > self._config.group_max_size:
                 self.classic.prepare(group, f"{len(group.members)} members, at most {self._config.group_max_size} now")
 
+    def encode(self, record: GroupRecord | Record) -> Record:
+        return encode(record) if isinstance(record, GroupRecord) else record
+
+    def replay(self, offset: int, record: GroupRecord | Record) -> None:
+        """Apply a record of a consumer, share or streams group. Classic groups are changed by who writes them."""
+        if isinstance(record, GroupRecord):
+            managers = (self.consumer, self.share, self.streams)
+            next(each for each in managers if each.group_class.group_type is record.group_type).replay(record)
+
     def type_of(self, group_id: str) -> GroupType | None:
         """None where there is no group of that id."""
         if group_id in self.groups:
@@ -189,7 +200,7 @@ class GroupShard:
 
     def close(self) -> None:
         """The partition goes to another coordinator, or the broker stops: who waits is answered to look for it."""
-        self._timers.cancel_all()
+        self.timer.cancel_all()
         for group in list(self.groups.values()):
             self.classic.forget(group, ErrorCode.not_coordinator)
 
@@ -229,7 +240,7 @@ class GroupShard:
             self.classic.expect_heartbeat(group, group.members[request.member_id])  # a commit is a sign of life
         if not prepared.records:
             return prepared.codes
-        self._write(prepared.records, producer)
+        self._append(prepared.records, producer)
         if group is None:
             log.info("group %.200r: a simple group, which only commits", request.group_id)
             self.groups[request.group_id] = Group(request.group_id, self._now_ms)
@@ -312,10 +323,10 @@ class GroupShard:
             yield
 
     def _remove_offsets(self, keys: Sequence[OffsetKey]) -> None:
-        for at in range(0, len(keys), TOMBSTONES_A_WRITE):
-            some = keys[at : at + TOMBSTONES_A_WRITE]
+        for at in range(0, len(keys), MAX_TOMBSTONES_PER_BATCH):
+            some = keys[at : at + MAX_TOMBSTONES_PER_BATCH]
             records: list[Record] = [(offset_key(*key), None) for key in some]
-            self._write(records)
+            self._append(records)
             for key in some:
                 self.offsets.remove(key)
 
@@ -325,7 +336,7 @@ class GroupShard:
 
     def _remove_group(self, group: AnyGroup) -> None:
         if isinstance(group, Group):
-            self._write([(group_key(group.group_id), None)])
+            self._append([(group_key(group.group_id), None)])
             self.classic.remove_group(group)
         elif isinstance(group, ConsumerGroup):
             self.consumer.delete(group)

@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.config.properties import MetadataTopic
-from kafkalog_broker.coordinator.coordinator_log import record_values
+from kafkalog_broker.coordinator.record_batch import record_values
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry import Topic

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from kafkalog_broker.coordinator.coordinator_log import Record
+from kafkalog_broker.coordinator.coordinator_record import Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import (
     NO_MEMBER,

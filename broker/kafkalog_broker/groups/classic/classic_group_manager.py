@@ -7,7 +7,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kafkalog_broker.coordinator.runtime import Timers, Write
+from kafkalog_broker.coordinator.coordinator_runtime import Append
+from kafkalog_broker.coordinator.coordinator_timer import CoordinatorTimer
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import MAY_FOLLOW, Group, GroupState, Member
 from kafkalog_broker.groups.classic.messages import (
@@ -33,11 +34,11 @@ class ClassicGroupManager:
     """The classic groups of one partition of __consumer_offsets. Three timers of a group, which end with it: `join`
     ends a join phase, `sync` a sync phase, and `heartbeat` is the session of one member."""
 
-    def __init__(self, context: GroupContext, timers: Timers, write: Write) -> None:
+    def __init__(self, context: GroupContext, timer: CoordinatorTimer, append: Append) -> None:
         self.groups: dict[str, Group] = {}
         self._config = context.config
-        self._timers = timers
-        self._write = write
+        self._timer = timer
+        self._append = append
         self._now_ms = context.clock.now_ms
         self._new_id = context.new_id
 
@@ -51,7 +52,7 @@ class ClassicGroupManager:
                 raise BrokerError(ErrorCode.unknown_member_id, f"there is no group {request.group_id!r}")
             # A new group is in the log before it is answered, as in Kafka; its record says nothing yet.
             group = Group(request.group_id, self._now_ms)
-            self._write([group.to_record()])
+            self._append([group.to_record()])
             self.groups[request.group_id] = group
         if not self._has_room(group, request.member_id):
             self._drop_pending(group, request.member_id)
@@ -135,7 +136,7 @@ class ClassicGroupManager:
         instance = request.group_instance_id
         assert instance is not None
         old_leader = group.leader or ""
-        self._timers.cancel(("heartbeat", group.group_id, old_id))
+        self._timer.cancel(("heartbeat", group.group_id, old_id))
         member = group.replace_static(instance, old_id, new_id)
         before = replace(member)
         group.update(member, request, answer)
@@ -155,11 +156,11 @@ class ClassicGroupManager:
                 self._maybe_complete_join(group)
                 return
         try:
-            self._write([group.to_record()])
+            self._append([group.to_record()])
         except BrokerError as error:
             log.warning("group %.200r: static member %.200r could not be written: %s", group.group_id, instance, error)
             group.update(member, before, None)
-            self._timers.cancel(("heartbeat", group.group_id, new_id))
+            self._timer.cancel(("heartbeat", group.group_id, new_id))
             restored = group.replace_static(instance, new_id, old_id)
             self.expect_heartbeat(group, restored)
             answer(JoinAnswer(error.code, NO_MEMBER, group.generation, group.protocol_type, group.protocol, old_leader))
@@ -246,10 +247,10 @@ class ClassicGroupManager:
 
     def remove_group(self, group: Group) -> None:
         """The group's tombstone is written: nobody finds it any more."""
-        self._timers.cancel(("join", group.group_id))
-        self._timers.cancel(("sync", group.group_id))
+        self._timer.cancel(("join", group.group_id))
+        self._timer.cancel(("sync", group.group_id))
         for member_id in (*group.members, *group.pending_members):
-            self._timers.cancel(("heartbeat", group.group_id, member_id))
+            self._timer.cancel(("heartbeat", group.group_id, member_id))
         group.become(GroupState.DEAD)
         self.groups.pop(group.group_id, None)
 
@@ -272,13 +273,13 @@ class ClassicGroupManager:
 
     def _drop(self, group: Group, member: Member) -> None:
         """A member leaves or has left. A client that still waits is to join again."""
-        self._timers.cancel(("heartbeat", group.group_id, member.member_id))
+        self._timer.cancel(("heartbeat", group.group_id, member.member_id))
         group.answer_join(member, JoinAnswer(ErrorCode.unknown_member_id))
         group.answer_sync(member, SyncAnswer(ErrorCode.unknown_member_id))
         group.remove(member.member_id)
 
     def _drop_pending(self, group: Group, member_id: str) -> None:
-        self._timers.cancel(("heartbeat", group.group_id, member_id))
+        self._timer.cancel(("heartbeat", group.group_id, member_id))
         group.remove(member_id)
 
     def expect_heartbeat(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
@@ -286,7 +287,7 @@ class ClassicGroupManager:
 
     def _begin_session(self, group: Group, member_id: str, timeout_ms: int) -> None:
         key = ("heartbeat", group.group_id, member_id)
-        self._timers.schedule(key, timeout_ms, lambda: self._session_expired(group, member_id))
+        self._timer.schedule(key, timeout_ms, lambda: self._session_expired(group, member_id))
 
     def _session_expired(self, group: Group, member_id: str) -> None:
         member = group.members.get(member_id)
@@ -316,7 +317,7 @@ class ClassicGroupManager:
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._propagate_error(group, ErrorCode.rebalance_in_progress)
         group.pending_sync.clear()
-        self._timers.cancel(("sync", group.group_id))
+        self._timer.cancel(("sync", group.group_id))
         first = group.state is GroupState.EMPTY
         if first:
             delay = self._config.group_initial_rebalance_delay_ms
@@ -340,7 +341,7 @@ class ClassicGroupManager:
             self._complete_join(group)
 
     def _schedule_join(self, group: Group) -> None:
-        self._timers.schedule(("join", group.group_id), group.rebalance_timeout_ms, lambda: self._complete_join(group))
+        self._timer.schedule(("join", group.group_id), group.rebalance_timeout_ms, lambda: self._complete_join(group))
 
     def _schedule_initial_join(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
         def end() -> None:
@@ -351,13 +352,13 @@ class ClassicGroupManager:
             delay = min(self._config.group_initial_rebalance_delay_ms, remaining_ms)
             self._schedule_initial_join(group, delay, max(remaining_ms - delay_ms, 0))
 
-        self._timers.schedule(("join", group.group_id), delay_ms, end)
+        self._timer.schedule(("join", group.group_id), delay_ms, end)
 
     def _complete_join(self, group: Group) -> None:
         """End the join phase: who has not joined is out (static members stay), the next generation begins."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
-        self._timers.cancel(("join", group.group_id))
+        self._timer.cancel(("join", group.group_id))
         absent = [m for m in group.members.values() if m.awaiting_join is None and m.group_instance_id is None]
         for member in absent:
             log.info("group %.200r: member %.200r has not joined again", group.group_id, member.member_id)
@@ -370,7 +371,7 @@ class ClassicGroupManager:
         if not group.members:
             log.info("group %.200r: empty in generation %d", group.group_id, group.generation)
             try:
-                self._write([group.to_record()])
+                self._append([group.to_record()])
             except BrokerError as error:
                 # After a crash the generation before this one would be back, whose members time out: nothing is lost.
                 log.warning("group %.200r: that it is empty could not be written: %s", group.group_id, error)
@@ -385,7 +386,7 @@ class ClassicGroupManager:
             self.expect_heartbeat(group, member)
             member.is_new = False
             group.pending_sync.add(member.member_id)
-        self._timers.schedule(("sync", group.group_id), group.rebalance_timeout_ms, lambda: self._sync_expired(group))
+        self._timer.schedule(("sync", group.group_id), group.rebalance_timeout_ms, lambda: self._sync_expired(group))
 
     # sync phase
 
@@ -399,13 +400,13 @@ class ClassicGroupManager:
     def _has_synced(self, group: Group, member_id: str) -> None:
         group.pending_sync.discard(member_id)
         if not group.pending_sync:
-            self._timers.cancel(("sync", group.group_id))
+            self._timer.cancel(("sync", group.group_id))
 
     def _assign(self, group: Group, assignments: dict[str, bytes]) -> None:
         """The leader's assignment: into the log, then to everybody. Members it leaves out get an empty one."""
         complete = {member_id: assignments.get(member_id, b"") for member_id in group.members}
         try:
-            self._write([group.to_record(complete)])
+            self._append([group.to_record(complete)])
         except BrokerError as error:
             log.warning("group %.200r: its assignment could not be written: %s", group.group_id, error)
             self._propagate_error(group, error.code)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.coordinator.coordinator_log import encoded, too_long
+from kafkalog_broker.coordinator.coordinator_record import encode_message, text_too_long
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.format.messages import decode_key as decode_any_key
 from kafkalog_spark.format.messages import message
@@ -56,11 +56,11 @@ def offset_key(group_id: str, topic: str, partition: int) -> bytes:
     try:
         return _write_offset_key((group_id, topic, partition))
     except InvalidRecord as error:
-        raise too_long(error) from None
+        raise text_too_long(error) from None
 
 
 def group_key(group_id: str) -> bytes:
-    return encoded(_GROUP_KEY, (group_id,))
+    return encode_message(_GROUP_KEY, (group_id,))
 
 
 def offset_value(committed: OffsetAndMetadata) -> bytes:
@@ -68,11 +68,11 @@ def offset_value(committed: OffsetAndMetadata) -> bytes:
     try:
         return write(committed)
     except InvalidRecord as error:
-        raise too_long(error) from None
+        raise text_too_long(error) from None
 
 
 def group_value(group: Sequence[Any]) -> bytes:
-    return encoded(_GROUP_VALUE, group, _GROUP_VALUE_VERSION)
+    return encode_message(_GROUP_VALUE, group, _GROUP_VALUE_VERSION)
 
 
 def decode_key(key: bytes) -> OffsetKey | GroupKey | None:

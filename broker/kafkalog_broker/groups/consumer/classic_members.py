@@ -62,7 +62,7 @@ class ClassicMembers:
         def expect_sync() -> None:
             if group.group_id in groups.groups:  # unless it has become a classic one
                 groups.begin_session(group.group_id, updated.member_id, session_ms)
-                groups.timers.cancel(("join-again", group.group_id, updated.member_id))
+                groups.timer.cancel(("join-again", group.group_id, updated.member_id))
                 groups.remove_after(
                     "sync-again", group.group_id, updated.member_id, request.rebalance_timeout_ms,
                     "the member failed to sync within timeout",
@@ -133,7 +133,7 @@ class ClassicMembers:
                 f"A new rebalance is triggered in group {group.group_id} and member {member.member_id} should rejoin "
                 "to catch up.",
             )
-        self._groups.timers.cancel(("sync-again", group.group_id, member.member_id))
+        self._groups.timer.cancel(("sync-again", group.group_id, member.member_id))
         self._groups.begin_session(group.group_id, member.member_id, classic.session_timeout_ms)
         partitions = {topic: tuple(epochs) for topic, epochs in member.assigned.items()}
         assignment = assignment_of(by_name(partitions, self._groups.context.topics), version_of(metadata))

@@ -21,7 +21,7 @@ from kafkalog_broker.groups.consumer.migration import downgrade, may_downgrade, 
 from kafkalog_broker.groups.consumer.reconciling import ReconcilingGroupManager
 from kafkalog_broker.groups.modern.group_context import GroupSettings, consumer_group_settings
 from kafkalog_broker.groups.modern.group_manager import (
-    CoordinatorResult,
+    GroupChanges,
     HeartbeatRequest,
     HeartbeatResponse,
     MemberResult,
@@ -90,7 +90,7 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
                 f"ServerAssignor {request.assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
             )
 
-    def group_for(self, result: CoordinatorResult, *, joins: bool) -> ConsumerGroup:
+    def group_for(self, result: GroupChanges, *, joins: bool) -> ConsumerGroup:
         group_id = result.group_id
         classic = self.classic.groups.get(group_id)
         if classic is None or classic.state is GroupState.EMPTY or not joins or group_id in self.groups:
@@ -160,14 +160,14 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
         member = group.identified(request.member_id, request.instance_id)
         if request.member_epoch != LEAVING_STATIC:
             return super().leave(request)
-        result = CoordinatorResult(GroupType.CONSUMER, group.group_id)
+        result = GroupChanges(GroupType.CONSUMER, group.group_id)
         # What it has counts as assigned at epoch 0: it may commit under the id that it will come back with.
         assigned = {topic: dict.fromkeys(epochs, 0) for topic, epochs in member.assigned.items()}
         result.put_current(replace(member, epoch=LEAVING_STATIC, assigned=assigned, pending_revocation={}))
         self.commit(result)
         return HeartbeatResponse(request.member_id, request.member_epoch)
 
-    def put_removal(self, result: CoordinatorResult, group: ConsumerGroup, members: Sequence[ConsumerMember]) -> None:
+    def put_removal(self, result: GroupChanges, group: ConsumerGroup, members: Sequence[ConsumerMember]) -> None:
         leaving = {member.member_id for member in members}
         if may_downgrade(group, leaving, self.context.config):
             reason = f"Downgrade group {group.group_id} from consumer to classic for member leaving."
@@ -178,7 +178,7 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
         super().put_removal(result, group, members)
 
     def downgrade(
-        self, result: CoordinatorResult, group: ConsumerGroup, *, leaving: Collection[str] = (),
+        self, result: GroupChanges, group: ConsumerGroup, *, leaving: Collection[str] = (),
         joining: ConsumerMember | None = None, reason: str | None,
     ) -> None:  # fmt: skip
         """The classic group that this one becomes, without those that leave. joining: a classic static member whose
@@ -261,7 +261,7 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
 
     def _use_resolved(self, group: ConsumerGroup, resolved: Mapping[str, ResolvedRegex]) -> None:
         group_id, present, bump = group.group_id, dict(group.regexes), False
-        result = CoordinatorResult(GroupType.CONSUMER, group_id)
+        result = GroupChanges(GroupType.CONSUMER, group_id)
         for regex, new in resolved.items():
             if group.subscribed_regexes[regex]:
                 before = present.get(regex)
@@ -277,7 +277,7 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
 
 
 def put_returned_member(
-    result: CoordinatorResult, group: ConsumerGroup, owner: ConsumerMember, member_id: str
+    result: GroupChanges, group: ConsumerGroup, owner: ConsumerMember, member_id: str
 ) -> ConsumerMember:
     """A static member is back, under another member id, with the assignment that it had."""
     member = replace(owner, member_id=member_id, epoch=0, previous_epoch=0)

@@ -20,7 +20,7 @@ from kafkalog_broker.groups.classic.messages import (
 from kafkalog_broker.groups.classic.offset_records import group_key
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.modern.group_context import GroupContext
-from kafkalog_broker.groups.modern.group_manager import CoordinatorResult
+from kafkalog_broker.groups.modern.group_manager import GroupChanges
 from kafkalog_broker.groups.modern.group_records import ClassicMetadata, Partitions, RecordKind
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 # ---- to a consumer group
 
 
-def upgraded(context: GroupContext, result: CoordinatorResult, classic: Group) -> ConsumerGroup:
+def upgraded(context: GroupContext, result: GroupChanges, classic: Group) -> ConsumerGroup:
     """The consumer group that a classic one with members becomes: all are at the group's generation, and have what they
     were assigned last. Raises BrokerError (GROUP_ID_NOT_FOUND) where it may not or cannot."""
     _check_upgrade(classic, context.config)
@@ -132,7 +132,7 @@ def _fits(group: ConsumerGroup, members: int, config: BrokerConfig) -> bool:
 
 
 def downgrade(
-    context: GroupContext, result: CoordinatorResult, group: ConsumerGroup, *, leaving: Collection[str],
+    context: GroupContext, result: GroupChanges, group: ConsumerGroup, *, leaving: Collection[str],
     joining: ConsumerMember | None,
 ) -> Group:  # fmt: skip
     """The classic group this one becomes. joining: a classic static member replacing the one of its instance id."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Self, TypeVar
 
-from kafkalog_broker.coordinator.runtime import Timers, Write
+from kafkalog_broker.coordinator.coordinator_timer import Commit, CoordinatorTimer
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import GroupState
 from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
@@ -18,7 +18,7 @@ from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER, Co
 from kafkalog_broker.groups.classic.offset_records import group_key
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_manager import (
-    CoordinatorResult,
+    GroupChanges,
     HeartbeatRequest,
     ModernGroupManager,
     Reported,
@@ -199,9 +199,14 @@ RG = TypeVar("RG", bound=ReconcilingGroup[Any])
 
 class ReconcilingGroupManager(ModernGroupManager[RG, R], Generic[RG, R]):
     def __init__(
-        self, context: GroupContext, timers: Timers, write: Write, type_of: TypeOf, classic: ClassicGroupManager
+        self,
+        context: GroupContext,
+        timer: CoordinatorTimer,
+        commit: Commit,
+        type_of: TypeOf,
+        classic: ClassicGroupManager,
     ) -> None:
-        super().__init__(context, timers, write, type_of)
+        super().__init__(context, timer, commit, type_of)
         self.classic = classic
 
     def load(self, records: Iterable[GroupRecord]) -> None:
@@ -222,7 +227,7 @@ class ReconcilingGroupManager(ModernGroupManager[RG, R], Generic[RG, R]):
         if member.classic is not None:
             return
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
-            self.timers.cancel(key)
+            self.timer.cancel(key)
             return
         timeout_ms = member.rebalance_timeout_ms
 
@@ -232,9 +237,9 @@ class ReconcilingGroupManager(ModernGroupManager[RG, R], Generic[RG, R]):
                 why = f"it failed to transition from epoch {epoch} within {timeout_ms}ms"
                 self.expire(group_id, member_id, why)
 
-        self.timers.schedule(key, timeout_ms, check)
+        self.timer.schedule(key, timeout_ms, check)
 
-    def group_for(self, result: CoordinatorResult, *, joins: bool) -> RG:
+    def group_for(self, result: GroupChanges, *, joins: bool) -> RG:
         classic = self.classic.groups.get(result.group_id)
         if joins and classic is not None and classic.state is GroupState.EMPTY and result.group_id not in self.groups:
             result.records.append((group_key(result.group_id), None))

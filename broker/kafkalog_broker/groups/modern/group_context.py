@@ -14,7 +14,7 @@ import xxhash
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.group_properties import LATEST
-from kafkalog_broker.coordinator.runtime import Scheduler
+from kafkalog_broker.coordinator.coordinator_timer import Scheduler
 from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
@@ -153,6 +153,10 @@ def share_group_settings(c: BrokerConfig, overrides: Mapping[str, str]) -> Share
         overrides.get("share.auto.offset.reset", LATEST).strip(),
         overrides.get("share.isolation.level", "").strip() == "read_committed",
     )  # fmt: skip
+
+
+MAX_SUBSCRIBED_TOPICS = 4_000
+"""Topics that a member, or a whole group, may name: each change of a subscription counts and hashes all in one step."""
 
 
 # ---- the context

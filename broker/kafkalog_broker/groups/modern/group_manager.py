@@ -15,11 +15,12 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from kafkalog_broker.coordinator.coordinator_log import Record
-from kafkalog_broker.coordinator.runtime import MOST_NAMES, Timers, Write
+from kafkalog_broker.coordinator.coordinator_record import Record
+from kafkalog_broker.coordinator.coordinator_result import CoordinatorResult
+from kafkalog_broker.coordinator.coordinator_timer import Commit, CoordinatorTimer
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.assignors import ASSIGNORS, AssignedMember, Assignments, GroupSpec
-from kafkalog_broker.groups.modern.group_context import GroupContext, GroupSettings
+from kafkalog_broker.groups.modern.group_context import MAX_SUBSCRIBED_TOPICS, GroupContext, GroupSettings
 from kafkalog_broker.groups.modern.group_records import (
     CURRENT_FIELDS,
     MEMBER_FIELDS,
@@ -27,7 +28,6 @@ from kafkalog_broker.groups.modern.group_records import (
     GroupType,
     Partitions,
     RecordKind,
-    encode,
 )
 from kafkalog_broker.groups.modern.modern_group import LEAVING, LEAVING_STATIC, M, ModernGroup, ModernMember, values_of
 
@@ -78,7 +78,7 @@ class HeartbeatResponse:
     assignment: Partitions | None = None
 
 
-class CoordinatorResult:
+class GroupChanges:
     """Records of one request (also of classic groups), calls once they are in the log, a heartbeat's response."""
 
     def __init__(self, group_type: GroupType, group_id: str, response: HeartbeatResponse | None = None) -> None:
@@ -108,7 +108,7 @@ class CoordinatorResult:
 G = TypeVar("G", bound=ModernGroup[Any])
 
 
-class MemberResult(CoordinatorResult, Generic[G, M]):
+class MemberResult(GroupChanges, Generic[G, M]):
     """Result of a member's request. group, member: as they were, new ones included; updated: the member as it becomes.
     anew: it is reconciled in whatever epoch it is in. reported: what it says it has."""
 
@@ -125,12 +125,12 @@ class ModernGroupManager(Generic[G, M]):
     group_class: type[G]
     response_class: type[HeartbeatResponse] = HeartbeatResponse
 
-    def __init__(self, context: GroupContext, timers: Timers, write: Write, type_of: TypeOf) -> None:
+    def __init__(self, context: GroupContext, timer: CoordinatorTimer, commit: Commit, type_of: TypeOf) -> None:
         self.groups: dict[str, G] = {}
         self.type_of = type_of
         self.context = context
-        self.timers = timers
-        self._write = write
+        self.timer = timer
+        self._commit = commit
 
     # ---- what types of groups differ in
 
@@ -141,7 +141,7 @@ class ModernGroupManager(Generic[G, M]):
         """Raises BrokerError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR. Whatever the group is."""
         raise NotImplementedError
 
-    def group_for(self, result: CoordinatorResult, *, joins: bool) -> G:
+    def group_for(self, result: GroupChanges, *, joins: bool) -> G:
         """The group of a heartbeat, a new one included. Raises BrokerError (GROUP_ID_NOT_FOUND)."""
         group_id = result.group_id
         group = self.groups.get(group_id)
@@ -194,15 +194,9 @@ class ModernGroupManager(Generic[G, M]):
             for member_id in group.members:
                 self.begin_session(group.group_id, member_id)
 
-    def commit(self, result: CoordinatorResult) -> None:
+    def commit(self, result: GroupChanges) -> None:
         """Append the records as one batch, then replay them. Raises BrokerError, and then nothing has changed."""
-        if result.records:
-            self._write([encode(each) if isinstance(each, GroupRecord) else each for each in result.records])
-            for record in result.records:
-                if isinstance(record, GroupRecord):
-                    self.replay(record)
-        for call in result.afterwards:
-            call()
+        self._commit(CoordinatorResult(result.records, result.response, result.afterwards))
 
     def replay(self, record: GroupRecord) -> None:
         group = self.groups.get(record.group_id)
@@ -280,9 +274,10 @@ class ModernGroupManager(Generic[G, M]):
         if not bump and group.seen_topics_version == version:
             return group.epoch
         names = group.names_after([member], [updated])
-        if len(names) > MOST_NAMES and not updated.topics <= group.names.keys():
+        if len(names) > MAX_SUBSCRIBED_TOPICS and not updated.topics <= group.names.keys():
             raise BrokerError(
-                ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named by a group"
+                ErrorCode.invalid_request,
+                f"{len(names)} topics, at most {MAX_SUBSCRIBED_TOPICS} may be named by a group",
             )
         metadata_hash = self.context.metadata_hash(names | group.matched_after([member], [updated]))
         epoch = group.epoch
@@ -315,7 +310,7 @@ class ModernGroupManager(Generic[G, M]):
     # Those of large groups are made in a thread: no heartbeat holds the others up (as KIP-1263 has it). Members go on
     # with the target assignment that there is, until the next one is written.
 
-    def target(self, result: CoordinatorResult, group: G, epoch: int, updated: M) -> tuple[int, Partitions]:
+    def target(self, result: GroupChanges, group: G, epoch: int, updated: M) -> tuple[int, Partitions]:
         """The epoch of the target assignment and what it gives to the member, made anew where it is due (KIP-1263)."""
         present = group.assignment_epoch, group.target_of(updated)
         if group.assignment_epoch >= epoch:
@@ -330,7 +325,7 @@ class ModernGroupManager(Generic[G, M]):
         log.info("group %.200r: target assignment for epoch %d", group.group_id, epoch)
         return epoch, self._assign(result, group, epoch, updated)
 
-    def assignment_waits(self, result: CoordinatorResult, why: str) -> None:
+    def assignment_waits(self, result: GroupChanges, why: str) -> None:
         """The assignment is due, and not made yet."""
 
     def takes_long(self, group: G, updated: M) -> bool:
@@ -342,7 +337,7 @@ class ModernGroupManager(Generic[G, M]):
                 return True
         return cost > INLINE_COST
 
-    def _assign(self, result: CoordinatorResult, group: G, epoch: int, updated: M) -> Partitions:
+    def _assign(self, result: GroupChanges, group: G, epoch: int, updated: M) -> Partitions:
         """Put an epoch's target assignment into `result`; that of `updated`, a new or replaced member, is returned."""
         members = {**group.members, updated.member_id: updated}
         replaced = None if updated.instance_id is None else group.static_members.get(updated.instance_id)
@@ -377,21 +372,21 @@ class ModernGroupManager(Generic[G, M]):
             return
         group.is_assigning, seen = True, group.snapshot()
 
-        def compute() -> CoordinatorResult:
-            result = CoordinatorResult(seen.group_type, group_id)
+        def compute() -> GroupChanges:
+            result = GroupChanges(seen.group_type, group_id)
             self._assign(result, seen, seen.epoch, next(iter(seen.members.values())))
             return result
 
         self.context.background(compute, lambda computed: self._use_assignment(group, seen, computed))
 
-    def _use_assignment(self, began: G, seen: G, computed: CoordinatorResult | Exception) -> None:
+    def _use_assignment(self, began: G, seen: G, computed: GroupChanges | Exception) -> None:
         group_id = began.group_id
         began.is_assigning, group = False, self.groups.get(group_id)
         if group is not began or isinstance(computed, Exception):
             return  # a topic may have gone; the next heartbeat tries again
         if group.assignment_epoch >= seen.epoch or group.static_members != seen.static_members:
             return  # one of this epoch or later was made meanwhile; or a member has another id, without a new epoch
-        result = CoordinatorResult(group.group_type, group_id)
+        result = GroupChanges(group.group_type, group_id)
         for record in computed.records:
             if isinstance(record, GroupRecord) and (
                 record.kind is RecordKind.TARGET_EPOCH or record.name in group.members  # others have left meanwhile
@@ -414,8 +409,8 @@ class ModernGroupManager(Generic[G, M]):
         self, timer: str, group_id: str, member_id: str, delay_ms: int, why: str, *, if_absent: bool = False
     ) -> None:
         """Remove a member after a time, unless the timer is cancelled, or set anew, which `if_absent` does not do."""
-        if not if_absent or (timer, group_id, member_id) not in self.timers:
-            self.timers.schedule((timer, group_id, member_id), delay_ms, lambda: self.expire(group_id, member_id, why))
+        if not if_absent or not self.timer.is_scheduled((timer, group_id, member_id)):
+            self.timer.schedule((timer, group_id, member_id), delay_ms, lambda: self.expire(group_id, member_id, why))
 
     def expire(self, group_id: str, member_id: str, why: str) -> None:
         group = self.groups.get(group_id)
@@ -426,12 +421,12 @@ class ModernGroupManager(Generic[G, M]):
     def cancel_timers(self, group_id: str, member_ids: Iterable[str]) -> None:
         for member_id in member_ids:
             for timer in _TIMERS:
-                self.timers.cancel((timer, group_id, member_id))
+                self.timer.cancel((timer, group_id, member_id))
 
     def remove_members(self, group: G, members: Sequence[M]) -> None:
         if not members:
             return
-        result = CoordinatorResult(group.group_type, group.group_id)
+        result = GroupChanges(group.group_type, group.group_id)
         self.put_removal(result, group, members)
         result.then(lambda: self.cancel_timers(group.group_id, [member.member_id for member in members]))
         self.commit(result)
@@ -439,7 +434,7 @@ class ModernGroupManager(Generic[G, M]):
     def delete(self, group: G) -> None:
         if group.members:
             raise BrokerError(ErrorCode.non_empty_group, f"group {group.group_id!r} is {group.state.value}")
-        result = CoordinatorResult(group.group_type, group.group_id)
+        result = GroupChanges(group.group_type, group.group_id)
         put_group_removal(result, group)
         result.then(lambda: self.forget(group))
         self.commit(result)
@@ -448,16 +443,14 @@ class ModernGroupManager(Generic[G, M]):
         """The group is no more."""
         self.cancel_timers(group.group_id, group.members)
 
-    def put_removal(self, result: CoordinatorResult, group: G, members: Sequence[M]) -> None:
+    def put_removal(self, result: GroupChanges, group: G, members: Sequence[M]) -> None:
         for member in members:
             result.remove_member(member.member_id)
         metadata_hash = self.context.metadata_hash(group.names_after(members) | group.matched_after(members))
         result.put(RecordKind.EPOCH, "", (group.epoch + 1, metadata_hash))
 
 
-def put_group_removal(
-    result: CoordinatorResult, group: ModernGroup[Any], renamed: Mapping[str, str] | None = None
-) -> None:
+def put_group_removal(result: GroupChanges, group: ModernGroup[Any], renamed: Mapping[str, str] | None = None) -> None:
     """Tombstones of everything. renamed: by member id, the one that its records have in this result already."""
     members = [(renamed or {}).get(member_id, member_id) for member_id in group.members]
     for kind in (RecordKind.CURRENT, RecordKind.TARGET):

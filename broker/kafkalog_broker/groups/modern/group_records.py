@@ -9,7 +9,7 @@ from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.coordinator.coordinator_log import Record, encoded
+from kafkalog_broker.coordinator.coordinator_record import Record, encode_message
 from kafkalog_spark.format.messages import decode_key, message
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
@@ -156,7 +156,7 @@ def encode(record: GroupRecord) -> Record:
     """Raises BrokerError where a text is too long for a key."""
     group_type, kind, group_id, name, value = record
     layout = group_type, kind
-    key = encoded(_KEYS[layout], (group_id, name) if kind in _OF_NAMES else (group_id,))
+    key = encode_message(_KEYS[layout], (group_id, name) if kind in _OF_NAMES else (group_id,))
     if value is None:
         return key, None
     to_fields = _TO_FIELDS.get(layout) or _TO_FIELDS.get(kind)

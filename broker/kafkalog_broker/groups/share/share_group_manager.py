@@ -15,7 +15,7 @@ from uuid import UUID
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_context import ShareGroupSettings, share_group_settings
 from kafkalog_broker.groups.modern.group_manager import (
-    CoordinatorResult,
+    GroupChanges,
     HeartbeatRequest,
     MemberResult,
     ModernGroupManager,
@@ -274,6 +274,6 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
         return group
 
     def _put_state(self, group_id: str, state: StatePartitions) -> None:
-        result = CoordinatorResult(GroupType.SHARE, group_id)
+        result = GroupChanges(GroupType.SHARE, group_id)
         result.put(RecordKind.STATE_PARTITIONS, "", state)
         self.commit(result)

@@ -24,7 +24,7 @@ from kafkalog_broker.groups.modern.group_context import StreamsGroupSettings, st
 from kafkalog_broker.groups.modern.group_manager import (
     INLINE_COST,
     MEMBER_COSTS,
-    CoordinatorResult,
+    GroupChanges,
     HeartbeatRequest,
     HeartbeatResponse,
     MemberResult,
@@ -320,8 +320,8 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
             result.put(RecordKind.EPOCH, "", (epoch, *state))
             log.info("group %.200r: epoch %d", group.group_id, epoch)
         key, delay_ms = (_INITIAL_DELAY, group.group_id, ""), self.settings(group.group_id).initial_delay_ms
-        if not group.members and delay_ms > 0 and key not in self.timers:  # others may join meanwhile
-            self.timers.schedule(key, delay_ms, lambda: self._first_assignment(group.group_id))
+        if not group.members and delay_ms > 0 and not self.timer.is_scheduled(key):  # others may join meanwhile
+            self.timer.schedule(key, delay_ms, lambda: self._first_assignment(group.group_id))
 
         def written() -> None:
             present = self.groups[group.group_id]  # of a new group another object, which its records have made
@@ -330,7 +330,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         result.then(written)
         return epoch
 
-    def _topology(self, result: CoordinatorResult, group: StreamsGroup, request: StreamsHeartbeatRequest) -> Topology:
+    def _topology(self, result: GroupChanges, group: StreamsGroup, request: StreamsHeartbeatRequest) -> Topology:
         """The group's, that of its first member if it has none. Raises BrokerError: INVALID_REQUEST; as Kafka,
         UNKNOWN_SERVER_ERROR for an epoch below 0."""
         stated = request.topology
@@ -397,14 +397,14 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
     # ---- target assignments
 
     def target(
-        self, result: CoordinatorResult, group: StreamsGroup, epoch: int, updated: StreamsMember
+        self, result: GroupChanges, group: StreamsGroup, epoch: int, updated: StreamsMember
     ) -> tuple[int, Partitions]:
-        if (_INITIAL_DELAY, group.group_id, "") in self.timers:
+        if self.timer.is_scheduled((_INITIAL_DELAY, group.group_id, "")):
             self.assignment_waits(result, "initial rebalance delay")
             return group.assignment_epoch, {}
         return super().target(result, group, epoch, updated)
 
-    def assignment_waits(self, result: CoordinatorResult, why: str) -> None:
+    def assignment_waits(self, result: GroupChanges, why: str) -> None:
         detail = f"Assignment delayed due to the configured {why}."
         result.response.statuses.append(Status(StatusCode.ASSIGNMENT_DELAYED, detail))
 
@@ -432,13 +432,13 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         group = self.groups.get(group_id)
         if group is None or not group.members or group.configured is None:
             return  # the next heartbeat makes it
-        result = CoordinatorResult(group.group_type, group_id, StreamsHeartbeatResponse())
+        result = GroupChanges(group.group_type, group_id, StreamsHeartbeatResponse())
         self.target(result, group, group.epoch, next(iter(group.members.values())))
         self.commit(result)
 
     def forget(self, group: StreamsGroup) -> None:
         super().forget(group)
-        self.timers.cancel((_INITIAL_DELAY, group.group_id, ""))
+        self.timer.cancel((_INITIAL_DELAY, group.group_id, ""))
 
     # ---- members that leave
 
@@ -452,7 +452,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
             log.info("group %.200r: member %.200r asks for the end of the application", group.group_id, member_id)
             group.shutdown_member_id = member_id
 
-    def put_removal(self, result: CoordinatorResult, group: StreamsGroup, members: Sequence[StreamsMember]) -> None:
+    def put_removal(self, result: GroupChanges, group: StreamsGroup, members: Sequence[StreamsMember]) -> None:
         for member in members:
             result.remove_member(member.member_id)
         state = group.metadata_hash, group.validated_topology_epoch, group.assignment_configs

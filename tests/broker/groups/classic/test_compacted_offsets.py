@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from kafkalog_broker.coordinator.coordinator_log import decode_batches, encode_batch
+from kafkalog_broker.coordinator.record_batch import decode_batches, encode_batch
 from kafkalog_broker.groups.classic.offset_records import OffsetAndMetadata, OffsetKey, offset_key, offset_value
 from kafkalog_broker.groups.group_shard import load
 from kafkalog_broker.storage.partition.log import Log

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
+from kafkalog_broker.coordinator.coordinator_timer import CoordinatorTimer
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.classic_group import MAY_FOLLOW, Group, GroupState
 from kafkalog_broker.groups.classic.messages import JoinAnswer
@@ -149,15 +150,15 @@ class GroupMachine(RuleBasedStateMachine):
         if group.state is not GroupState.COMPLETING_REBALANCE:
             assert all(m.awaiting_sync is None for m in group.members.values()), "a sync waits for nothing"
         if group.state is GroupState.PREPARING_REBALANCE:
-            assert ("join", "g") in self._timers, "nothing will ever end the join phase"  # type: ignore[operator]
+            assert self._timer.is_scheduled(("join", "g")), "nothing will ever end the join phase"
         if group.state is GroupState.COMPLETING_REBALANCE:
-            assert ("sync", "g") in self._timers or not group.pending_sync  # type: ignore[operator]
+            assert self._timer.is_scheduled(("sync", "g")) or not group.pending_sync
         for member_id in (*group.members, *group.pending_members):
-            assert ("heartbeat", "g", member_id) in self._timers or self._waits(group, member_id)  # type: ignore[operator]
+            assert self._timer.is_scheduled(("heartbeat", "g", member_id)) or self._waits(group, member_id)
 
     @property
-    def _timers(self) -> object:
-        return self.world.coordinator.shard("g")._timers
+    def _timer(self) -> CoordinatorTimer:
+        return self.world.coordinator.shard("g").timer
 
     def _waits(self, group: Group, member_id: str) -> bool:
         """Who waits for an answer needs no session: the phase has a time-out of its own."""

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from kafkalog_broker.coordinator.coordinator_log import decode_batches, encode_batch
+from kafkalog_broker.coordinator.record_batch import decode_batches, encode_batch
 from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.classic.offset_records import GroupKey, OffsetKey, decode_group_value, decode_key
 from kafkalog_broker.groups.group_shard import load

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_broker.coordinator.coordinator_log import Record, decode_batches, encode_batch, partition_for
+from kafkalog_broker.coordinator.coordinator_record import Record
+from kafkalog_broker.coordinator.partitioning import partition_for
+from kafkalog_broker.coordinator.record_batch import decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.classic.classic_group import Group
 from kafkalog_broker.groups.classic.offset_records import (

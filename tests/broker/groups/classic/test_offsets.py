@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.coordinator.coordinator_log import OffsetsBatch, Record
+from kafkalog_broker.coordinator.coordinator_record import Record
+from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.classic.offset_records import (
@@ -308,13 +309,13 @@ IN_TRANSACTION = offset_value(OffsetAndMetadata(2, -1, "", 0))
 KEY = OffsetKey("g", "orders", 0)
 
 
-def batch(at: int, value: bytes | None, producer: int = -1) -> OffsetsBatch:
+def batch(at: int, value: bytes | None, producer: int = -1) -> CoordinatorBatch:
     records: list[Record] = [(offset_key(*KEY), value)]
-    return OffsetsBatch(at, producer, producer >= 0, None, records)
+    return CoordinatorBatch(at, producer, producer >= 0, None, records)
 
 
-def marker(at: int, producer: int, kind: ControlType) -> OffsetsBatch:
-    return OffsetsBatch(at, producer, True, kind, [])
+def marker(at: int, producer: int, kind: ControlType) -> CoordinatorBatch:
+    return CoordinatorBatch(at, producer, True, kind, [])
 
 
 @pytest.mark.parametrize(
@@ -333,7 +334,7 @@ def marker(at: int, producer: int, kind: ControlType) -> OffsetsBatch:
     ],
 )
 def test_offsets_of_transactions_count_when_they_are_committed(
-    batches: list[OffsetsBatch], expected: int | None, pending: bool
+    batches: list[CoordinatorBatch], expected: int | None, pending: bool
 ) -> None:
     offsets = load(batches).offsets
     found = offsets.get(KEY)
@@ -363,7 +364,7 @@ def test_records_that_cannot_be_read_do_not_hide_the_others(caplog: pytest.LogCa
         (b"", b"x"), (b"\0\1\0\x09g", b"x"), (offset_key("g", "bad", 0), b"\0\4"), (b"\0\x63\0\1g", b"\0\0"),
         (offset_key("g", "future", 0), b"\0\x63"), (offset_key(*KEY), PLAIN),
     ]  # fmt: skip
-    loaded = load([OffsetsBatch(0, -1, False, None, bad)])
+    loaded = load([CoordinatorBatch(0, -1, False, None, bad)])
     assert list(loaded.offsets.keys("g")) == [KEY]
     assert loaded.skipped == 1
     assert sum(record.levelname == "ERROR" for record in caplog.records) == 4

@@ -9,14 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import (
-    CoordinatorLog,
-    OffsetsBatch,
-    ProducerIdAndEpoch,
-    Record,
-    decode_batches,
-    encode_batch,
-)
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch, Record
+from kafkalog_broker.coordinator.record_batch import CoordinatorBatch, decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group
 from kafkalog_broker.groups.classic.messages import (
@@ -98,7 +93,7 @@ class MemoryLog(CoordinatorLog):
     def owned(self) -> range:
         return range(self._partitions)
 
-    def scan(self, partition: int) -> Iterator[OffsetsBatch]:
+    def scan(self, partition: int) -> Iterator[CoordinatorBatch]:
         position = 0
         for batch in decode_batches(self.batches.get(partition, [])):
             yield replace(batch, base_offset=position)

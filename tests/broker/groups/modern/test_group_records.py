@@ -11,7 +11,8 @@ from uuid import UUID
 
 import pytest
 
-from kafkalog_broker.coordinator.coordinator_log import OffsetsBatch, Record
+from kafkalog_broker.coordinator.coordinator_record import Record
+from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager
 from kafkalog_broker.groups.group_shard import load
@@ -105,7 +106,7 @@ def test_a_start_finds_what_the_records_say() -> None:
         decoded = decode(*written)
         if decoded is not None and decoded.group_type is GroupType.CONSUMER:
             one_by_one.replay(decoded)
-    loaded = load([OffsetsBatch(at, -1, False, None, [record]) for at, record in enumerate(CONSUMER_RECORDS)])
+    loaded = load([CoordinatorBatch(at, -1, False, None, [record]) for at, record in enumerate(CONSUMER_RECORDS)])
     for record in loaded.records:
         if record.group_type is GroupType.CONSUMER:
             at_once.replay(record)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog_broker.coordinator.coordinator_log import Record
+from kafkalog_broker.coordinator.coordinator_record import Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.modern.assignors import AssignedMember, Assignments, GroupSpec, assign_simple
