@@ -415,7 +415,7 @@ class Server(Broker):
             _logger.exception("a periodic task failed and is tried again")
         self.network.shared.watch.note_named("periodic tasks", perf_counter() - began)
         try:
-            await run_in_slices(self.share_coordinator.due())
+            await run_in_slices(self.share_coordinator.snapshot_cold_if_due())
             await self.share_coordinator.prune_if_due()
         except Exception:
             _logger.exception("a periodic task failed and is tried again")

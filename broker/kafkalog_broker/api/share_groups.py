@@ -38,14 +38,16 @@ from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import error_response, respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.share.share_coordinator import UNKNOWN_PARTITION, UNKNOWN_STATE, ShareCoordinator
-from kafkalog_broker.share.state_records import (
+from kafkalog_broker.share.share_coordinator import ShareCoordinator
+from kafkalog_broker.share.share_state import (
     NO_START_OFFSET,
     NOT_COUNTED,
+    UNKNOWN_STATE,
     SharePartitionKey,
     StateBatch,
     share_partition,
 )
+from kafkalog_broker.share.share_state_shard import UNKNOWN_PARTITION
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
 
 _log = logging.getLogger(__name__)
@@ -170,7 +172,7 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
         share_groups = broker.groups.share_groups(asked.group_id)
         share_groups.check_type(asked.group_id)
         epoch = share_groups.begin_altering(asked.group_id, infos)
-        broker.share_partitions.forget_group(asked.group_id)
+        broker.share_partitions.drop_group(asked.group_id)
         for topic_id, offsets in wanted.items():
             async for index, offset in turn.spread(offsets.items()):
                 key = SharePartitionKey(asked.group_id, topic_id, index)
@@ -279,7 +281,7 @@ async def delete_group(broker: Broker, group_id: str) -> None:
 async def _delete_state(
     broker: Broker, group_id: str, topics: Mapping[UUID, SharedTopic], turn: TimeSlice
 ) -> dict[UUID, BrokerError | None]:
-    broker.share_partitions.forget_group(group_id)
+    broker.share_partitions.drop_group(group_id)
     outcomes: dict[UUID, BrokerError | None] = {}
     for topic_id, info in topics.items():
         outcomes[topic_id] = None

@@ -171,7 +171,7 @@ class Collector:
             samples.add("kafkalog_share_groups", count, state)
         in_flight = 0
         async for active in turn.spread(list(self._broker.share_partitions.active())):
-            in_flight += active.partition.in_flight
+            in_flight += active.partition.in_flight_count
         samples.add("kafkalog_share_sessions", len(self._broker.share_partitions.sessions))
         samples.add("kafkalog_share_partitions", len(self._broker.share_partitions.active()))
         samples.add("kafkalog_share_in_flight_offsets", in_flight)

@@ -12,10 +12,10 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_context import Limits, ShareGroupSettings
 from kafkalog_broker.protocol.hot_messages import ShareFetchPartition
 from kafkalog_broker.share.acquisition import Acquired, Acquisition, Span
-from kafkalog_broker.share.share_fetch import Readable, ShareFetch, ShareFetchParams
+from kafkalog_broker.share.active_share_partition import ActiveSharePartition, SharePartitionServices
+from kafkalog_broker.share.share_fetch import ReadableRange, ShareFetch, ShareFetchParams
 from kafkalog_broker.share.share_partition import SharePartition
-from kafkalog_broker.share.share_partition_manager import ActiveSharePartition
-from kafkalog_broker.share.state_records import SharePartitionKey, StateBatch
+from kafkalog_broker.share.share_state import SharePartitionKey, StateBatch
 from kafkalog_broker.storage.partition.log_segment import FileSlice
 from tests.broker.groups.helpers.virtual_time import VirtualTime
 
@@ -45,11 +45,12 @@ class InUse:
         self.lock_ms = lock_ms
         self.time, self.coordinator, self.partition = VirtualTime(), Writes(), SharePartition(0)
         log = SimpleNamespace(subscribe=lambda call: None, unsubscribe=lambda call: None, name="orders-0")
-        manager = SimpleNamespace(
-            coordinator=self.coordinator, settings_of=lambda group: self.settings, scheduler=self.time,
-            now=self.time.clock.monotonic_ms, forget=lambda active: None,
+        services = SharePartitionServices(
+            cast(Any, self.coordinator), lambda group: self.settings, self.time, self.time.clock.monotonic_ms
+        )
+        self.active = ActiveSharePartition(
+            KEY, cast(Any, log), self.partition, 0, 0, services, lambda active: None
         )  # fmt: skip
-        self.active = ActiveSharePartition(cast(Any, manager), KEY, cast(Any, log), self.partition, (0, 0))
 
     @property
     def settings(self) -> ShareGroupSettings:
@@ -59,7 +60,7 @@ class InUse:
         now = self.time.clock.monotonic_ms()
         offset, spans = self.partition.next_fetch_offset(), [Span(first, last)]
         found = Acquisition(self.partition, self.settings.limits, "m", offset, spans, 50, 500, now).acquire()
-        self.active.watch_locks()
+        self.active.arm_lock_timer()
         return found
 
 
@@ -130,7 +131,7 @@ def given_of(one: InUse, handle: Handle, max_records: int) -> ShareFetchPartitio
     found = FileSlice(cast(Any, handle), 0, len(handle.data))
     asked = ShareFetchParams("m", max_records, 500, 1, 1 << 20, 0)
     fetch = ShareFetch(cast(Any, SimpleNamespace(now=lambda: 0)), [KEY], asked)
-    return fetch.acquire(Readable(one.active, 0, 1 << 40, found, 1 << 40), max_records, 1 << 20)
+    return fetch.acquire(ReadableRange(one.active, 0, 1 << 40, found, 1 << 40), max_records, 1 << 20)
 
 
 def test_however_many_records_are_wanted_no_more_headers_are_read_than_locks_can_be_given() -> None:

@@ -17,12 +17,11 @@ from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch, Record
 from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.share.share_coordinator import (
-    KEYS_A_STEP,
-    UNKNOWN_STATE,
-    ShareCoordinator,
-)
-from kafkalog_broker.share.state_records import SNAPSHOT, SharePartitionKey, StateBatch, decode_state_key
+from kafkalog_broker.share.share_coordinator import ShareCoordinator
+from kafkalog_broker.share.share_state import UNKNOWN_STATE, SharePartitionKey, StateBatch
+from kafkalog_broker.share.share_state_records import SNAPSHOT
+from kafkalog_broker.share.share_state_shard import KEYS_PER_STEP
+from kafkalog_spark.format.messages import decode_key
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
@@ -86,7 +85,7 @@ def change(number: int) -> tuple[int, int, int, int, list[StateBatch]]:
 
 
 def kinds(topic: Topic) -> list[int]:
-    return [found[0] for key, _ in topic.records if (found := decode_state_key(key)) is not None]
+    return [found[0] for key, _ in topic.records if (found := decode_key(SHARE_STATE_TOPIC, key)) is not None]
 
 
 def test_what_was_written_is_read_again_by_the_next_broker(topic: Topic) -> None:
@@ -140,7 +139,7 @@ def test_what_does_not_change_is_snapshotted_now_and_then(topic: Topic) -> None:
     for number in range(10):
         one.write(KEY, *change(number))
     clock.advance(300_001)
-    list(one.due())
+    list(one.snapshot_cold_if_due())
     asyncio.run(one.prune_if_due())
     assert topic.start > 1
     assert coordinator(topic).read(other, 0).start_offset == 5
@@ -149,7 +148,7 @@ def test_what_does_not_change_is_snapshotted_now_and_then(topic: Topic) -> None:
 def many(topic: Topic, clock: ManualClock) -> tuple[ShareCoordinator, list[SharePartitionKey]]:
     """Share partitions for more than ten steps, which are due to be snapshotted."""
     one = coordinator(topic, clock)
-    keys = [SharePartitionKey(f"group {number}", TOPIC, 0) for number in range(10 * KEYS_A_STEP + 1)]
+    keys = [SharePartitionKey(f"group {number}", TOPIC, 0) for number in range(10 * KEYS_PER_STEP + 1)]
     for key in keys:
         one.initialize(key, 1, 5)
     clock.advance(300_001)
@@ -159,21 +158,23 @@ def many(topic: Topic, clock: ManualClock) -> tuple[ShareCoordinator, list[Share
 def test_many_share_partitions_are_snapshotted_step_by_step(topic: Topic) -> None:
     one, keys = many(topic, clock := ManualClock())
     written = [len(topic.records)]
-    for _ in one.due():
+    for _ in one.snapshot_cold_if_due():
         written.append(len(topic.records))
     asyncio.run(one.prune_if_due())
     assert len(topic.records) == 2 * len(keys)
-    assert max(after - before for before, after in pairwise(written)) == KEYS_A_STEP
+    assert max(after - before for before, after in pairwise(written)) == KEYS_PER_STEP
     assert topic.start == len(keys), "what the snapshots supersede is pruned"
     again = coordinator(topic, clock)
     assert {again.read(key, 0).start_offset for key in keys} == {5}
     clock.advance(300_001)
-    assert not [len(topic.records) for _ in one.due() if len(topic.records) != 2 * len(keys)], "nothing has moved since"
+    assert not [len(topic.records) for _ in one.snapshot_cold_if_due() if len(topic.records) != 2 * len(keys)], (
+        "nothing has moved since"
+    )
 
 
 def test_what_happens_between_two_steps_counts(topic: Topic) -> None:
     one, keys = many(topic, clock := ManualClock())
-    steps = one.due()
+    steps = one.snapshot_cold_if_due()
     while len(topic.records) == len(keys):
         next(steps)
     last, gone = keys[-1], keys[-2]
@@ -187,7 +188,7 @@ def test_what_happens_between_two_steps_counts(topic: Topic) -> None:
 
 def test_a_partition_that_is_given_up_is_written_no_more(topic: Topic) -> None:
     one, keys = many(topic, ManualClock())
-    steps = one.due()
+    steps = one.snapshot_cold_if_due()
     while len(topic.records) == len(keys):
         next(steps)
     written = len(topic.records)

@@ -9,15 +9,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_context import Limits
-from kafkalog_broker.share.acquisition import Acquired, Acquisition, Span, archive_aborted, without
-from kafkalog_broker.share.share_partition import (
-    Acknowledgement,
-    AcknowledgeType,
-    RecordState,
-    SharePartition,
-    StateChange,
-)
-from kafkalog_broker.share.state_records import StateBatch, combined
+from kafkalog_broker.share.acknowledgement import Acknowledgement, AcknowledgeType, acknowledge
+from kafkalog_broker.share.acquisition import Acquired, Acquisition, Span, archive_aborted, exclude
+from kafkalog_broker.share.lock_release import release_expired, release_member
+from kafkalog_broker.share.record_state import RecordState
+from kafkalog_broker.share.share_partition import SharePartition
+from kafkalog_broker.share.share_state import StateBatch
+from kafkalog_broker.share.state_batches import combine_batches
+from kafkalog_broker.share.state_change import StateChange
 from tests.searches import examples
 
 LIMITS = Limits(max_in_flight=100, max_deliveries=5, lock_ms=1000)
@@ -41,8 +40,8 @@ def get(
 
 
 def say(partition: SharePartition, first: int, last: int, *types: int, member="m", now=0, limits=LIMITS) -> StateChange:
-    change = partition.acknowledge(member, [Acknowledgement(first, last, types)], now, limits)
-    change.done()
+    change = acknowledge(partition, member, [Acknowledgement(first, last, types)], now, limits)
+    change.commit()
     return change
 
 
@@ -53,12 +52,12 @@ def test_whole_batches_of_the_log_are_given():
     assert get(partition, log, most=15) == [(20, 29, 1)]
 
 
-def test_strictly_no_more_than_wanted():
+def test_is_record_limit_no_more_than_wanted():
     partition, log = SharePartition(0), spans(0, 10, 10)
-    assert get(partition, log, most=4, strictly=True) == [(0, 3, 1)]
-    assert get(partition, log, most=4, strictly=True) == [(4, 7, 1)]
-    assert get(partition, log, most=4, strictly=True) == [(8, 9, 1), (10, 11, 1)]
-    assert get(partition, log, most=4, strictly=True) == [(12, 15, 1)]
+    assert get(partition, log, most=4, is_record_limit=True) == [(0, 3, 1)]
+    assert get(partition, log, most=4, is_record_limit=True) == [(4, 7, 1)]
+    assert get(partition, log, most=4, is_record_limit=True) == [(8, 9, 1), (10, 11, 1)]
+    assert get(partition, log, most=4, is_record_limit=True) == [(12, 15, 1)]
 
 
 def test_accepted_records_let_the_start_move():
@@ -66,9 +65,9 @@ def test_accepted_records_let_the_start_move():
     get(partition, log)
     change = say(partition, 0, 9, ACCEPT)
     assert change.batches == [StateBatch(0, 9, RecordState.ACKNOWLEDGED, 1)]
-    assert (partition.start_offset, partition.complete) == (10, 0)
+    assert (partition.start_offset, partition.delivery_complete_count) == (10, 0)
     say(partition, 15, 19, ACCEPT)
-    assert (partition.start_offset, partition.complete) == (10, 5)
+    assert (partition.start_offset, partition.delivery_complete_count) == (10, 5)
     say(partition, 10, 14, ACCEPT)
     assert (partition.start_offset, partition.end_offset) == (20, 20)
 
@@ -77,7 +76,7 @@ def test_a_type_for_each_offset():
     partition, log = SharePartition(0), spans(0, 6)
     get(partition, log)
     change = say(partition, 0, 5, ACCEPT, RELEASE, REJECT, 0, ACCEPT, ACCEPT)
-    assert combined((), change.batches, 0) == [
+    assert combine_batches((), change.batches, 0) == [
         StateBatch(0, 0, RecordState.ACKNOWLEDGED, 1), StateBatch(1, 1, RecordState.AVAILABLE, 1),
         StateBatch(2, 3, RecordState.ARCHIVED, 1), StateBatch(4, 5, RecordState.ACKNOWLEDGED, 1),
     ]  # fmt: skip
@@ -90,11 +89,11 @@ def test_a_type_for_each_offset():
 def test_a_lock_ends():
     partition, log = SharePartition(0), spans(0, 4)
     get(partition, log)
-    assert partition.next_deadline == 1000
-    assert partition.expire(999, LIMITS).batches == []
-    change = partition.expire(1000, LIMITS)
+    assert partition.next_lock_deadline == 1000
+    assert release_expired(partition, 999, LIMITS).batches == []
+    change = release_expired(partition, 1000, LIMITS)
     assert change.batches == [StateBatch(0, 3, RecordState.AVAILABLE, 1)]
-    assert change.done()
+    assert change.commit()
     with pytest.raises(BrokerError) as refused:
         say(partition, 0, 3, ACCEPT)
     assert refused.value.code is ErrorCode.invalid_record_state
@@ -105,7 +104,7 @@ def test_a_lock_is_renewed():
     partition, log = SharePartition(0), spans(0, 4)
     get(partition, log)
     say(partition, 0, 1, RENEW, now=900)
-    partition.expire(1000, LIMITS).done()
+    release_expired(partition, 1000, LIMITS).commit()
     assert get(partition, log, "n", now=1000) == [(2, 3, 2)]
     say(partition, 0, 1, ACCEPT, now=1500)
     assert partition.start_offset == 2
@@ -134,7 +133,7 @@ def test_only_so_many_records_are_in_flight():
     partition, log = SharePartition(0), spans(0, *[10] * 30)
     while partition.can_acquire(LIMITS) and get(partition, log, most=30):
         pass
-    assert partition.in_flight == 100
+    assert partition.in_flight_count == 100
     assert not partition.can_acquire(LIMITS)
     say(partition, 50, 59, RELEASE)
     assert partition.can_acquire(LIMITS)
@@ -156,11 +155,11 @@ def test_the_log_begins_later():
     get(partition, log, most=10)
     get(partition, log, "n", most=10)
     say(partition, 0, 9, RELEASE)
-    partition.log_start_moved(15)
+    partition.advance_to_log_start(15)
     assert partition.start_offset == 15
     say(partition, 10, 19, ACCEPT, member="n")
     assert partition.start_offset == 15  # as in Kafka, until the lock of those before it ends
-    partition.expire(1000, LIMITS).done()
+    release_expired(partition, 1000, LIMITS).commit()
     assert partition.start_offset == 20
 
 
@@ -170,7 +169,7 @@ def test_batches_of_aborted_transactions_are_given_to_nobody():
     assert archive_aborted(partition, got, [Span(5, 9)]) == [(0, 4, 1), (10, 14, 1)]
     say(partition, 0, 4, ACCEPT)
     assert partition.start_offset == 10
-    assert without([Acquired(0, 9, 1)], [Span(0, 3), Span(8, 20)]) == [(4, 7, 1)]
+    assert exclude([Acquired(0, 9, 1)], [Span(0, 3), Span(8, 20)]) == [(4, 7, 1)]
 
 
 def test_what_was_loaded_goes_on_and_unknown_gaps_are_given():
@@ -211,13 +210,13 @@ def test_acknowledgements_that_are_refused_change_nothing(first, last, member, c
     partition, log = SharePartition(0), spans(0, 4)
     get(partition, log)
     with pytest.raises(BrokerError, match=said) as refused:
-        partition.acknowledge(
-            member, [Acknowledgement(0, 1, [ACCEPT]), Acknowledgement(first, last, [ACCEPT])][1:], 0, LIMITS
+        acknowledge(
+            partition, member, [Acknowledgement(0, 1, [ACCEPT]), Acknowledgement(first, last, [ACCEPT])][1:], 0, LIMITS
         )
     assert refused.value.code is code
     with pytest.raises(BrokerError):
-        partition.acknowledge("m", [Acknowledgement(0, 1, [ACCEPT]), Acknowledgement(1, 1, [REJECT])], 0, LIMITS)
-    assert partition.complete == 0
+        acknowledge(partition, "m", [Acknowledgement(0, 1, [ACCEPT]), Acknowledgement(1, 1, [REJECT])], 0, LIMITS)
+    assert partition.delivery_complete_count == 0
     say(partition, 0, 3, ACCEPT)
     assert partition.start_offset == 4
 
@@ -225,10 +224,10 @@ def test_acknowledgements_that_are_refused_change_nothing(first, last, member, c
 class SharePartitionMachine(RuleBasedStateMachine):
     """Members, crashes and failing writes at random. The model knows only what was accepted and who holds what."""
 
-    @initialize(sizes=st.lists(st.integers(1, 12), min_size=3, max_size=12), strictly=st.booleans())
-    def begin(self, sizes: list[int], strictly: bool) -> None:
+    @initialize(sizes=st.lists(st.integers(1, 12), min_size=3, max_size=12), is_record_limit=st.booleans())
+    def begin(self, sizes: list[int], is_record_limit: bool) -> None:
         self.log = spans(0, *sizes)
-        self.strictly = strictly
+        self.is_record_limit = is_record_limit
         self.partition = SharePartition(0)
         self.now = 0
         self.final: set[int] = set()
@@ -239,12 +238,14 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     def _done(self, change: StateChange) -> None:
         self.written_start = self.partition.start_offset
-        self.written = combined(self.written, change.batches, self.written_start)
-        change.done()
+        self.written = combine_batches(self.written, change.batches, self.written_start)
+        change.commit()
 
     @rule(member=st.sampled_from("abc"), most=st.integers(1, 30))
     def fetch(self, member: str, most: int) -> None:
-        for first, last, count in get(self.partition, self.log, member, most, self.now, strictly=self.strictly):
+        for first, last, count in get(
+            self.partition, self.log, member, most, self.now, is_record_limit=self.is_record_limit
+        ):
             for offset in range(first, last + 1):
                 assert offset not in self.final, "delivered after it was accepted"
                 assert offset not in self.held, "held by two"
@@ -263,9 +264,9 @@ class SharePartitionMachine(RuleBasedStateMachine):
         one = data.draw(st.booleans())
         types = data.draw(st.lists(st.integers(0, 4), min_size=last - first + 1, max_size=last - first + 1))
         said = Acknowledgement(first, last, types[:1] if one else types)
-        change = self.partition.acknowledge(member, [said], self.now, LIMITS)
+        change = acknowledge(self.partition, member, [said], self.now, LIMITS)
         if fails:
-            change.undo()
+            change.rollback()
             return
         if change.batches:
             self._done(change)
@@ -280,14 +281,14 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @rule(member=st.sampled_from("abc"))
     def leave(self, member: str) -> None:
-        self._done(self.partition.release(member, LIMITS))
+        self._done(release_member(self.partition, member, LIMITS))
         self._let_go(lambda holder, deadline: holder == member)
 
     @rule(ms=st.integers(1, 1500))
     def wait(self, ms: int) -> None:
         self.now += ms
-        if self.now >= self.partition.next_deadline:
-            self._done(self.partition.expire(self.now, LIMITS))
+        if self.now >= self.partition.next_lock_deadline:
+            self._done(release_expired(self.partition, self.now, LIMITS))
         self._let_go(lambda holder, deadline: deadline <= self.now)
 
     def _let_go(self, goes) -> None:
@@ -316,7 +317,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         complete = sum(
             len(run) for b in self.partition.batches for run in b.runs if run.is_terminal and run.first >= start
         )
-        assert self.partition.complete == complete
+        assert self.partition.delivery_complete_count == complete
 
     def teardown(self) -> None:
         """When all is accepted, everything was delivered."""
@@ -327,8 +328,10 @@ class SharePartitionMachine(RuleBasedStateMachine):
         for _ in range(10 * end):
             if self.partition.start_offset >= end:
                 break
-            for first, last, _ in get(self.partition, self.log, "z", 30, self.now, strictly=self.strictly):
-                self._done(self.partition.acknowledge("z", [Acknowledgement(first, last, [ACCEPT])], self.now, LIMITS))
+            for first, last, _ in get(
+                self.partition, self.log, "z", 30, self.now, is_record_limit=self.is_record_limit
+            ):
+                self._done(acknowledge(self.partition, "z", [Acknowledgement(first, last, [ACCEPT])], self.now, LIMITS))
         assert self.partition.start_offset == end
 
 

@@ -14,7 +14,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_context import share_group_settings
 from kafkalog_broker.share.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.share_partition_manager import SharePartitionManager
-from kafkalog_broker.share.state_records import NO_START_OFFSET
+from kafkalog_broker.share.share_state import NO_START_OFFSET
 from tests.broker.manual_clock import ManualClock
 from tests.broker.share.test_share_coordinator import KEY, Topic, coordinator
 
@@ -61,7 +61,7 @@ def test_a_share_partition_that_is_initialized_while_it_is_loaded_has_its_new_st
     made = manager(share_coordinator, lambda log: share_coordinator.initialize(KEY, 2, 7))
     active = asyncio.run(made.load(KEY))
     assert active.partition.start_offset == 7
-    assert active._epochs == (2, 0)
+    assert (active.state_epoch, active.leader_epoch) == (2, 0)
 
 
 def test_a_share_partition_without_a_start_begins_at_the_record_of_the_time() -> None:

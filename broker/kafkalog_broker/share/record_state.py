@@ -1,0 +1,30 @@
+"""States of a record in flight, and the transitions between them (Kafka's RecordState)."""
+
+from __future__ import annotations
+
+import enum
+
+
+class RecordState(enum.IntEnum):
+    """State of a record in flight, as numbered in __share_group_state. ACQUIRED is never persisted: after a restart
+    such a record is available again."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+
+_S = RecordState
+
+NEXT_STATES: dict[RecordState, frozenset[RecordState]] = {
+    # Archived without a delivery: the record is before the log start, or was compacted away.
+    _S.AVAILABLE: frozenset({_S.ACQUIRED, _S.ARCHIVED}),
+    _S.ACQUIRED: frozenset({_S.AVAILABLE, _S.ACKNOWLEDGED, _S.ARCHIVED}),
+    _S.ACKNOWLEDGED: frozenset(),
+    _S.ARCHIVED: frozenset(),
+}
+"""By state, the states that may follow."""
+
+TERMINAL_STATES = frozenset(state for state, following in NEXT_STATES.items() if not following)
+"""Records in these states are not delivered again."""
