@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter
+from operator import itemgetter
 from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -21,6 +21,11 @@ _MAX_LOOKUPS = 8
 """Typed ranges of one batch for which its runs are looked up one by one. For more of them, all splits are made in one
 pass over the runs."""
 
+_TypedRange = tuple[int, int, int]
+"""First and last offset, and the type with which all offsets of the range are acknowledged. A plain tuple: there may be
+one for each offset."""
+_range_first, _range_last = itemgetter(0), itemgetter(1)
+
 
 class AcknowledgeType(enum.IntEnum):
     """What a member did with a record, as numbered in the protocol. GAP: there is no record at the offset."""
@@ -32,14 +37,6 @@ class AcknowledgeType(enum.IntEnum):
     RENEW = 4
 
 
-class TypedRange(NamedTuple):
-    """The offsets [first, last], which are acknowledged with the same type."""
-
-    first: int
-    last: int
-    type: int
-
-
 class Acknowledgement(NamedTuple):
     """Acknowledgement of the offsets [first, last], with one type for all of them or a type for each."""
 
@@ -47,15 +44,15 @@ class Acknowledgement(NamedTuple):
     last: int
     types: Sequence[int]
 
-    def ranges(self) -> Iterator[TypedRange]:
+    def ranges(self) -> Iterator[_TypedRange]:
         """Yield ranges with the same type, in order."""
         if len(self.types) == 1:
-            yield TypedRange(self.first, self.last, self.types[0])
+            yield self.first, self.last, self.types[0]
             return
         first = self.first
         for acknowledge_type, equal in groupby(self.types):
             count = sum(1 for _ in equal)
-            yield TypedRange(first, first + count - 1, acknowledge_type)
+            yield first, first + count - 1, acknowledge_type
             first += count
 
 
@@ -83,7 +80,7 @@ def acknowledge(
     return change
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Acknowledging:
     """The acknowledgements of one request to a partition."""
 
@@ -117,7 +114,7 @@ class _Acknowledging:
         return batches
 
     def _acknowledge_in_batch(
-        self, acknowledgement: Acknowledgement, ranges: Sequence[TypedRange], batch: InFlightBatch
+        self, acknowledgement: Acknowledgement, ranges: Sequence[_TypedRange], batch: InFlightBatch
     ) -> None:
         partition = self.partition
         if not batch.has_offset_state:
@@ -148,15 +145,15 @@ class _Acknowledging:
             self._apply(run, acknowledge_type)
 
     def _apply(self, run: Run, acknowledge_type: int) -> None:
-        partition, limits = self.partition, self.limits
         if acknowledge_type == AcknowledgeType.RENEW:
-            if not limits.may_renew:
+            if not self.limits.may_renew:
                 raise _invalid_state("Renewing acquisition locks is not enabled for the group.")
-            run.lock_deadline = self.now_ms + limits.lock_ms
+            partition = self.partition
+            run.lock_deadline = self.now_ms + self.limits.lock_ms
             partition.next_lock_deadline = min(partition.next_lock_deadline, run.lock_deadline)
             return
         if acknowledge_type == AcknowledgeType.RELEASE:
-            run.release(limits.max_deliveries)
+            run.release(self.limits.max_deliveries)
         elif acknowledge_type == AcknowledgeType.ACCEPT:
             run.unlock(RecordState.ACKNOWLEDGED)
         else:
@@ -164,17 +161,14 @@ class _Acknowledging:
         self.change.add(run)
 
 
-_range_first, _range_last = attrgetter("first"), attrgetter("last")
-
-
-def _runs_with_types(batch: InFlightBatch, ranges: Sequence[TypedRange], lowest: int) -> Iterator[tuple[Run, int]]:
+def _runs_with_types(batch: InFlightBatch, ranges: Sequence[_TypedRange], lowest: int) -> Iterator[tuple[Run, int]]:
     """Yield the runs of a batch from offset `lowest` on, split at `ranges`, each with its acknowledge type."""
     if len(ranges) <= _MAX_LOOKUPS:
         for first, last, acknowledge_type in ranges:
             for run in batch.runs_between(max(first, lowest), min(last, batch.last)):
                 yield run, acknowledge_type
         return
-    begin, end = max(ranges[0].first, lowest), ranges[-1].last
+    begin, end = max(ranges[0][0], lowest), ranges[-1][1]
     batch.split_at([begin, *(first for first, _, _ in ranges[1:]), end + 1])
     runs = batch.runs_between(begin, min(end, batch.last))
     next_run = next(runs, None)

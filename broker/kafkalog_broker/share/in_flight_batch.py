@@ -40,7 +40,9 @@ class Run:
 
     def acquire(self, member_id: str, lock_deadline: int) -> None:
         """Deliver the records to a member, which counts as a delivery."""
-        self._transition(RecordState.ACQUIRED)
+        if RecordState.ACQUIRED not in NEXT_STATES[self.state]:
+            raise self._invalid_transition(RecordState.ACQUIRED)
+        self.state = RecordState.ACQUIRED
         self.member_id, self.lock_deadline = member_id, lock_deadline
         self.delivery_count += 1
 
@@ -50,13 +52,12 @@ class Run:
 
     def unlock(self, state: RecordState) -> None:
         """Change the state to one without an acquisition lock."""
-        self._transition(state)
-        self.member_id, self.lock_deadline = NO_MEMBER, 0
-
-    def _transition(self, state: RecordState) -> None:
         if state not in NEXT_STATES[self.state]:
-            raise ValueError(f"offsets {self.first} to {self.last}: {state.name} cannot follow {self.state.name}")
-        self.state = state
+            raise self._invalid_transition(state)
+        self.state, self.member_id, self.lock_deadline = state, NO_MEMBER, 0
+
+    def _invalid_transition(self, state: RecordState) -> ValueError:
+        return ValueError(f"offsets {self.first} to {self.last}: {state.name} cannot follow {self.state.name}")
 
 
 class InFlightBatch:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_context import Limits
 from kafkalog_broker.share.in_flight_batch import InFlightBatch, Run
-from kafkalog_broker.share.record_state import RecordState
+from kafkalog_broker.share.record_state import TERMINAL_STATES, RecordState
 from kafkalog_broker.share.share_state import StateBatch
 
 NEVER = 1 << 62  # deadline of a lock that does not exist
@@ -131,7 +131,9 @@ class SharePartition:
 
     def count_from_start(self, first: int, last: int) -> int:
         """Return how many offsets of [first, last] are at or after the start offset."""
-        return max(0, last - max(first, self.start_offset) + 1)
+        if first >= self.start_offset:
+            return last - first + 1
+        return max(0, last - self.start_offset + 1)
 
     # ---- changes
 
@@ -242,19 +244,18 @@ class SharePartition:
 
     def _complete_prefix(self) -> _CompletePrefix | None:
         """Return the records in a terminal state before the first other record or gap; None if there are none."""
-        prefix: _CompletePrefix | None = None
+        last_offset: int | None = None
+        count = 0
         gap_start = self.gap_start
         for batch in self.batches:
             if gap_start is not None and gap_start <= batch.last:
                 break
             for run in batch.runs:
-                if not run.is_terminal:
-                    return prefix
-                if prefix is None:
-                    prefix = _CompletePrefix()
-                prefix.last_offset = run.last
-                prefix.count += self.count_from_start(run.first, run.last)
-        return prefix
+                if run.state not in TERMINAL_STATES:
+                    return None if last_offset is None else _CompletePrefix(last_offset, count)
+                last_offset = run.last
+                count += self.count_from_start(run.first, run.last)
+        return None if last_offset is None else _CompletePrefix(last_offset, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +270,9 @@ class _LoadedGap:
     start: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _CompletePrefix:
     """Last offset of the records, and the number of those from the start offset on."""
 
-    last_offset: int = -1
-    count: int = 0
+    last_offset: int
+    count: int

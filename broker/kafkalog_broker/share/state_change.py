@@ -55,7 +55,7 @@ class StateChange:
         return self._partition.advance_start_offset() or has_available
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _SavedBatch:
     """A batch, and its runs before the change."""
 
