@@ -36,8 +36,9 @@ from kafkalog_broker.storage.partition.log import EVERY_APPEND, Log
 from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_broker.telemetry.client_instances import ClientInstances
-from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator, TransactionEnds
-from kafkalog_broker.transactions.transaction_metadata import WriteMarker
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
+from kafkalog_broker.transactions.transaction_ends import TransactionEnds
+from kafkalog_broker.transactions.transaction_marker import WriteMarker
 from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 if TYPE_CHECKING:

@@ -52,7 +52,9 @@ from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
 from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator, TransactionEnds, marker_writer
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
+from kafkalog_broker.transactions.transaction_ends import TransactionEnds
+from kafkalog_broker.transactions.transaction_marker import marker_writer
 from kafkalog_broker.transactions.unclean_start import UncleanStart
 from kafkalog_spark.format.names import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 

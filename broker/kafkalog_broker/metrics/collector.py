@@ -22,7 +22,7 @@ from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.traffic import Traffic
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.telemetry.client_metrics import ClientMetrics
-from kafkalog_broker.transactions.transaction_metadata import TransactionState
+from kafkalog_broker.transactions.transaction_state import TransactionState
 
 _version = cache(metadata.version)
 

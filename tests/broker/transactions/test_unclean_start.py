@@ -14,7 +14,7 @@ import pytest
 
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry import TOPICS_FILE
-from kafkalog_broker.transactions.transaction_metadata import TransactionState
+from kafkalog_broker.transactions.transaction_state import TransactionState
 from kafkalog_spark.format.batch_header import control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
@@ -160,7 +160,7 @@ def test_start_that_lacks_descriptors_for_the_decisions_ends_and_the_next_one_se
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr("kafkalog_broker.transactions.unclean_start.decisions", refuse)
+        patch.setattr("kafkalog_broker.transactions.unclean_start_plan.read_outcomes", refuse)
         with pytest.raises(OSError, match="Too many open files"):
             crashing.lose_power(accounts_0=before_marker)
     crashing.lose_power()

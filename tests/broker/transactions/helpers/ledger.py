@@ -10,7 +10,9 @@ from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch, R
 from kafkalog_broker.coordinator.record_batch import CoordinatorBatch, decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
-from kafkalog_broker.transactions.transaction_metadata import EndMarker, TopicPartition, load
+from kafkalog_broker.transactions.transaction_marker import EndMarker
+from kafkalog_broker.transactions.transaction_metadata import TopicPartition
+from kafkalog_broker.transactions.transaction_records import load
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.manual_clock import ManualClock
