@@ -25,7 +25,8 @@ from kafkalog_broker.groups.streams.streams_group_manager import (
     StreamsMember,
     host_and_port,
 )
-from kafkalog_broker.groups.streams.topology import StatusCode, Subtopology, TopicInfo, Topology, topology_of
+from kafkalog_broker.groups.streams.streams_group_status import StatusCode
+from kafkalog_broker.groups.streams.topology import Subtopology, TopicInfo, Topology, topology_of
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import respond

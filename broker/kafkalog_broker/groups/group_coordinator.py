@@ -25,10 +25,11 @@ from kafkalog_broker.groups.classic.messages import (
     SyncRequest,
 )
 from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager
-from kafkalog_broker.groups.group_shard import GroupShard, LoadedPartition, load
+from kafkalog_broker.groups.group_loader import LoadedPartition, load
+from kafkalog_broker.groups.group_shard import GroupShard
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_records import GroupType
-from kafkalog_broker.groups.offset_store import PreparingCommit, prepare_commit
+from kafkalog_broker.groups.offset_commit import PreparingCommit, prepare_commit
 from kafkalog_broker.groups.share.share_group_manager import ShareGroupManager
 from kafkalog_broker.groups.streams.streams_group_manager import StreamsGroupManager
 

@@ -6,31 +6,19 @@ Kafka's GroupCoordinatorShard. What changes a group or an offset is in the log b
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from kafkalog_broker.coordinator.coordinator_record import MAX_TOMBSTONES_PER_BATCH, Record
 from kafkalog_broker.coordinator.coordinator_runtime import Append
 from kafkalog_broker.coordinator.coordinator_timer import Commit, CoordinatorTimer
-from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group, GroupState
 from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
-from kafkalog_broker.groups.classic.messages import (
-    PROTOCOL_TYPE,
-    CommitRequest,
-    JoinAnswer,
-    JoinCallback,
-    JoinRequest,
-    ListedGroup,
-)
+from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE
+from kafkalog_broker.groups.classic.messages import CommitRequest, JoinAnswer, JoinCallback, JoinRequest, ListedGroup
 from kafkalog_broker.groups.classic.offset_records import (
-    GroupKey,
     OffsetKey,
-    decode_group_value,
-    decode_key,
-    decode_offset_value,
     group_key,
     offset_key,
 )
@@ -38,113 +26,18 @@ from kafkalog_broker.groups.consumer.classic_members import ClassicMembers
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager
 from kafkalog_broker.groups.consumer.reconciling import ReconcilingGroup
+from kafkalog_broker.groups.group_loader import LoadedPartition
 from kafkalog_broker.groups.modern.group_context import GroupContext
-from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType, decode, encode
+from kafkalog_broker.groups.modern.group_record_codec import encode
+from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
-from kafkalog_broker.groups.offset_store import OffsetStore, PreparedCommit
+from kafkalog_broker.groups.offset_commit import PreparedCommit
+from kafkalog_broker.groups.offset_expiration import AnyGroup, expired_offsets
+from kafkalog_broker.groups.offset_store import OffsetStore
 from kafkalog_broker.groups.share.share_group_manager import ShareGroupManager
 from kafkalog_broker.groups.streams.streams_group_manager import StreamsGroup, StreamsGroupManager
-from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.format.layout import ControlType
 
 log = logging.getLogger(__name__)
-
-AnyGroup = Group | ReconcilingGroup[Any]  # a group that commits offsets
-
-
-def expired_offsets(group: AnyGroup, offsets: OffsetStore, now_ms: int, retention_ms: int) -> list[OffsetKey]:
-    """The offsets of a group that are too old (Kafka's OffsetExpirationCondition).
-
-    - A group without members: all of them, when it has been empty for `retention_ms` (KIP-211).
-    - A stable group of consumers, a consumer or streams group: those of topics that no member subscribes to, that long
-      after their commit.
-    - A simple group (it only commits): that long after their commit.
-    - An offset that brought its own expiry (OffsetCommit v2-4) goes by that.
-    """
-    empty_since = -1
-    if isinstance(group, Group) and group.protocol_type is not None:
-        if group.state is GroupState.EMPTY:
-            empty_since = group.state_timestamp_ms
-        elif group.state is not GroupState.STABLE or group.protocol_type != PROTOCOL_TYPE or group.topics is None:
-            return []
-    expired = []
-    for topic, partitions in offsets.of_group(group.group_id).items():
-        if group.is_subscribed_to(topic):
-            continue
-        for partition, committed in partitions.items():
-            since = committed.commit_timestamp_ms if empty_since == -1 else empty_since
-            key = OffsetKey(group.group_id, topic, partition)
-            expires_ms = committed.expire_timestamp_ms if committed.expire_timestamp_ms != -1 else since + retention_ms
-            if now_ms >= expires_ms and not offsets.is_pending(key):
-                expired.append(key)
-    return expired
-
-
-@dataclass(slots=True)
-class LoadedPartition:
-    """State loaded from a partition. records: of modern groups. skipped: keys of protocols not served here."""
-
-    groups: dict[str, Any] = field(default_factory=dict)
-    offsets: OffsetStore = field(default_factory=OffsetStore)
-    records: list[GroupRecord] = field(default_factory=list)
-    skipped: int = 0
-
-
-def load(batches: Iterable[CoordinatorBatch]) -> LoadedPartition:
-    """Replay a partition, in any thread; an unreadable record is logged and left out: other groups must not suffer.
-
-    The last record of a key wins, so only that one is decoded: a log never compacted loads as fast as it is read.
-    """
-    latest: dict[bytes, tuple[int, bytes | None]] = {}
-    open_transactions: dict[int, dict[bytes, tuple[int, bytes | None]]] = {}
-    for batch in batches:
-        if batch.control is not None:
-            ended = open_transactions.pop(batch.producer_id, {})
-            if batch.control is ControlType.COMMIT:
-                for key, record in ended.items():
-                    if record[0] > latest.get(key, (-1, None))[0]:
-                        latest[key] = record
-            continue
-        into = open_transactions.setdefault(batch.producer_id, {}) if batch.is_transactional else latest
-        for delta, (key, value) in enumerate(batch.records):
-            into[key] = (batch.base_offset + delta, value)
-            if value is None and into is latest:  # a plain tombstone also ends what is pending
-                for pending in open_transactions.values():
-                    pending.pop(key, None)
-    loaded = LoadedPartition()
-    for key, (_, value) in latest.items():
-        if value is not None:
-            _replay(loaded, key, value)
-    for producer_id, pending_records in open_transactions.items():
-        for key, (position, value) in pending_records.items():
-            if value is not None:
-                superseded = position < latest.get(key, (-1, None))[0]
-                _replay(loaded, key, None if superseded else value, (producer_id, position))
-    if loaded.skipped:
-        log.warning("%d records of __consumer_offsets belong to group protocols not served here", loaded.skipped)
-    return loaded
-
-
-def _replay(loaded: LoadedPartition, key: bytes, value: bytes | None, pending: tuple[int, int] | None = None) -> None:
-    """pending: producer id and position, in an open transaction."""
-    try:
-        decoded = decode_key(key)
-        if isinstance(decoded, OffsetKey):
-            committed = None if value is None else decode_offset_value(value)
-            if pending is not None:
-                loaded.offsets.put_pending(pending[0], decoded, committed, pending[1])
-            elif committed is not None:
-                loaded.offsets.put(decoded, committed)
-        elif pending is not None or value is None:
-            return
-        elif isinstance(decoded, GroupKey):
-            loaded.groups[decoded.group_id] = decode_group_value(value)
-        elif (record := decode(key, value)) is not None:
-            loaded.records.append(record)
-        else:
-            loaded.skipped += 1
-    except KafkalogError as error:
-        log.error("a record of __consumer_offsets is left out: %s (key %s)", error, key.hex())
 
 
 class GroupShard:

@@ -5,14 +5,13 @@ Offsets that a transaction commits are kept apart until its marker comes; until 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.messages import NO_EPOCH, NO_OFFSET, CommitRequest
-from kafkalog_broker.groups.classic.offset_records import OffsetAndMetadata, OffsetKey, offset_key, offset_value
-from kafkalog_spark.log.write.encoded_batch import EncodedRecords
+from kafkalog_broker.groups.classic.messages import NO_EPOCH, NO_OFFSET
+from kafkalog_broker.groups.classic.offset_records import OffsetAndMetadata, OffsetKey
 
 
 class CommittedOffset(NamedTuple):
@@ -150,45 +149,3 @@ class OffsetStore:
             else:
                 fetched.append(CommittedOffset(partition, committed.offset, committed.leader_epoch, committed.metadata))
         return fetched
-
-
-# ---- what a commit of offsets writes, made before the group is asked: a request may name a hundred thousand partitions
-#
-# Making and encoding a record takes some 10 microseconds, and nothing of it depends on the group. What does, whether
-# the group takes the commit, appending and remembering it, is one step afterwards.
-
-AT_ONCE = 10  # partitions in a step: some 0.1 ms
-
-
-class PreparedCommit(NamedTuple):
-    """A code for each partition of the request; records and offsets of those that can be committed."""
-
-    codes: list[ErrorCode]
-    records: EncodedRecords
-    committed: list[tuple[OffsetKey, OffsetAndMetadata]]
-
-
-PreparingCommit = Generator[None, None, PreparedCommit]
-
-
-def prepare_commit(request: CommitRequest, max_metadata_bytes: int, now_ms: int) -> PreparingCommit:
-    """In steps; returns what the group is to write."""
-    expire_ms = -1 if request.retention_ms < 0 else now_ms + request.retention_ms
-    codes: list[ErrorCode] = []
-    records = EncodedRecords()
-    committed = []
-    for number, part in enumerate(request.partitions, 1):
-        if not number % AT_ONCE:
-            yield
-        metadata = part.metadata or ""
-        if len(metadata) > max_metadata_bytes:
-            codes.append(ErrorCode.offset_metadata_too_large)
-            continue
-        codes.append(ErrorCode.none)
-        committed_ms = now_ms if part.commit_timestamp_ms == -1 else part.commit_timestamp_ms
-        topic_id = part.topic_id if request.producer is None else None  # Kafka writes none in transactions
-        value = OffsetAndMetadata(part.offset, part.leader_epoch, metadata, committed_ms, expire_ms, topic_id)
-        key = OffsetKey(request.group_id, part.topic, part.partition)
-        records.add(offset_key(*key), offset_value(value))
-        committed.append((key, value))
-    return PreparedCommit(codes, records, committed)

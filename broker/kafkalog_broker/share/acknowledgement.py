@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_context import Limits
+from kafkalog_broker.groups.modern.group_settings import Limits
 from kafkalog_broker.share.in_flight_batch import NO_MEMBER, InFlightBatch, Run
 from kafkalog_broker.share.record_state import RecordState
 from kafkalog_broker.share.share_partition import SharePartition

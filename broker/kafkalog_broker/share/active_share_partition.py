@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kafkalog_broker.coordinator.coordinator_timer import Scheduler, TimerHandle
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.groups.modern.group_context import ShareGroupSettings
+from kafkalog_broker.groups.modern.group_settings import ShareGroupSettings
 from kafkalog_broker.share.lock_release import release_expired, release_member
 from kafkalog_broker.share.persister_errors import means_stale_state, member_error
 from kafkalog_broker.share.share_coordinator import ShareCoordinator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafkalog_broker.groups.modern.group_context import Limits
+from kafkalog_broker.groups.modern.group_settings import Limits
 from kafkalog_broker.share.in_flight_batch import Run
 from kafkalog_broker.share.record_state import RecordState
 from kafkalog_broker.share.share_partition import NEVER, SharePartition

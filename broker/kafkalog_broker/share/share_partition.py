@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_context import Limits
+from kafkalog_broker.groups.modern.group_settings import Limits
 from kafkalog_broker.share.in_flight_batch import InFlightBatch, Run
 from kafkalog_broker.share.record_state import TERMINAL_STATES, RecordState
 from kafkalog_broker.share.share_state import StateBatch

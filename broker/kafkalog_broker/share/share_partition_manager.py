@@ -10,7 +10,7 @@ from uuid import UUID
 from kafkalog_broker.config.group_properties import EARLIEST, reset_duration_ms
 from kafkalog_broker.coordinator.coordinator_timer import Scheduler
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_context import ShareGroupSettings
+from kafkalog_broker.groups.modern.group_settings import ShareGroupSettings
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.share.acknowledgement import Acknowledgement, acknowledge

@@ -12,7 +12,7 @@ from kafkalog_broker.api import consumer_groups, load_all, metadata, offsets
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.classic.offset_records import OffsetKey
-from kafkalog_broker.groups.offset_store import AT_ONCE
+from kafkalog_broker.groups.offset_commit import AT_ONCE
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.protocol.codec import decode_request
 from kafkalog_broker.runtime import fair_scheduling

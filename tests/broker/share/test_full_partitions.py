@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.groups.modern.group_context import Limits
+from kafkalog_broker.groups.modern.group_settings import Limits
 from kafkalog_broker.share.acknowledgement import Acknowledgement, AcknowledgeType, acknowledge
 from kafkalog_broker.share.acquisition import Acquired, Acquisition, Span, archive_aborted
 from kafkalog_broker.share.lock_release import release_expired

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_context import Limits
+from kafkalog_broker.groups.modern.group_settings import Limits
 from kafkalog_broker.share.acknowledgement import Acknowledgement, AcknowledgeType, acknowledge
 from kafkalog_broker.share.acquisition import Acquired, Acquisition, Span, archive_aborted, exclude
 from kafkalog_broker.share.lock_release import release_expired, release_member

@@ -13,9 +13,9 @@ from typing import Any
 
 from kafkalog_broker.coordinator.coordinator_record import Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from kafkalog_broker.groups.classic.messages import (
     NO_MEMBER,
-    PROTOCOL_TYPE,
     CommitRequest,
     JoinAnswer,
     JoinCallback,
@@ -24,7 +24,6 @@ from kafkalog_broker.groups.classic.messages import (
     Protocols,
     SyncAnswer,
     SyncCallback,
-    subscribed_topics,
 )
 from kafkalog_broker.groups.classic.offset_records import group_key, group_value
 

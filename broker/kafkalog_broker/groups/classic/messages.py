@@ -4,14 +4,13 @@ put into them. Kafka's own defaults stand where a version lacks a field. Times i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_spark.format.messages import Message, message
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata) of each assignment strategy a member supports, best first."""
@@ -121,49 +120,3 @@ class ListedGroup(NamedTuple):
     protocol_type: str
     group_state: str
     group_type: str = "classic"
-
-
-# ---- subscriptions and assignments that consumers put into JoinGroup and SyncGroup (ConsumerProtocol). Versions that
-# are not known are read, and written, as the newest: what they add stands at their end.
-
-PROTOCOL_TYPE = "consumer"  # the protocol type of groups whose members are consumers (Connect's is "connect")
-
-_SUBSCRIPTION, _ASSIGNMENT = message("ConsumerProtocolSubscription"), message("ConsumerProtocolAssignment")
-_NEWEST = 3
-
-NamedPartitions = Mapping[str, Sequence[int]]
-
-
-def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """Topics of a subscription of any version (version 0 is the head of all). None where it is none, which is no
-    error: other clients may use the protocol type "consumer" too."""
-    try:
-        return frozenset(_read(_SUBSCRIPTION, metadata, 0).topics)
-    except ValueError:
-        return None
-
-
-def parse_subscription(metadata: bytes) -> Any:
-    """A ConsumerProtocolSubscription. Raises ValueError for bytes that are none."""
-    return _read(_SUBSCRIPTION, metadata)
-
-
-def parse_assignment(assignment: bytes) -> tuple[NamedPartitions, bytes]:
-    """Partitions by name of topic, and user data. Raises ValueError for bytes that are no assignment."""
-    partitions, user_data = _read(_ASSIGNMENT, assignment)
-    return dict(partitions), user_data or b""
-
-
-def assignment_of(partitions: NamedPartitions, version: int) -> bytes:
-    return _ASSIGNMENT.write[min(version, _NEWEST)]((partitions.items(), None))
-
-
-def version_of(data: bytes) -> int:
-    return int.from_bytes(data[:2], "big", signed=True)
-
-
-def _read(kind: Message, data: bytes, newest: int = _NEWEST) -> Any:
-    version = version_of(data)
-    if len(data) < 2 or version < 0:
-        raise ValueError(f"{kind.name} of version {version} in {len(data)} bytes")
-    return kind.read[min(version, newest)](data, 2)[0]

@@ -10,18 +10,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.classic.consumer_protocol import (
+    PROTOCOL_TYPE,
+    assignment_of,
+    parse_subscription,
+    version_of,
+)
 from kafkalog_broker.groups.classic.messages import (
     NO_MEMBER,
-    PROTOCOL_TYPE,
     JoinAnswer,
     JoinRequest,
     LeavingMember,
     SyncAnswer,
     SyncCallback,
     SyncRequest,
-    assignment_of,
-    parse_subscription,
-    version_of,
 )
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.consumer.consumer_group_manager import (

@@ -19,7 +19,6 @@ from kafkalog_broker.groups.consumer import regexes
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember, without_unsubscribed
 from kafkalog_broker.groups.consumer.migration import downgrade, may_downgrade, upgraded
 from kafkalog_broker.groups.consumer.reconciling import ReconcilingGroupManager
-from kafkalog_broker.groups.modern.group_context import GroupSettings, consumer_group_settings
 from kafkalog_broker.groups.modern.group_manager import (
     GroupChanges,
     HeartbeatRequest,
@@ -29,6 +28,7 @@ from kafkalog_broker.groups.modern.group_manager import (
     put_group_removal,
 )
 from kafkalog_broker.groups.modern.group_records import GroupType, Partitions, RecordKind, ResolvedRegex
+from kafkalog_broker.groups.modern.group_settings import GroupSettings, consumer_group_settings
 from kafkalog_broker.groups.modern.modern_group import LEAVING, LEAVING_STATIC
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from uuid import UUID
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group, GroupState, Member
-from kafkalog_broker.groups.classic.messages import (
+from kafkalog_broker.groups.classic.consumer_protocol import (
     PROTOCOL_TYPE,
     NamedPartitions,
     assignment_of,

@@ -19,8 +19,8 @@ from kafkalog_broker.coordinator.coordinator_record import Record
 from kafkalog_broker.coordinator.coordinator_result import CoordinatorResult
 from kafkalog_broker.coordinator.coordinator_timer import Commit, CoordinatorTimer
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.assignors import ASSIGNORS, AssignedMember, Assignments, GroupSpec
-from kafkalog_broker.groups.modern.group_context import MAX_SUBSCRIBED_TOPICS, GroupContext, GroupSettings
+from kafkalog_broker.groups.consumer.consumer_assignors import CONSUMER_ASSIGNORS
+from kafkalog_broker.groups.modern.group_context import MAX_SUBSCRIBED_TOPICS, GroupContext
 from kafkalog_broker.groups.modern.group_records import (
     CURRENT_FIELDS,
     MEMBER_FIELDS,
@@ -29,7 +29,10 @@ from kafkalog_broker.groups.modern.group_records import (
     Partitions,
     RecordKind,
 )
+from kafkalog_broker.groups.modern.group_settings import GroupSettings
+from kafkalog_broker.groups.modern.group_spec import AssignedMember, Assignments, GroupSpec
 from kafkalog_broker.groups.modern.modern_group import LEAVING, LEAVING_STATIC, M, ModernGroup, ModernMember, values_of
+from kafkalog_broker.groups.modern.simple_assignor import assign_simple
 
 log = logging.getLogger(__name__)
 
@@ -363,7 +366,8 @@ class ModernGroupManager(Generic[G, M]):
                 topic_ids[names] = [topic.id for topic in topics if topic is not None]
             target = group.target_of(members[member_id])
             assigned[member_id] = AssignedMember(topic_ids[names], target, members[member_id].instance_id)
-        assign = ASSIGNORS[self.assignor(group, members.values())]
+        name = self.assignor(group, members.values())
+        assign = assign_simple if name == "simple" else CONSUMER_ASSIGNORS[name]
         return assign(GroupSpec(assigned, len(topic_ids) == 1, partial(self.assignable, group)))
 
     def _assign_in_background(self, group_id: str) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_context import ShareGroupSettings, share_group_settings
 from kafkalog_broker.groups.modern.group_manager import (
     GroupChanges,
     HeartbeatRequest,
@@ -31,6 +30,7 @@ from kafkalog_broker.groups.modern.group_records import (
     SharedTopic,
     StatePartitions,
 )
+from kafkalog_broker.groups.modern.group_settings import ShareGroupSettings, share_group_settings
 from kafkalog_broker.groups.modern.modern_group import LEAVING, ModernGroup, ModernGroupState, ModernMember
 
 

@@ -20,7 +20,6 @@ from kafkalog_broker.groups.consumer.reconciling import (
     ReconcilingMember,
     stale,
 )
-from kafkalog_broker.groups.modern.group_context import StreamsGroupSettings, standby_replicas, streams_group_settings
 from kafkalog_broker.groups.modern.group_manager import (
     INLINE_COST,
     MEMBER_COSTS,
@@ -39,17 +38,12 @@ from kafkalog_broker.groups.modern.group_records import (
     TaskRole,
     TasksKey,
 )
+from kafkalog_broker.groups.modern.group_settings import StreamsGroupSettings, standby_replicas, streams_group_settings
 from kafkalog_broker.groups.modern.modern_group import LEAVING_STATIC, ModernGroupState
+from kafkalog_broker.groups.streams.configured_topology import ConfiguredTopology, configure_topology
+from kafkalog_broker.groups.streams.streams_group_status import Status, StatusCode
 from kafkalog_broker.groups.streams.task_assignor import AssignedTasks, TaskCount, assign_sticky
-from kafkalog_broker.groups.streams.topology import (
-    ConfiguredTopology,
-    Status,
-    StatusCode,
-    TopicInfo,
-    Topology,
-    configured,
-    topology_of,
-)
+from kafkalog_broker.groups.streams.topology import TopicInfo, Topology, topology_of
 
 _FAILURES_SHOWN = 3
 
@@ -356,7 +350,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
             return group.metadata_hash, fitted
         metadata_hash = self.context.metadata_hash(topology.required_topics)
         if fitted is None or is_new or metadata_hash != group.metadata_hash:
-            fitted = group.configured = configured(topology, self.partition_count)
+            fitted = group.configured = configure_topology(topology, self.partition_count)
         return metadata_hash, fitted
 
     def partition_count(self, name: str) -> int | None:

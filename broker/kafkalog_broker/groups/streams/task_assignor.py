@@ -6,12 +6,13 @@ Ties go as Kafka's priority queues decide them, with members and processes in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from kafkalog_broker.groups.modern.group_records import Partitions, TaskRole, TasksKey
+from kafkalog_broker.groups.streams.java_priority_queue import JavaPriorityQueue
 
 Task = tuple[str, int]  # subtopology id and partition
 _by_partition = itemgetter(1, 0)
@@ -29,45 +30,6 @@ class AssignedTasks(NamedTuple):
 
     process_id: str
     tasks: Partitions
-
-
-E = TypeVar("E")
-
-
-class Heap(Generic[E]):
-    """A binary heap whose order among equals is that of java.util.PriorityQueue."""
-
-    def __init__(self, items: Iterable[E], load: Callable[[E], float]) -> None:
-        self._items: list[E] = []
-        self._load = load
-        for item in items:
-            self.push(item)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def push(self, item: E) -> None:
-        items, load, at = self._items, self._load(item), len(self._items)
-        items.append(item)
-        while at and load < self._load(items[parent := (at - 1) >> 1]):
-            items[at] = items[parent]
-            at = parent
-        items[at] = item
-
-    def pop(self) -> E:
-        items, last = self._items, self._items.pop()
-        if not items:
-            return last
-        first, load, at = items[0], self._load(last), 0
-        while (child := 2 * at + 1) < len(items):
-            if child + 1 < len(items) and self._load(items[child + 1]) < self._load(items[child]):
-                child += 1
-            if load <= self._load(items[child]):
-                break
-            items[at] = items[child]
-            at = child
-        items[at] = last
-        return first
 
 
 @dataclass(slots=True, eq=False)
@@ -94,7 +56,7 @@ class _Process:
         self.members: list[_Member] = []
         self.assigned: set[Task] = set()
         self._count = 0
-        self._queue: Heap[_Member] | None = None
+        self._queue: JavaPriorityQueue[_Member] | None = None
 
     @property
     def load(self) -> float:
@@ -118,7 +80,7 @@ class _Process:
         if len(self.members) == 1:
             return self._give(self.members[0], task, role)
         if self._queue is None:
-            self._queue = Heap(self.members, attrgetter("count"))
+            self._queue = JavaPriorityQueue(self.members, attrgetter("count"))
         member = self._queue.pop()
         count = self._give(member, task, role)
         self._queue.push(member)
@@ -185,7 +147,7 @@ class _Assignment:
         tasks = [(name, partition) for name, partitions in free.items() for partition in partitions]
         if self.had_standby:
             tasks = [task for task in sorted(tasks, key=_by_partition) if not self._from_standby(task)]
-        queue = Heap(self.processes, attrgetter("load"))
+        queue = JavaPriorityQueue(self.processes, attrgetter("load"))
         for task in sorted(tasks):
             process = queue.pop()
             self._active_given(process.give_to_least_loaded(task, TaskRole.ACTIVE))
@@ -233,7 +195,7 @@ class _Assignment:
                 if not self._keep_standby(task):
                     left.append((task, self.replicas - replica))
                     break
-        queue = Heap(self.processes, attrgetter("load"))
+        queue = JavaPriorityQueue(self.processes, attrgetter("load"))
         for task, count in sorted(left, reverse=True):
             for _ in range(count):
                 if not self._give_standby(queue, task):
@@ -246,7 +208,7 @@ class _Assignment:
                 return True
         return False
 
-    def _give_standby(self, queue: Heap[_Process], task: Task) -> bool:
+    def _give_standby(self, queue: JavaPriorityQueue[_Process], task: Task) -> bool:
         """To the process with the least load of those that have not got the task."""
         passed: list[_Process] = []
         given = False

@@ -11,7 +11,7 @@ import pytest
 from kafkalog_broker.coordinator.record_batch import decode_batches, encode_batch
 from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.classic.offset_records import GroupKey, OffsetKey, decode_group_value, decode_key
-from kafkalog_broker.groups.group_shard import load
+from kafkalog_broker.groups.group_loader import load
 from tests.broker.groups.classic.test_offset_records import encoded
 from tests.broker.groups.helpers.commits import commit_at_once
 from tests.broker.groups.helpers.virtual_time import World

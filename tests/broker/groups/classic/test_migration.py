@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import LeavingMember, assignment_of, parse_assignment
+from kafkalog_broker.groups.classic.consumer_protocol import assignment_of, parse_assignment
+from kafkalog_broker.groups.classic.messages import LeavingMember
 from tests.broker.groups.consumer.test_consumer_group_machine import SESSION_MS, Groups
 from tests.broker.groups.helpers.consumer_script import subscription
 from tests.broker.groups.helpers.virtual_time import Client

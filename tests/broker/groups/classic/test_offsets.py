@@ -17,7 +17,7 @@ from kafkalog_broker.groups.classic.offset_records import (
     offset_key,
     offset_value,
 )
-from kafkalog_broker.groups.group_shard import load
+from kafkalog_broker.groups.group_loader import load
 from kafkalog_broker.groups.offset_store import OffsetStore
 from kafkalog_spark.format.layout import ControlType
 from tests.broker.groups.helpers.commits import commit_at_once

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_broker.groups.modern.assignors import ASSIGNORS, AssignedMember, Assignments, GroupSpec
+from kafkalog_broker.groups.consumer.consumer_assignors import CONSUMER_ASSIGNORS
+from kafkalog_broker.groups.modern.group_spec import AssignedMember, Assignments, GroupSpec
 
 TOPICS = {UUID(int=number): count for number, count in ((1, 7), (2, 1), (3, 12), (4, 3))}
 SUBSCRIPTIONS = st.dictionaries(
@@ -46,7 +47,7 @@ def test_every_partition_has_one_owner_who_subscribes_to_its_topic(
     name: str, subscriptions: dict[str, set[UUID]]
 ) -> None:
     if subscriptions:
-        check(subscriptions, ASSIGNORS[name](spec(subscriptions, {})))
+        check(subscriptions, CONSUMER_ASSIGNORS[name](spec(subscriptions, {})))
 
 
 @given(
@@ -58,7 +59,7 @@ def test_uniform_is_even_and_sticky_while_members_come_and_go(topics: set[UUID],
     for members in groups:
         subscriptions = dict.fromkeys(sorted(members), topics)
         kept = {member: held for member, held in before.items() if member in members}
-        found = ASSIGNORS["uniform"](spec(subscriptions, kept))
+        found = CONSUMER_ASSIGNORS["uniform"](spec(subscriptions, kept))
         check(subscriptions, found)
         sizes = loads(found, subscriptions)
         assert max(sizes) - min(sizes) <= 1
@@ -75,13 +76,13 @@ def test_uniform_keeps_what_is_still_subscribed_to_where_it_can(
     first: dict[str, set[UUID]], then: dict[str, set[UUID]]
 ) -> None:
     """Members that subscribe to the same topics as before, alone, keep all of them."""
-    before = ASSIGNORS["uniform"](spec(first, {})) if first else {}
+    before = CONSUMER_ASSIGNORS["uniform"](spec(first, {})) if first else {}
     kept = {member: held for member, held in before.items() if member in then}
     if not then:
         return
-    found = ASSIGNORS["uniform"](spec(then, kept))
+    found = CONSUMER_ASSIGNORS["uniform"](spec(then, kept))
     check(then, found)
-    again = ASSIGNORS["uniform"](spec(then, found))
+    again = CONSUMER_ASSIGNORS["uniform"](spec(then, found))
     assert _as_sets(again) == _as_sets(found), "an assignment that is balanced stays"
 
 
@@ -97,7 +98,7 @@ def test_range_gives_the_same_ranges_of_topics_with_as_many_partitions() -> None
     one, other = UUID(int=3), UUID(int=5)
     instances = {"a": None, "z": "first", "b": None}
     members = {name: AssignedMember([one, other], {}, instance) for name, instance in instances.items()}
-    found = ASSIGNORS["range"](GroupSpec(members, True, lambda _: range(7)))
+    found = CONSUMER_ASSIGNORS["range"](GroupSpec(members, True, lambda _: range(7)))
     assert found == {
         "z": {one: (0, 1, 2), other: (0, 1, 2)},
         "a": {one: (3, 4), other: (3, 4)},

@@ -15,15 +15,10 @@ from kafkalog_broker.coordinator.coordinator_record import Record
 from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager
-from kafkalog_broker.groups.group_shard import load
-from kafkalog_broker.groups.modern.group_context import group_hash, topic_hash
-from kafkalog_broker.groups.modern.group_records import (
-    GroupRecord,
-    GroupType,
-    RecordKind,
-    decode,
-    encode,
-)
+from kafkalog_broker.groups.group_loader import load
+from kafkalog_broker.groups.modern.group_record_codec import decode, encode
+from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType, RecordKind
+from kafkalog_broker.groups.modern.metadata_hash import group_hash, topic_hash
 from kafkalog_broker.storage.topic_registry import Topic
 from kafkalog_spark.errors import KafkalogError, UnsupportedFormat
 from tests.broker.groups.helpers.virtual_time import World

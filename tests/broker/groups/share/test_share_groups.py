@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from kafkalog_broker.coordinator.coordinator_record import Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.groups.modern.assignors import AssignedMember, Assignments, GroupSpec, assign_simple
-from kafkalog_broker.groups.modern.group_context import group_hash, topic_hash
 from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest, HeartbeatResponse
 from kafkalog_broker.groups.modern.group_records import SharedTopic
+from kafkalog_broker.groups.modern.group_spec import AssignedMember, Assignments, GroupSpec
+from kafkalog_broker.groups.modern.metadata_hash import group_hash, topic_hash
+from kafkalog_broker.groups.modern.simple_assignor import assign_simple
 from kafkalog_broker.groups.share.share_group_manager import ShareGroup, ShareGroupManager
 from kafkalog_broker.storage.topic_registry import Topic
 from tests.broker.groups.consumer.test_consumer_group_machine import Topics

@@ -21,7 +21,8 @@ from kafkalog_broker.groups.streams.streams_group_manager import (
     StreamsHeartbeatRequest,
     StreamsHeartbeatResponse,
 )
-from kafkalog_broker.groups.streams.topology import StatusCode, Subtopology, TopicInfo, Topology
+from kafkalog_broker.groups.streams.streams_group_status import StatusCode
+from kafkalog_broker.groups.streams.topology import Subtopology, TopicInfo, Topology
 from kafkalog_broker.storage.topic_registry import Topic
 from tests.broker.groups.consumer.test_consumer_group_machine import Topics
 from tests.broker.groups.helpers.virtual_time import World

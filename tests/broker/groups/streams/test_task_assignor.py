@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog_broker.groups.modern.group_records import Partitions, TaskRole
-from kafkalog_broker.groups.streams.task_assignor import AssignedTasks, Heap, TaskCount, assign_sticky
+from kafkalog_broker.groups.streams.java_priority_queue import JavaPriorityQueue
+from kafkalog_broker.groups.streams.task_assignor import AssignedTasks, TaskCount, assign_sticky
 from tests.searches import examples
 
 TOPOLOGIES = st.dictionaries(
@@ -81,7 +82,7 @@ def test_members_of_processes_of_their_own_get_equally_many(tasks: int, members:
 
 @given(st.lists(st.integers(0, 9)))
 def test_the_heap_gives_the_least_first(loads: list[int]) -> None:
-    heap = Heap(list(enumerate(loads)), lambda item: item[1])
+    heap = JavaPriorityQueue(list(enumerate(loads)), lambda item: item[1])
     taken = [heap.pop()[1] for _ in range(len(heap))]
     assert all(one <= other for one, other in pairwise(taken))
     assert sorted(taken) == sorted(loads)
