@@ -1,4 +1,4 @@
-"""A share partition whose locks are all given goes on when nobody can acknowledge what holds them."""
+"""A share partition with the maximum of records in flight, when no acknowledgement can make room."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def get(partition: SharePartition, log: list[Span], batch_size: int = 500) -> li
     return Acquisition(partition, LIMITS, "m", offset, found, 50, batch_size, 0).acquire()
 
 
-def test_a_read_committed_partition_goes_past_an_aborted_transaction_longer_than_its_locks() -> None:
+def test_aborted_transaction_longer_than_the_lock_limit_is_passed() -> None:
     partition, log, aborted = SharePartition(0), spans(0, 349), spans(0, 299)
     for _ in range(len(log)):
         assert partition.can_acquire(LIMITS), (partition.start_offset, partition.end_offset)
@@ -38,7 +38,7 @@ def test_a_read_committed_partition_goes_past_an_aborted_transaction_longer_than
     assert partition.delivery_complete_count == 0
 
 
-def test_an_aborted_transaction_after_records_that_somebody_holds_waits_for_them() -> None:
+def test_start_offset_waits_for_held_records_before_an_aborted_transaction() -> None:
     partition, log = SharePartition(0), spans(0, 49)
     assert archive_aborted(partition, get(partition, log), spans(10, 49)) == [(0, 9, 1)]
     assert (partition.start_offset, partition.delivery_complete_count) == (0, 40)
@@ -48,7 +48,7 @@ def test_an_aborted_transaction_after_records_that_somebody_holds_waits_for_them
     assert get(partition, log) == [(0, 9, 2)]
 
 
-def test_available_records_that_were_compacted_away_make_room_with_the_locks_full() -> None:
+def test_compacted_available_records_make_room_in_a_full_partition() -> None:
     partition = SharePartition(0, [StateBatch(0, 99, RecordState.AVAILABLE, 1)])
     assert partition.in_flight_count == LIMITS.max_in_flight
     assert get(partition, [Span(500, 509)]) == [(500, 509, 1)]
@@ -56,7 +56,7 @@ def test_available_records_that_were_compacted_away_make_room_with_the_locks_ful
     assert partition.delivery_complete_count == 0
 
 
-def test_compacted_records_among_those_in_flight_make_room_up_to_the_first_that_is_left() -> None:
+def test_start_offset_advances_over_compacted_records_to_the_first_remaining_one() -> None:
     state = [StateBatch(0, 89, RecordState.AVAILABLE, 1), StateBatch(90, 99, RecordState.AVAILABLE, 2)]
     partition = SharePartition(0, state)
     assert get(partition, [Span(90, 99), Span(500, 509)])[0] == (90, 99, 3)
@@ -64,7 +64,7 @@ def test_compacted_records_among_those_in_flight_make_room_up_to_the_first_that_
 
 
 @pytest.mark.parametrize("batch_size", [1, 0, -1, -(2**31)])
-def test_a_batch_size_of_nothing_gives_whole_batches_of_the_log(batch_size: int) -> None:
+def test_batch_size_below_two_yields_whole_batches_of_the_log(batch_size: int) -> None:
     """No empty batch among them: what is written when the lock ends can be loaded."""
     partition = SharePartition(0)
     assert get(partition, spans(0, 29), batch_size) == [(0, 9, 1), (10, 19, 1), (20, 29, 1)]
@@ -74,7 +74,7 @@ def test_a_batch_size_of_nothing_gives_whole_batches_of_the_log(batch_size: int)
     assert (loaded.next_fetch_offset(), loaded.end_offset) == (0, 29)
 
 
-def test_nothing_after_the_end_is_given_while_others_hold_all_locks_that_compaction_has_left() -> None:
+def test_full_partition_acquires_no_new_records_after_compaction() -> None:
     partition, log = SharePartition(0), spans(0, 99)
     assert get(partition, log, 50) == [(0, 49, 1)]
     assert get(partition, log, 50) == [(50, 99, 1)]

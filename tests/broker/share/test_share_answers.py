@@ -50,16 +50,16 @@ def _with_kafkas_locks(answer: Any) -> Any:
     return found
 
 
-def test_the_script_is_the_one_that_kafka_was_asked(ours: dict[str, Any]) -> None:
+def test_script_is_the_one_sent_to_kafka(ours: dict[str, Any]) -> None:
     assert set(ours) == set(KAFKAS), "record_share.py must be run again"
 
 
 @pytest.mark.parametrize("label", sorted(KAFKAS.keys() - BY_CHANCE))
-def test_the_answer_is_kafkas(ours: dict[str, Any], label: str) -> None:
+def test_response_equals_that_of_kafka(ours: dict[str, Any], label: str) -> None:
     assert are_the_same(label, ours[label], KAFKAS[label]), (ours[label], KAFKAS[label])
 
 
-def test_two_members_share_the_partitions_between_them(ours: dict[str, Any]) -> None:
+def test_partitions_are_assigned_to_both_members(ours: dict[str, Any]) -> None:
     labels = ("the first has one left", "the second joins")
     given = [ours[label]["assignment"]["topic_partitions"][0]["partitions"] for label in labels]
     assert sorted(given) == [[0], [1]]

@@ -1,4 +1,4 @@
-"""The share coordinator: what is written is read again, and pruning keeps what is needed."""
+"""The share coordinator over a log in memory: writing, loading, fencing, cold snapshots and pruning."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def kinds(topic: Topic) -> list[int]:
     return [found[0] for key, _ in topic.records if (found := decode_key(SHARE_STATE_TOPIC, key)) is not None]
 
 
-def test_what_was_written_is_read_again_by_the_next_broker(topic: Topic) -> None:
+def test_written_state_is_loaded_after_a_restart(topic: Topic) -> None:
     one = coordinator(topic)
     one.initialize(KEY, 1, 0)
     for number in range(12):
@@ -99,7 +99,7 @@ def test_what_was_written_is_read_again_by_the_next_broker(topic: Topic) -> None
     assert kinds(topic) == [0, *[1] * UPDATES, 0, *[1] * UPDATES, 0]
 
 
-def test_pruning_keeps_the_last_snapshot_and_what_follows(topic: Topic) -> None:
+def test_pruning_keeps_the_last_snapshot_and_later_records(topic: Topic) -> None:
     one = coordinator(topic)
     other = SharePartitionKey("g", TOPIC, 1)
     for key in (KEY, other):
@@ -130,7 +130,7 @@ def test_pruning_waits_until_the_superseding_snapshot_is_on_disk(tmp_path: Path)
         assert log.recovery_point > 2
 
 
-def test_what_does_not_change_is_snapshotted_now_and_then(topic: Topic) -> None:
+def test_unchanged_share_partitions_are_snapshotted_at_the_interval(topic: Topic) -> None:
     clock = ManualClock()
     one = coordinator(topic, clock)
     other = SharePartitionKey("g", TOPIC, 1)
@@ -155,7 +155,7 @@ def many(topic: Topic, clock: ManualClock) -> tuple[ShareCoordinator, list[Share
     return one, keys
 
 
-def test_many_share_partitions_are_snapshotted_step_by_step(topic: Topic) -> None:
+def test_cold_snapshots_are_written_in_steps(topic: Topic) -> None:
     one, keys = many(topic, clock := ManualClock())
     written = [len(topic.records)]
     for _ in one.snapshot_cold_if_due():
@@ -172,7 +172,7 @@ def test_many_share_partitions_are_snapshotted_step_by_step(topic: Topic) -> Non
     )
 
 
-def test_what_happens_between_two_steps_counts(topic: Topic) -> None:
+def test_changes_between_two_steps_of_cold_snapshots_are_kept(topic: Topic) -> None:
     one, keys = many(topic, clock := ManualClock())
     steps = one.snapshot_cold_if_due()
     while len(topic.records) == len(keys):
@@ -186,7 +186,7 @@ def test_what_happens_between_two_steps_counts(topic: Topic) -> None:
     assert coordinator(topic, clock).summary(gone) == UNKNOWN_STATE
 
 
-def test_a_partition_that_is_given_up_is_written_no_more(topic: Topic) -> None:
+def test_cold_snapshots_stop_when_the_partition_is_unloaded(topic: Topic) -> None:
     one, keys = many(topic, ManualClock())
     steps = one.snapshot_cold_if_due()
     while len(topic.records) == len(keys):
@@ -197,7 +197,7 @@ def test_a_partition_that_is_given_up_is_written_no_more(topic: Topic) -> None:
     assert len(topic.records) == written
 
 
-def test_the_state_of_deleted_topics_goes_step_by_step(topic: Topic) -> None:
+def test_state_of_deleted_topics_is_deleted_in_steps(topic: Topic) -> None:
     one, keys = many(topic, ManualClock())
     assert len(list(one.on_topics_deleted([TOPIC]))) == 11
     assert len(topic.records) == 2 * len(keys)
@@ -205,7 +205,7 @@ def test_the_state_of_deleted_topics_goes_step_by_step(topic: Topic) -> None:
     assert {again.summary(key) for key in keys} == {UNKNOWN_STATE}
 
 
-def test_later_leaders_fence_those_before(topic: Topic) -> None:
+def test_older_epochs_are_fenced(topic: Topic) -> None:
     one = coordinator(topic)
     one.initialize(KEY, 1, 0)
     assert one.read(KEY, 3).leader_epoch == 0
@@ -223,7 +223,7 @@ def test_later_leaders_fence_those_before(topic: Topic) -> None:
         assert refused.value.code is code
 
 
-def test_what_cannot_be_written_has_not_happened(topic: Topic) -> None:
+def test_failed_append_leaves_the_state_unchanged(topic: Topic) -> None:
     one = coordinator(topic)
     one.initialize(KEY, 1, 0)
     before = one.read(KEY, 0)
@@ -235,7 +235,7 @@ def test_what_cannot_be_written_has_not_happened(topic: Topic) -> None:
     assert one.read(KEY, 0) == before == coordinator(topic).read(KEY, 0)
 
 
-def test_state_of_deleted_topics_goes(topic: Topic) -> None:
+def test_state_of_deleted_topic_is_deleted(topic: Topic) -> None:
     one = coordinator(topic)
     one.initialize(KEY, 1, 0)
     for _ in one.on_topics_deleted({TOPIC}):
@@ -243,7 +243,7 @@ def test_state_of_deleted_topics_goes(topic: Topic) -> None:
     assert one.summary(KEY) == UNKNOWN_STATE == coordinator(topic).summary(KEY)
 
 
-def test_a_damaged_record_does_not_hide_the_others(topic: Topic) -> None:
+def test_damaged_record_is_skipped(topic: Topic) -> None:
     one = coordinator(topic)
     one.initialize(KEY, 1, 0)
     key, value = topic.records[0]

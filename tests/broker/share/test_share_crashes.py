@@ -150,7 +150,7 @@ def lag(broker: RunningBroker) -> int:
     return sum(lags) if len(lags) == PARTITIONS and min(lags) >= 0 else RECORDS
 
 
-def test_nothing_is_lost_and_nothing_accepted_comes_again(broker: RunningBroker) -> None:
+def test_no_record_is_lost_or_delivered_again_after_it_was_accepted(broker: RunningBroker) -> None:
     topic_id = read_partition_metadata(broker.log_dir / f"{TOPIC}-0" / "partition.metadata")
     assert topic_id is not None
     _initialize(broker, topic_id)

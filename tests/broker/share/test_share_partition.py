@@ -1,4 +1,4 @@
-"""A share partition: no record is lost, none is given to two at once, none again that was accepted."""
+"""A share partition: acquisition, acknowledgement and locks; no record is lost or held by two members."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def say(partition: SharePartition, first: int, last: int, *types: int, member="m
     return change
 
 
-def test_whole_batches_of_the_log_are_given():
+def test_whole_batches_of_the_log_are_acquired():
     partition, log = SharePartition(0), spans(0, 10, 10, 10)
     assert get(partition, log, most=15) == [(0, 19, 1)]
     assert partition.next_fetch_offset() == 20
     assert get(partition, log, most=15) == [(20, 29, 1)]
 
 
-def test_is_record_limit_no_more_than_wanted():
+def test_record_limit_acquires_at_most_max_records():
     partition, log = SharePartition(0), spans(0, 10, 10)
     assert get(partition, log, most=4, is_record_limit=True) == [(0, 3, 1)]
     assert get(partition, log, most=4, is_record_limit=True) == [(4, 7, 1)]
@@ -60,7 +60,7 @@ def test_is_record_limit_no_more_than_wanted():
     assert get(partition, log, most=4, is_record_limit=True) == [(12, 15, 1)]
 
 
-def test_accepted_records_let_the_start_move():
+def test_start_offset_advances_over_accepted_records():
     partition, log = SharePartition(0), spans(0, 10, 10)
     get(partition, log)
     change = say(partition, 0, 9, ACCEPT)
@@ -72,7 +72,7 @@ def test_accepted_records_let_the_start_move():
     assert (partition.start_offset, partition.end_offset) == (20, 20)
 
 
-def test_a_type_for_each_offset():
+def test_each_offset_may_have_its_own_acknowledge_type():
     partition, log = SharePartition(0), spans(0, 6)
     get(partition, log)
     change = say(partition, 0, 5, ACCEPT, RELEASE, REJECT, 0, ACCEPT, ACCEPT)
@@ -86,7 +86,7 @@ def test_a_type_for_each_offset():
     assert partition.start_offset == 6
 
 
-def test_a_lock_ends():
+def test_expired_lock_releases_its_records():
     partition, log = SharePartition(0), spans(0, 4)
     get(partition, log)
     assert partition.next_lock_deadline == 1000
@@ -100,7 +100,7 @@ def test_a_lock_ends():
     assert get(partition, log, "n", now=1000) == [(0, 3, 2)]
 
 
-def test_a_lock_is_renewed():
+def test_renewed_lock_expires_later():
     partition, log = SharePartition(0), spans(0, 4)
     get(partition, log)
     say(partition, 0, 1, RENEW, now=900)
@@ -112,7 +112,7 @@ def test_a_lock_is_renewed():
         say(partition, 2, 3, RENEW, member="n", limits=LIMITS._replace(may_renew=False))
 
 
-def test_what_was_delivered_often_comes_a_few_at_a_time_and_then_not_at_all():
+def test_records_with_failed_deliveries_are_throttled_and_then_archived():
     partition, log = SharePartition(0), spans(0, 8)
     sizes = []
     for _ in range(40):
@@ -129,7 +129,7 @@ def test_what_was_delivered_often_comes_a_few_at_a_time_and_then_not_at_all():
     assert partition.start_offset == 8
 
 
-def test_only_so_many_records_are_in_flight():
+def test_records_in_flight_are_limited():
     partition, log = SharePartition(0), spans(0, *[10] * 30)
     while partition.can_acquire(LIMITS) and get(partition, log, most=30):
         pass
@@ -140,7 +140,7 @@ def test_only_so_many_records_are_in_flight():
     assert get(partition, log, "n") == [(50, 59, 2)]
 
 
-def test_compacted_offsets_are_passed_over():
+def test_compacted_offsets_are_skipped():
     partition = SharePartition(0)
     assert get(partition, [Span(5, 9), Span(20, 29)]) == [(5, 29, 1)]
     assert partition.start_offset == 5
@@ -150,7 +150,7 @@ def test_compacted_offsets_are_passed_over():
     assert partition.start_offset == 30
 
 
-def test_the_log_begins_later():
+def test_start_offset_advances_to_a_new_log_start():
     partition, log = SharePartition(0), spans(0, 10, 10)
     get(partition, log, most=10)
     get(partition, log, "n", most=10)
@@ -163,7 +163,7 @@ def test_the_log_begins_later():
     assert partition.start_offset == 20
 
 
-def test_batches_of_aborted_transactions_are_given_to_nobody():
+def test_batches_of_aborted_transactions_are_archived():
     partition, log = SharePartition(0), spans(0, 5, 5, 5)
     got = get(partition, log)
     assert archive_aborted(partition, got, [Span(5, 9)]) == [(0, 4, 1), (10, 14, 1)]
@@ -172,7 +172,7 @@ def test_batches_of_aborted_transactions_are_given_to_nobody():
     assert exclude([Acquired(0, 9, 1)], [Span(0, 3), Span(8, 20)]) == [(4, 7, 1)]
 
 
-def test_what_was_loaded_goes_on_and_unknown_gaps_are_given():
+def test_loaded_state_is_continued_and_its_gaps_are_acquired():
     state = [StateBatch(10, 14, 0, 1), StateBatch(20, 24, 2, 1), StateBatch(30, 30, 0, 2)]
     partition, log = SharePartition(5, state), spans(0, *[5] * 10)
     assert partition.next_fetch_offset() == 5
@@ -183,7 +183,7 @@ def test_what_was_loaded_goes_on_and_unknown_gaps_are_given():
     assert partition.start_offset == 50
 
 
-def test_the_start_moves_over_what_was_loaded_as_done_at_the_end():
+def test_start_offset_advances_over_loaded_archived_records():
     partition = SharePartition(0, [StateBatch(8, 9, RecordState.ARCHIVED, 1)])
     for first, last, _ in get(partition, spans(0, 5, 5), most=8):
         say(partition, first, last, ACCEPT)
@@ -193,7 +193,7 @@ def test_the_start_moves_over_what_was_loaded_as_done_at_the_end():
 @pytest.mark.parametrize(
     "batches", [[StateBatch(3, 4, 0, 1)], [StateBatch(9, 7, 0, 1)], [StateBatch(5, 9, 0, 1), StateBatch(9, 9, 2, 1)]]
 )
-def test_state_that_contradicts_itself_is_refused(batches):
+def test_overlapping_state_batches_are_refused(batches):
     with pytest.raises(BrokerError, match="begins at 5"):
         SharePartition(5, batches)
 
@@ -206,7 +206,7 @@ def test_state_that_contradicts_itself_is_refused(batches):
         (9, 9, "m", ErrorCode.invalid_request, "The first offset in request is past acquired records."),
     ],
 )
-def test_acknowledgements_that_are_refused_change_nothing(first, last, member, code, said):
+def test_refused_acknowledgement_changes_nothing(first, last, member, code, said):
     partition, log = SharePartition(0), spans(0, 4)
     get(partition, log)
     with pytest.raises(BrokerError, match=said) as refused:

@@ -1,4 +1,4 @@
-"""How much members' sessions remember, whatever they name."""
+"""Limits of share sessions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def partitions(first: int, count: int) -> list[TopicIdPartition]:
     return [TopicIdPartition(UUID(int=1), index) for index in range(first, first + count)]
 
 
-def test_all_sessions_together_remember_so_many_partitions() -> None:
+def test_partitions_of_all_sessions_together_are_limited() -> None:
     """Who goes beyond that has no session any more; the others keep theirs."""
     sessions = ShareSessions(2)
     one = sessions.begin(ONE, partitions(0, MAX_PARTITIONS - 2))
