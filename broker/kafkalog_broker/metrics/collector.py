@@ -1,4 +1,4 @@
-"""Collects the samples of one scrape from the state of the broker, yielding to other requests like any long request."""
+"""Collects the samples of one scrape from the state of the broker."""
 
 from __future__ import annotations
 
@@ -26,6 +26,17 @@ from kafkalog_broker.transactions.transaction_state import TransactionState
 
 _version = cache(metadata.version)
 
+_LOG_METRICS: Mapping[str, Callable[[Log], float]] = {
+    "bytes_in_total": lambda log: log.appended_bytes,
+    "records_in_total": lambda log: log.appended_records,
+    "log_size_bytes": lambda log: log.size_bytes,
+    "segments": lambda log: len(log.segments),
+    "unflushed_records": lambda log: max(0, log.log_end_offset - log.recovery_point),
+    "flushes_total": lambda log: log.flush_count,
+    "flush_seconds_total": lambda log: log.flush_seconds,
+}
+"""Metrics of a topic that are sums over its open logs, with the summand of each log."""
+
 
 class Collector:
     """Collects the samples of a scrape; until the broker is started only those of requests and connections."""
@@ -42,6 +53,7 @@ class Collector:
         self._requests, self._traffic, self._clients = requests, traffic, clients
 
     async def collect(self) -> Samples:
+        """Collect the samples of one scrape, in time slices of the event loop."""
         samples, turn = Samples(), TimeSlice()
         samples.add("kafkalog_build_info", 1, _version("kafkalog"))
         samples.add("kafkalog_ready", self._broker.not_ready() is None)
@@ -139,19 +151,18 @@ class Collector:
                 samples.add(f"kafkalog_remote_{name}", value, topic)
 
     async def _add_groups(self, samples: Samples, turn: TimeSlice) -> None:
-        shards = [shard for shard in self._broker.groups.runtime.served().values() if isinstance(shard, GroupShard)]
         states: Counter[str] = Counter()
-        shown = 0
-        for shard in shards:
+        groups = 0
+        for shard in self._broker.groups.runtime.served().values():
             async for group in turn.spread(shard.committing()):
                 states[group.state.value] += 1
-                shown += 1
-                if shown <= MAX_GROUPS:
+                groups += 1
+                if groups <= MAX_GROUPS:
                     samples.add("kafkalog_group_members", len(group.members), group.group_id)
                     await self._add_group_lag(samples, shard, group.group_id, turn)
         for state, count in states.items():
             samples.add("kafkalog_groups", count, state)
-        samples.add("kafkalog_groups_left_out", max(0, shown - MAX_GROUPS))
+        samples.add("kafkalog_groups_left_out", max(0, groups - MAX_GROUPS))
 
     async def _add_group_lag(self, samples: Samples, shard: GroupShard, group_id: str, turn: TimeSlice) -> None:
         for topic, partitions in list(shard.offsets.of_group(group_id).items())[:MAX_GROUP_TOPICS]:
@@ -203,18 +214,6 @@ class Collector:
         for state, count in states.items():
             samples.add("kafkalog_transactions", count, state)
         samples.add("kafkalog_transaction_oldest_seconds", (now_ms - oldest) / 1000)
-
-
-_LOG_METRICS: Mapping[str, Callable[[Log], float]] = {
-    "bytes_in_total": lambda log: log.appended_bytes,
-    "records_in_total": lambda log: log.appended_records,
-    "log_size_bytes": lambda log: log.size_bytes,
-    "segments": lambda log: len(log.segments),
-    "unflushed_records": lambda log: max(0, log.log_end_offset - log.recovery_point),
-    "flushes_total": lambda log: log.flush_count,
-    "flush_seconds_total": lambda log: log.flush_seconds,
-}
-"""Metrics of a topic that are sums over its open logs, with the summand of each log."""
 
 
 async def _add_logs(samples: Samples, topic: str, logs: list[Log], turn: TimeSlice) -> None:

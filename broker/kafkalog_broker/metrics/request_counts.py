@@ -13,7 +13,7 @@ from kafkalog_broker.net.dispatch import Answer, ConnectionClosed, Dispatch, Fra
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, registry
 from kafkalog_broker.protocol.codec import api_name
 
-_KEYS = 256  # Kafka's API keys are below 100
+_MAX_KEYS = 256  # Kafka's API keys are below 100
 
 
 class ApiCounts:
@@ -45,14 +45,14 @@ class RequestCounts:
     """Counters by API. All unknown API keys, which clients can choose freely, share one counter."""
 
     def __init__(self) -> None:
-        self.known: list[ApiCounts | None] = [None] * _KEYS
+        self.known: list[ApiCounts | None] = [None] * _MAX_KEYS
         """Counters of the APIs that were requested, by API key: the second byte of a frame, whose first byte is 0."""
         self._unknown = ApiCounts()
 
     def of(self, frame: Frame) -> ApiCounts:
         """Return the counters for a request."""
-        key = int.from_bytes(frame[:2], "big") if len(frame) > 1 else _KEYS
-        if key >= _KEYS or key not in registry():
+        key = int.from_bytes(frame[:2], "big") if len(frame) > 1 else _MAX_KEYS
+        if key >= _MAX_KEYS or key not in registry():
             return self._unknown
         found = self.known[key]
         if found is None:
@@ -68,42 +68,41 @@ class RequestCounts:
 
 def counted(serve: Dispatch, counts: RequestCounts) -> Dispatch:
     """Return a Dispatch that calls `serve` and counts every request and response in `counts`."""
-    known, of_any, bounds, first_bound = counts.known, counts.of, BUCKETS_S, BUCKETS_S[0]
+    known, counts_of, bounds, first_bound = counts.known, counts.of, BUCKETS_S, BUCKETS_S[0]
 
     def serve_and_count(frame: Frame, connection: ConnectionInfo) -> Answer | Coroutine[Any, Any, Answer]:
         began = perf_counter()
         try:
             served = serve(frame, connection)
         except ConnectionClosed:
-            of_api = of_any(frame)
-            of_api.request_bytes += len(frame)
-            of_api.closed += 1
+            api = counts_of(frame)
+            api.request_bytes += len(frame)
+            api.closed += 1
             raise
         if type(served) is not list:  # a list is a response that is ready
-            of_api = of_any(frame)
-            of_api.request_bytes += len(frame)
+            api = counts_of(frame)
+            api.request_bytes += len(frame)
             if isinstance(served, CoroutineType):
-                return wait_and_count(of_api, began, served)
-            of_api.count_response(perf_counter() - began, served)  # type: ignore[arg-type]
+                return wait_and_count(api, began, served)
+            api.count_response(perf_counter() - began, served)  # type: ignore[arg-type]
             return served
         # `count_response` inlined, because every small request comes here. It has a header, so at least two bytes.
         seconds = perf_counter() - began
-        api = None if frame[0] else known[frame[1]]
-        if api is None:
-            api = of_any(frame)
+        known_api = None if frame[0] else known[frame[1]]
+        api = counts_of(frame) if known_api is None else known_api
         api.request_bytes += len(frame)
         api.seconds += seconds
         api.buckets[0 if seconds <= first_bound else bisect_left(bounds, seconds)] += 1
         api.response_bytes += len(served[0]) if len(served) == 1 else sum(map(len, served))
         return served
 
-    async def wait_and_count(of_api: ApiCounts, began: float, served: Coroutine[Any, Any, Answer]) -> Answer:
+    async def wait_and_count(api: ApiCounts, began: float, served: Coroutine[Any, Any, Answer]) -> Answer:
         try:
             pieces = await served
         except ConnectionClosed:
-            of_api.closed += 1
+            api.closed += 1
             raise
-        of_api.count_response(perf_counter() - began, pieces)
+        api.count_response(perf_counter() - began, pieces)
         return pieces
 
     return serve_and_count
