@@ -22,7 +22,6 @@ from kafkalog_spark.log.write.encoded_batch import EncodedRecords, batches_of, b
 _log = logging.getLogger(__name__)
 
 _BASE_SEQUENCE = 0  # Kafka's CoordinatorRuntime writes 0 although these batches have no sequence numbers
-_MAX_DECOMPRESSED_BYTES = 512 * 1024 * 1024  # far more than a coordinator writes into one batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ def _views(header: BatchHeader, data: bytes) -> tuple[memoryview, list[RecordVie
     payload = memoryview(data)[layout.RECORDS_AT :]
     if header.codec:
         scratch = Scratch()
-        end = decompress(header.codec, payload, Output(scratch, 0, _MAX_DECOMPRESSED_BYTES))
+        end = decompress(header.codec, payload, Output(scratch, 0, layout.MAX_DECOMPRESSED))
         payload = memoryview(bytes(scratch.room(0, end)))
     try:
         return payload, list(read_records(payload, header.record_count, header.base_timestamp))

@@ -68,7 +68,7 @@ class ShareFetch:
 
         Args:
             keys: The partitions, in the order in which they are read.
-            hold: See `RemoteLogManager.read`.
+            hold: See `RemoteReads.read`.
         """
         self._manager, self._remote, self._hold = manager, remote, hold
         self._keys = keys
@@ -201,7 +201,7 @@ class ShareFetch:
         self, remote: RemoteLogManager, active: ActiveSharePartition, offset: int, readable_end: int, max_bytes: int
     ) -> ReadableRange | None:
         committed = active.settings.reads_committed
-        read = await remote.read(
+        read = await remote.reads.read(
             active.log, offset, max_bytes, at_least_one=True, committed=committed, hold=self._hold
         )  # fmt: skip
         if read is None or not read.records:
