@@ -127,15 +127,15 @@ _SEVERAL_MEMBERS_FROM = 3
 @api(13, 0, 5)
 async def leave_group(request: Request, broker: Broker) -> Any:
     asked = request.entity
-    members = broker.groups.named_shard(asked.group_id).classic_protocol(asked.group_id)
+    shard = broker.groups.named_shard(asked.group_id)
     if request.version < _SEVERAL_MEMBERS_FROM:
-        (code,) = members.leave(asked.group_id, [LeavingMember(asked.member_id)])
+        (code,) = shard.leave(asked.group_id, [LeavingMember(asked.member_id)])
         return respond(request, error_code=code)
     leaving = [
         LeavingMember(member.member_id, member.group_instance_id, getattr(member, "reason", None) or "not provided")
         for member in asked.members
     ]
-    codes = members.leave(asked.group_id, leaving)
+    codes = shard.leave(asked.group_id, leaving)
     return await respond_in_slices(request, "members", (
         {"member_id": member.member_id, "group_instance_id": member.group_instance_id, "error_code": code}
         for member, code in zip(leaving, codes, strict=True)

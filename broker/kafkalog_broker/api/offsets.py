@@ -46,6 +46,7 @@ from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER, CommitRequest, CommittedPartition
 from kafkalog_broker.groups.offset_store import CommittedOffset
+from kafkalog_broker.groups.offset_validation import check_fetch
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import error_response
@@ -223,9 +224,9 @@ async def _fetched(request: Request, broker: Broker, asked: Any, require_stable:
     try:
         request.check(group_id)
         shard = broker.groups.shard(group_id)
-        group = shard.reconciling(group_id)
+        group = shard.consumer_or_streams_group(group_id)
         if group is not None:  # members of classic groups always may
-            group.check_fetch(getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1))
+            check_fetch(group, getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1))
         if asked.topics is None:
             wanted: Wanted = {
                 topic: dict.fromkeys(offsets) for topic, offsets in shard.offsets.of_group(group_id).items()

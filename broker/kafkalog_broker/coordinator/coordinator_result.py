@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
@@ -13,8 +12,7 @@ RecordT = TypeVar("RecordT")  # record as the shard knows it, before it is encod
 ResponseT = TypeVar("ResponseT")
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorResult(Generic[RecordT, ResponseT]):
+class CoordinatorResult(NamedTuple, Generic[RecordT, ResponseT]):
     """Result of an operation that has read the state of a shard and changed nothing.
 
     `CoordinatorRuntime.commit` appends the records, replays them and returns the response. If the append fails, nothing

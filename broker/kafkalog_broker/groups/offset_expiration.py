@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kafkalog_broker.groups.classic.classic_group import Group, GroupState
 from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE
 from kafkalog_broker.groups.classic.offset_records import OffsetKey
-from kafkalog_broker.groups.consumer.reconciling import ReconcilingGroup
+from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.offset_store import OffsetStore
+from kafkalog_broker.groups.streams.streams_group import StreamsGroup
 
-AnyGroup = Group | ReconcilingGroup[Any]  # a group that commits offsets
+CommittingGroup = Group | ConsumerGroup | StreamsGroup
+"""A group that can commit offsets."""
 
 
-def expired_offsets(group: AnyGroup, offsets: OffsetStore, now_ms: int, retention_ms: int) -> list[OffsetKey]:
-    """The offsets of a group that are too old (Kafka's OffsetExpirationCondition).
+def expired_offsets(group: CommittingGroup, offsets: OffsetStore, now_ms: int, retention_ms: int) -> list[OffsetKey]:
+    """Return the offsets of a group that have expired.
 
-    - A group without members: all of them, when it has been empty for `retention_ms` (KIP-211).
-    - A stable group of consumers, a consumer or streams group: those of topics that no member subscribes to, that long
-      after their commit.
-    - A simple group (it only commits): that long after their commit.
-    - An offset that brought its own expiry (OffsetCommit v2-4) goes by that.
+    - All offsets of a classic group that has been empty for `retention_ms` (KIP-211).
+    - In a stable classic group of consumers, a consumer group or a streams group: offsets of topics that no member
+      subscribes to, `retention_ms` after their commit.
+    - Offsets of a simple group, which only commits: `retention_ms` after their commit.
+    - An offset with an expire timestamp of its own (OffsetCommit v2 to v4): at that time instead.
     """
     empty_since = -1
     if isinstance(group, Group) and group.protocol_type is not None:

@@ -154,7 +154,7 @@ class Collector:
         states: Counter[str] = Counter()
         groups = 0
         for shard in self._broker.groups.runtime.served().values():
-            async for group in turn.spread(shard.committing()):
+            async for group in turn.spread(shard.committing_groups()):
                 states[group.state.value] += 1
                 groups += 1
                 if groups <= MAX_GROUPS:

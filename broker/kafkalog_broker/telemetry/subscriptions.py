@@ -8,7 +8,7 @@ from typing import Self
 
 from kafkalog_broker.config import group_properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.consumer import regexes
+from kafkalog_broker.groups.consumer.re2_regexes import check_regex, matching_names
 
 ATTRIBUTES = (
     "client_instance_id", "client_id", "client_software_name", "client_software_version", "client_source_address",
@@ -42,7 +42,7 @@ class Subscription:
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
         """Return whether all patterns match the attributes of a client."""
-        return all(regexes.matches([pattern], [attributes[name]])[pattern] for name, pattern in self.patterns.items())
+        return all(matching_names([pattern], [attributes[name]])[pattern] for name, pattern in self.patterns.items())
 
 
 def check_subscription(name: str, overrides: Mapping[str, str]) -> None:
@@ -74,7 +74,7 @@ def _parse_patterns(match: tuple[str, ...]) -> dict[str, str]:
             if len(parts) != 2 or name not in ATTRIBUTES:
                 raise BrokerError(ErrorCode.invalid_config)
             patterns[name] = parts[1].strip()
-            regexes.check(patterns[name])
+            check_regex(patterns[name])
         except BrokerError:
             raise BrokerError(ErrorCode.invalid_config, f"Illegal client matching pattern: {text}") from None
     return patterns

@@ -11,6 +11,7 @@ from kafkalog_broker.groups.modern.group_records import (
     CURRENT_FIELDS,
     MEMBER_FIELDS,
     ClassicMetadata,
+    Endpoint,
     GroupRecord,
     GroupType,
     MemberState,
@@ -77,6 +78,8 @@ def _member(group_type: GroupType, fields: Any) -> dict[str, Any]:
         member["topics"] = frozenset(member["topics"])
     if (classic := member.get("classic")) is not None:
         member["classic"] = ClassicMetadata(classic[0], tuple(map(tuple, classic[1])))
+    if (endpoint := member.get("user_endpoint")) is not None:
+        member["user_endpoint"] = Endpoint(*endpoint)
     return member
 
 

@@ -67,6 +67,13 @@ class MemberState(IntEnum):
         return cls(value) if value in cls._value2member_map_ else cls.UNKNOWN
 
 
+class Endpoint(NamedTuple):
+    """Where the state of a member of a streams group can be queried (application.server)."""
+
+    host: str
+    port: int
+
+
 class ClassicMetadata(NamedTuple):
     """Metadata of a member speaking JoinGroup. session_timeout_ms: its own. protocols: (name, metadata), best first."""
 
@@ -134,3 +141,13 @@ def tasks_by_role(tasks: Partitions | Owned) -> list[list[tuple[str, list[int]]]
     for key in sorted(tasks):
         roles[key.role].append((key.subtopology_id, sorted(tasks[key])))
     return roles
+
+
+def member_fields(group_type: GroupType, member: Any) -> dict[str, Any]:
+    """Return the value of a MEMBER record."""
+    return {name: getattr(member, name) for name in MEMBER_FIELDS[group_type]}
+
+
+def current_assignment_fields(group_type: GroupType, member: Any) -> dict[str, Any]:
+    """Return the value of a CURRENT record."""
+    return {name: getattr(member, name) for name in CURRENT_FIELDS[group_type]}

@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerMember
-from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerHeartbeatRequest
-from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse
+from kafkalog_broker.groups.consumer.consumer_group_heartbeat import ConsumerHeartbeatRequest
 from kafkalog_broker.groups.modern.group_records import Partitions
+from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
 from kafkalog_broker.storage.topic_registry import RegistryState, Topic, TopicRegistry
 from tests.broker.groups.helpers.commits import commit_at_once
 from tests.broker.groups.helpers.virtual_time import World
@@ -81,7 +81,7 @@ class Groups(World):
         return Described(state, group.epoch, group.assignment_epoch, dict(group.members), dict(group.target))
 
     def heartbeat(self, member: str, epoch: int, **how: Any) -> HeartbeatResponse:
-        return self.coordinator.consumer_groups("g").heartbeat(ConsumerHeartbeatRequest("g", member, epoch, **how))
+        return self.coordinator.consumer_group_heartbeat(ConsumerHeartbeatRequest("g", member, epoch, **how))
 
     def join(self, member: str, *topics: str, **how: Any) -> HeartbeatResponse:
         full: dict[str, Any] = {"rebalance_timeout_ms": TIMEOUT_MS, "topics": topics, "owned": {}}

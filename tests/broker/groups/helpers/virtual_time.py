@@ -231,7 +231,7 @@ class World:
         return self.coordinator.shard(group_id).groups[group_id]
 
     def leave(self, *members: LeavingMember, group_id: str = "g") -> list[ErrorCode]:
-        return self.coordinator.named_shard(group_id).classic_protocol(group_id).leave(group_id, members)
+        return self.coordinator.named_shard(group_id).leave(group_id, members)
 
     def state(self, group_id: str = "g") -> str:
         groups = self.coordinator.shard(group_id).groups

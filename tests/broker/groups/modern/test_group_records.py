@@ -14,11 +14,11 @@ import pytest
 from kafkalog_broker.coordinator.coordinator_record import Record
 from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
-from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager
 from kafkalog_broker.groups.group_loader import load
 from kafkalog_broker.groups.modern.group_record_codec import decode, encode
 from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType, RecordKind
 from kafkalog_broker.groups.modern.metadata_hash import group_hash, topic_hash
+from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 from kafkalog_broker.storage.topic_registry import Topic
 from kafkalog_spark.errors import KafkalogError, UnsupportedFormat
 from tests.broker.groups.helpers.virtual_time import World
@@ -89,7 +89,7 @@ def test_the_metadata_hash_is_kafkas() -> None:
     assert group_hash([]) == 0
 
 
-def groups() -> ConsumerGroupManager:
+def groups() -> ModernGroups[ConsumerGroup]:
     """Without a log."""
     return World().coordinator.shard("g").consumer
 
@@ -115,7 +115,8 @@ def test_a_start_finds_what_the_records_say() -> None:
 def _shown(group: ConsumerGroup) -> Any:
     return (
         group.epoch, group.metadata_hash, group.assignment_epoch, group.members, group.static_members, group.target,
-        group.regexes, group.names, group.regex_names, group.subscribed_regexes, group.classic_members, group.state,
+        group.regexes, group.subscribed_topics, group.matched_topics, group.subscribed_regexes, group.classic_members,
+        group.state,
     )  # fmt: skip
 
 

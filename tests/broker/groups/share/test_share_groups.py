@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from kafkalog_broker.coordinator.coordinator_record import Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest, HeartbeatResponse
 from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.groups.modern.group_spec import AssignedMember, Assignments, GroupSpec
+from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
 from kafkalog_broker.groups.modern.metadata_hash import group_hash, topic_hash
+from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 from kafkalog_broker.groups.modern.simple_assignor import assign_simple
-from kafkalog_broker.groups.share.share_group_manager import ShareGroup, ShareGroupManager
+from kafkalog_broker.groups.share.share_group import ShareGroup
+from kafkalog_broker.groups.share.share_group_heartbeat import ShareHeartbeatRequest
 from kafkalog_broker.storage.topic_registry import Topic
 from tests.broker.groups.consumer.test_consumer_group_machine import Topics
 from tests.broker.groups.helpers.virtual_time import World
@@ -54,10 +56,10 @@ class ShareWorld(World):
     def _initialize(self, group_id: str, epoch: int, topics: Mapping[UUID, SharedTopic], from_start: bool) -> None:
         self.initialized.append(topics)
         self.from_start.append(from_start)
-        self.share.end_initializing(group_id, topics)
+        self.coordinator.initialize_share_group_state(group_id, topics)
 
     @property
-    def share(self) -> ShareGroupManager:
+    def share(self) -> ModernGroups[ShareGroup]:
         return self.coordinator.share_groups("g1")
 
     @property
@@ -67,10 +69,10 @@ class ShareWorld(World):
     def beat(self, member: str, epoch: int, *topics: str) -> HeartbeatResponse:
         self.initialized.clear()
         self.from_start.clear()
-        request = HeartbeatRequest(
+        request = ShareHeartbeatRequest(
             "g1", member, epoch, topics=topics or None, client_id="client", client_host="/127.0.0.1"
         )
-        return self.share.heartbeat(request)
+        return self.coordinator.share_group_heartbeat(request)
 
     def goes(self, member: str) -> None:
         self.beat(member, -1)
@@ -129,10 +131,10 @@ def test_topics_are_counted_as_members_come_change_and_go(changes):
         for _ in range(2):
             group = world.share.groups.get("g1")
             if group is not None:
-                assert set(group.names) == set().union(*subscribed.values())
+                assert set(group.subscribed_topics) == set().union(*subscribed.values())
                 for one in subscribed:
                     others = set().union(*(mine for name, mine in subscribed.items() if name != one))
-                    assert group.names_after([group.members[one]]) == others
+                    assert group.subscribed_topics_after([group.members[one]]) == others
             world.crash()
 
 
@@ -196,7 +198,7 @@ def test_what_was_written_is_read_again():
         world.time.advance(1000)
         for member in "ab":
             world.beat(member, world.share_group.members[member].epoch)
-    before = vars(world.share_group) | {"seen_topics_version": -1, "_all_assigned": None}
+    before = vars(world.share_group) | {"hashed_topics_generation": -1, "_has_all_assigned": None}
     world.crash()
     assert vars(world.share_group) == before
     assert len(before["members"]) == world.time.waiting == 2
@@ -275,13 +277,13 @@ def test_a_full_group_takes_no_more():
 def test_a_group_with_members_is_not_deleted():
     world = ShareWorld(orders())
     world.beat("m", 0, "orders")
-    for ask in (lambda: world.share.delete(world.share_group), lambda: world.share.all_with_state("g1")):
+    for ask in (world.coordinator.delete_share_group, world.coordinator.initiate_delete_share_group):
         with pytest.raises(BrokerError) as refused:
-            ask()
+            ask("g1")
         assert refused.value.code is ErrorCode.non_empty_group
     world.goes("m")
-    assert world.share.all_with_state("g1") == {ORDERS: SharedTopic("orders", (0, 1, 2))}
-    world.share.delete(world.share_group)
+    assert world.coordinator.initiate_delete_share_group("g1") == {ORDERS: SharedTopic("orders", (0, 1, 2))}
+    world.coordinator.delete_share_group("g1")
     assert "g1" not in world.share.groups
     world.crash()
     assert "g1" not in world.share.groups

@@ -13,14 +13,11 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.groups.modern.group_records import TaskRole, TasksKey
+from kafkalog_broker.groups.modern.group_records import Endpoint, TaskRole, TasksKey
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
-from kafkalog_broker.groups.streams import streams_group_manager
-from kafkalog_broker.groups.streams.streams_group_manager import (
-    StreamsGroup,
-    StreamsHeartbeatRequest,
-    StreamsHeartbeatResponse,
-)
+from kafkalog_broker.groups.streams import streams_endpoints
+from kafkalog_broker.groups.streams.streams_group import StreamsGroup
+from kafkalog_broker.groups.streams.streams_group_heartbeat import StreamsHeartbeatRequest, StreamsHeartbeatResponse
 from kafkalog_broker.groups.streams.streams_group_status import StatusCode
 from kafkalog_broker.groups.streams.topology import Subtopology, TopicInfo, Topology
 from kafkalog_broker.storage.topic_registry import Topic
@@ -71,8 +68,7 @@ class Member:
                 "stated_roles": NO_TASKS,
             }  # fmt: skip
         request = StreamsHeartbeatRequest(GROUP, self.name, epoch, **(values | changes))  # type: ignore[arg-type]
-        answer = self.world.coordinator.streams_groups(GROUP).heartbeat(request)
-        assert isinstance(answer, StreamsHeartbeatResponse)
+        answer = self.world.coordinator.streams_group_heartbeat(request)
         self.last = answer
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
@@ -184,12 +180,12 @@ def test_endpoints_that_name_too_many_topics_are_not_told(monkeypatch: pytest.Mo
     world = StreamsWorld()
     members = [Member(world, f"m{number}", f"p{number}") for number in range(2)]
     for member in members:
-        member.beat(user_endpoint=(member.name, 1))
+        member.beat(user_endpoint=Endpoint(member.name, 1))
     for member in (*members, *members):
         member.beat()
     told = members[0].beat().endpoints
     assert told is not None
     assert [one["active_partitions"][0]["topic"] for one in told] == ["orders", "orders"]
-    assert world.streams_group.endpoint_topics() == 2
-    monkeypatch.setattr(streams_group_manager, "MOST_ENDPOINT_TOPICS", 1)
+    assert streams_endpoints.endpoint_topics(world.streams_group) == 2
+    monkeypatch.setattr(streams_endpoints, "MAX_ENDPOINT_TOPICS", 1)
     assert members[0].beat().endpoints is None

@@ -45,7 +45,7 @@ def _options(re2: Any) -> Any:
     return options
 
 
-def check(regex: str) -> None:
+def check_regex(regex: str) -> None:
     re2 = _re2()
     size = len(regex.encode())
     if size > _MAX_BYTES:
@@ -64,7 +64,7 @@ def check(regex: str) -> None:
         ) from None
 
 
-def matches(regexes: Iterable[str], names: Iterable[str]) -> dict[str, list[str]]:
+def matching_names(regexes: Iterable[str], names: Iterable[str]) -> dict[str, list[str]]:
     """The names that each expression matches from beginning to end; none where it is no expression."""
     re2 = _re2()
     names = list(names)
