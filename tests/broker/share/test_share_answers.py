@@ -1,6 +1,6 @@
-"""Requests of share groups are answered as Apache Kafka 4.3.0 answered them (kafka-4.3.0-share.json.xz).
+"""Responses to requests of share groups equal those of Apache Kafka 4.3.0 (kafka-4.3.0-share.json.xz).
 
-The requests are in helpers/share_script.py; record_share.py asks a real Kafka.
+The requests are in helpers/share_script.py; record_share.py sends them to a real Kafka.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture(scope="module")
 def ours(broker: RunningBroker) -> dict[str, Any]:
-    """With locks longer than those Kafka had, which the clock ended: how long they are is made what Kafka said."""
+    """Responses of this broker. Its locks are longer than those of the recorded Kafka and expire by its manual clock.
+    The lock duration in responses is replaced by the recorded one."""
 
     def locks_end() -> None:
         broker.clock.advance(seconds=PATIENT_LOCK_MS / 1000 + 1)

@@ -1,6 +1,7 @@
-"""Kills (-9) of the broker and members whose connections break: what was accepted is not given again, nothing is lost.
+"""Share groups while the broker is killed and connections break: no record is lost, none is delivered after it was
+accepted.
 
-The members are threads with sockets of their own; tests/interop/test_share_kills.py does the same with Java's.
+The members are threads with a socket each; tests/interop/test_share_kills.py does the same with Java consumers.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def broker() -> Iterator[RunningBroker]:
 
 
 class Ledger:
-    """What all members know: who was given what, and what the broker has confirmed."""
+    """Deliveries and confirmed acknowledgements of all members."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

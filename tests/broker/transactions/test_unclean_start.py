@@ -1,5 +1,5 @@
-"""After a power cut that left __transaction_state and the partitions with different tails, every transaction ends, and
-none with the wrong outcome."""
+"""After a power cut that removed different tails from __transaction_state and from partitions, every transaction ends
+with the right outcome."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COMMIT, ABORT = True, False
 
 
 class Crashing:
-    """A broker that loses power. ends: what `cut` keeps, by name of the log."""
+    """A broker that can lose power."""
 
     def __init__(self, directory: Path) -> None:
         self._directories = iter(directory / str(number) for number in range(100))
@@ -150,7 +150,7 @@ def test_transaction_whose_marker_was_lost_gets_its_outcome(crashing, versions, 
 
 
 def test_start_without_file_descriptors_fails_and_the_next_one_settles(crashing, monkeypatch):
-    """Else read_committed consumers would wait for the open transaction until another unclean start."""
+    """Otherwise read_committed consumers would wait for the open transaction until the next unclean start."""
     producer = crashing.producer()
     crashing.produce(producer, OF_EPOCH[0], 0)
     before_marker = crashing.log().log_end_offset
