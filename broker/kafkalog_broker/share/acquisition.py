@@ -66,24 +66,26 @@ class Acquisition:
         partition = self.partition
         if not self.spans or self.max_records <= 0 or self.spans[-1].last < partition.start_offset:
             return []
-        first, last = self.spans[0].first, self.spans[-1].last
-        self._archive_compacted(first)  # first, because it may reduce the number of records in flight
-        most = min(self.max_records, self.limits.max_in_flight - partition.in_flight_count)
-        if most <= 0 and self.fetch_offset <= partition.end_offset:  # no room for new records, but for released ones
-            most = min(self.max_records, partition.end_offset - self.fetch_offset + 1)
+        first_read, last = self.spans[0].first, self.spans[-1].last
+        self._archive_compacted(first_read)  # before the count of records in flight, which it may reduce
+        max_count = min(self.max_records, self.limits.max_in_flight - partition.in_flight_count)
+        if max_count <= 0 and self.fetch_offset <= partition.end_offset:
+            # There is no room for new records, but available ones are in flight already.
+            max_count = min(self.max_records, partition.end_offset - self.fetch_offset + 1)
             last = min(last, partition.end_offset)
-        if most <= 0 or last < max(first, partition.start_offset):
+        if max_count <= 0 or last < max(first_read, partition.start_offset):
             return []
-        floor = partition.floor_batch(first)
+        floor = partition.floor_batch(first_read)
+        first = first_read
         if floor is None:
-            first = max(first, partition.start_offset)
-        elif floor.last >= first:
+            first = max(first_read, partition.start_offset)
+        elif floor.last >= first_read:  # an in-flight batch may begin before the first batch that was read
             first = floor.first
-        batches = partition.batches_from(min(self.spans[0].first, first), last)
+        batches = partition.batches_from(min(first_read, first), last)
         if batches:
-            self._acquire_from_batches(batches, first, last, most)
+            self._acquire_from_batches(batches, first, last, max_count)
         else:
-            self._acquire_new(first, last, most)
+            self._acquire_new(first, last, max_count)
         if self._acquired:
             partition.next_lock_deadline = min(partition.next_lock_deadline, self._lock_deadline)
         return self._acquired
@@ -101,23 +103,23 @@ class Acquisition:
             partition.reset_next_fetch_offset()
             partition.advance_start_offset()
 
-    def _acquire_from_batches(self, batches: list[InFlightBatch], first: int, last: int, most: int) -> None:
+    def _acquire_from_batches(self, batches: list[InFlightBatch], first: int, last: int, max_count: int) -> None:
         """Acquire available records of `batches`, and new records in the gaps between and after them."""
         partition, first_read = self.partition, self.spans[0].first
         gap_from = first
         for batch in batches:
-            if self._count >= most:
+            if self._count >= max_count:
                 break
             if partition.gap_start is not None:
                 if gap_from < batch.first:
-                    self._acquire_new(gap_from, batch.first - 1, most - self._count)
+                    self._acquire_new(gap_from, batch.first - 1, max_count - self._count)
                 gap_from = batch.last + 1
-                if self._count >= most:
+                if self._count >= max_count:
                     break
             is_throttled = self._is_throttled(batch, first_read, last)
             if is_throttled and self._count:
                 break  # the next fetch gets it, without other records
-            exceeds_limit = self.is_record_limit and batch.last - batch.first + 1 > most - self._count
+            exceeds_limit = self.is_record_limit and batch.last - batch.first + 1 > max_count - self._count
             is_whole = batch.is_within(first_read, last) and not (
                 batch.has_offset_state or exceeds_limit or is_throttled
             )
@@ -128,11 +130,11 @@ class Acquisition:
                 if batch.whole.state is not RecordState.AVAILABLE:
                     continue
                 batch.has_offset_state = True
-            if self._acquire_offsets(batch, first_read, last, most - self._count) and is_throttled:
+            if self._acquire_offsets(batch, first_read, last, max_count - self._count) and is_throttled:
                 break
         else:
-            if self._count < most and batches[-1].last < last:
-                self._acquire_new(batches[-1].last + 1, last, most - self._count)
+            if self._count < max_count and batches[-1].last < last:
+                self._acquire_new(batches[-1].last + 1, last, max_count - self._count)
         if self._acquired:
             partition.shrink_gap(self._acquired[-1].last_offset + 1)
 
@@ -150,14 +152,14 @@ class Acquisition:
             self._acquired.append(Acquired(run.first, run.last, run.delivery_count))
             self._count += len(run)
 
-    def _acquire_offsets(self, batch: InFlightBatch, first: int, last: int, most: int) -> int:
+    def _acquire_offsets(self, batch: InFlightBatch, first: int, last: int, max_count: int) -> int:
         """Acquire available offsets of a batch in [first, last], and return their number.
 
         Throttled records are acquired up to a half, a quarter and so on of the batch with each further delivery, and
         alone before the last one.
         """
         count = 0
-        most_throttled: int | None = None
+        throttled_count: int | None = None
         max_deliveries = self.limits.max_deliveries
         acquired: list[Acquired] = []
         batch_offsets = batch.last - batch.first + 1
@@ -167,13 +169,13 @@ class Acquisition:
             is_last_delivery = max_deliveries > 2 and run.delivery_count == max_deliveries - 1
             if is_last_delivery and count:
                 break
-            if run.delivery_count >= self._throttling_deliveries and most_throttled is None:
-                most_throttled = max(1, batch_offsets >> (run.delivery_count - self._throttling_deliveries + 1))
+            if run.delivery_count >= self._throttling_deliveries and throttled_count is None:
+                throttled_count = max(1, batch_offsets >> (run.delivery_count - self._throttling_deliveries + 1))
             part_count = 1 if is_last_delivery else len(run)
             if self.is_record_limit:
-                part_count = min(part_count, most - count)
-            if most_throttled is not None and most_throttled > count:
-                part_count = min(part_count, most_throttled - count)
+                part_count = min(part_count, max_count - count)
+            if throttled_count is not None and throttled_count > count:
+                part_count = min(part_count, throttled_count - count)
             part = next(batch.runs_between(run.first, run.first + part_count - 1))
             part.acquire(self.member_id, self._lock_deadline)
             count += part_count
@@ -185,29 +187,30 @@ class Acquisition:
                 acquired[-1] = acquired[-1]._replace(last_offset=part.last)
             else:
                 acquired.append(Acquired(part.first, part.last, part.delivery_count))
-            if is_last_delivery or count == most_throttled or (self.is_record_limit and count >= most):
+            if is_last_delivery or count == throttled_count or (self.is_record_limit and count >= max_count):
                 break
         batch.merge_runs()
         self._acquired += acquired
         self._count += count
         return count
 
-    def _acquire_new(self, first: int, last: int, most: int) -> None:
+    def _acquire_new(self, first: int, last: int, max_count: int) -> None:
         """Acquire records that are not in flight yet, up to the end of the batch of the log that has the last one."""
         partition = self.partition
         if not partition.batches and partition.end_offset > first:
             first = partition.end_offset
         end = last
-        if most < end - first + 1:
-            end = first + most - 1
+        if max_count < end - first + 1:
+            end = first + max_count - 1
             # The offset may be one that compaction has removed after a batch; then it is the end itself.
             end = next((max(end, span.last) for span in reversed(self.spans) if span.first <= end), end)
             if partition.gap_start is not None:
                 end = min(end, last)
         becomes_start = not partition.batches or first <= partition.batches[0].first
         acquired_end = end
-        if self.is_record_limit and end - first + 1 > most:  # the rest of the batch of the log becomes available
-            acquired_end = first + most - 1
+        if self.is_record_limit and end - first + 1 > max_count:
+            # The rest of the last batch of the log is in flight too, but available.
+            acquired_end = first + max_count - 1
             acquired = Run(first, acquired_end, RecordState.ACQUIRED, 1, self.member_id, self._lock_deadline)
             rest = Run(acquired_end + 1, end, RecordState.AVAILABLE, 0)
             partition.add_batch(InFlightBatch([acquired, rest], has_offset_state=True))
