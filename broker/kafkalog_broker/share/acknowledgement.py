@@ -104,7 +104,7 @@ class _Acknowledging:
             floor = partition.floor_batch(partition.start_offset)
         if floor is None:
             raise _invalid_state("Batch record not found. The request batch offsets are not found in the cache.")
-        batches = partition.batches_from(floor.first, last)
+        batches = partition.batches_starting_in(floor.first, last)
         for offset, which in ((first, "first"), (last, "last")):
             if batches[-1].last < offset:
                 raise BrokerError(

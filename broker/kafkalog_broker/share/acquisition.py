@@ -81,7 +81,7 @@ class Acquisition:
             first = max(first_read, partition.start_offset)
         elif floor.last >= first_read:  # an in-flight batch may begin before the first batch that was read
             first = floor.first
-        batches = partition.batches_from(min(first_read, first), last)
+        batches = partition.batches_starting_in(min(first_read, first), last)
         if batches:
             self._acquire_from_batches(batches, first, last, max_count)
         else:
@@ -98,7 +98,7 @@ class Acquisition:
             return
         floor = partition.floor_batch(fetch_offset)
         first = floor.first if floor is not None and floor.last >= fetch_offset else fetch_offset
-        compacted = partition.batches_from(first, first_read - 1)
+        compacted = partition.batches_starting_in(first, first_read - 1)
         if partition.archive(fetch_offset, first_read - 1, compacted, RecordState.AVAILABLE):
             partition.reset_next_fetch_offset()
             partition.advance_start_offset()
@@ -253,7 +253,7 @@ def archive_aborted(partition: SharePartition, acquired: Sequence[Acquired], abo
     for span in aborted:
         floor = partition.floor_batch(span.first)
         first = span.first if floor is None else floor.first
-        partition.archive(*span, partition.batches_from(first, span.last), RecordState.ACQUIRED)
+        partition.archive(*span, partition.batches_starting_in(first, span.last), RecordState.ACQUIRED)
     # No acknowledgement will advance the start offset over them, so a partition full of them would stay full.
     partition.advance_start_offset()
     return exclude(acquired, aborted)

@@ -24,6 +24,8 @@ class SharePartition:
     """The records in flight of a share partition. Not thread-safe.
 
     Attributes:
+        start_offset: First offset in flight, or the first one to deliver if none is.
+        end_offset: Last offset in flight, or `start_offset` if none is.
         batches: The batches in flight in offset order, without overlaps; changed only by methods.
         delivery_complete_count: Number of offsets from `start_offset` on whose state is terminal.
         next_lock_deadline: No acquisition lock expires before this time.
@@ -78,7 +80,7 @@ class SharePartition:
 
     @property
     def in_flight_count(self) -> int:
-        """Number of offsets from start to end offset, whatever their state, as in Kafka."""
+        """Number of offsets from start to end offset in any state, as Kafka counts them."""
         return self.end_offset - self.start_offset + 1 if self.batches else 0
 
     @property
@@ -93,7 +95,7 @@ class SharePartition:
         at = bisect_right(self._first_offsets, offset)
         return self.batches[at - 1] if at else None
 
-    def batches_from(self, first: int, last: int) -> list[InFlightBatch]:
+    def batches_starting_in(self, first: int, last: int) -> list[InFlightBatch]:
         """Return the batches whose first offset is in [first, last]."""
         return self.batches[bisect_left(self._first_offsets, first) : bisect_right(self._first_offsets, last)]
 
