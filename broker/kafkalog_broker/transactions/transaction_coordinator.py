@@ -6,7 +6,7 @@ fail with NOT_COORDINATOR.
 
 A change is applied in memory only after it was written to __transaction_state. A transaction ends in three steps: its
 outcome is prepared, markers are written into its partitions, and it is completed. `TransactionEnds` does the second and
-third step for the `prepared` transactions, also for those that are found in __transaction_state after a crash.
+third step for all `prepared` transactions, including the ones that were prepared before a crash.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class TransactionCoordinator:
         self.runtime: CoordinatorRuntime[Transactions, TransactionShard] = CoordinatorRuntime(
             state_log, load, self._serve
         )
-        self._prepared: dict[str, None] = {}  # transactional ids, those that were prepared first at the beginning
+        self._prepared: dict[str, None] = {}  # transactional ids, the oldest first
         self._flushes = flushes
         self._unflushed_ends: dict[str, int] = {}
         """By transactional id, the offset up to which its partition must be flushed; empty without flush.messages=1."""
@@ -337,7 +337,7 @@ class TransactionCoordinator:
 
     @property
     def prepared(self) -> list[str]:
-        """Transactional ids with a prepared transaction, those that were prepared first at the beginning."""
+        """Transactional ids with a prepared transaction, the oldest first."""
         return list(self._prepared)
 
     def is_prepared(self, transactional_id: str) -> bool:

@@ -1,8 +1,8 @@
 """Verification of transactions (KIP-890): a batch may start a transaction in a partition only if the coordinator knows
 that the partition is part of it.
 
-Otherwise a batch that was delayed in the network could arrive after the end of its transaction, and start one that
-nobody ends. Verification and append are in the same step of the event loop, so the transaction cannot end in between.
+Otherwise a batch that was delayed in the network could arrive after the end of its transaction, and start one that is
+never ended. Verification and append are in the same step of the event loop, so the transaction cannot end in between.
 """
 
 from __future__ import annotations

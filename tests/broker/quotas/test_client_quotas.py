@@ -84,7 +84,7 @@ def test_client_that_obeys_throttle_times_reaches_its_quota(clock: ManualClock, 
     quotas = quotas_of(clock, {Entity("slow"): {PRODUCER: float(MB)}})
     sent = [sent_in(quotas, clock, Client("slow", "x"), 20, size, 2) for _ in range(9)]
     assert 0.95 <= sum(sent) / (180 * MB) <= 1.05
-    # Kafka's windows let a client that was idle spend ten seconds at once: single spans of 20 s differ more.
+    # With Kafka's windows an idle client may use the quota of ten seconds in a burst: spans of 20 s differ more.
     assert min(sent) / (20 * MB) >= 0.65
     assert max(sent) / (20 * MB) <= 1.3
     assert quotas.record(PRODUCER, Client("fast", "x"), 1 << 40) == 0
@@ -178,7 +178,7 @@ def test_long_client_ids_are_cached_as_digests(clock: ManualClock) -> None:
     name = "x" * 32_000
     quotas = quotas_of(clock, {Entity(None, name + "1"): {PRODUCER: 100.0}, Entity(None, DEFAULT): {PRODUCER: 1000.0}})
     waits = [quotas.record(PRODUCER, Client("u", name + last), 20_000) for last in "123"]
-    assert waits == [190_000, 10_000, 10_000], "they are told apart"
+    assert waits == [190_000, 10_000, 10_000], "each long client id has its own rate"
     assert quotas._find_cached.cache_info().currsize == 0
     holders = [quotas.quota_of(PRODUCER, Client("u", name + last)) for last in "123"]
     assert quotas._rates["client"].cache_info().currsize == len(set(holders)) == 3, "by holder"

@@ -49,8 +49,8 @@ def test_throttle_time_is_at_most_the_int32_of_a_response() -> None:
         assert waits == [2**31 - 1] * 2
     request = Request(20, 6, 1, None, object(), ConnectionInfo())
     none = i32Timedelta.parse(timedelta(0))
-    told = with_throttle_time(DeleteTopicsResponse(throttle_time=none, responses=()), waits[0])
-    assert struct.pack(">i", 2**31 - 1) in bytes(encode_response(request, told)[0])
+    response = with_throttle_time(DeleteTopicsResponse(throttle_time=none, responses=()), waits[0])
+    assert struct.pack(">i", 2**31 - 1) in bytes(encode_response(request, response)[0])
 
 
 def test_negative_value_takes_back_an_earlier_one() -> None:

@@ -126,8 +126,8 @@ def test_only_the_throttled_producer_gets_a_throttle_time_and_is_muted(tmp_path:
         assert server.apis != unthrottled
         assert (await slow.send(frame))[-4:] == struct.pack(">i", 0)
         wait_ms = 5 * (2 * len(frame) - 2000)  # at 200 bytes a second, beyond those of ten seconds
-        told = await slow.send(frame)
-        assert struct.unpack(">i", told[-4:])[0] == wait_ms
+        response = await slow.send(frame)
+        assert struct.unpack(">i", response[-4:])[0] == wait_ms
         assert server.logs.get("orders", 0).log_end_offset == 2  # type: ignore[union-attr]
         assert slow.is_muted
         slow.writer.write(2 * (struct.pack(">i", len(frame)) + frame))
@@ -314,8 +314,8 @@ def test_request_time_is_recorded_and_quotas_survive_a_restart(tmp_path: Path) -
         client.unmute()
         component = describe.ComponentData(entity_type="ip", match_type=i8(9), match=None)
         wrong = describe.DescribeClientQuotasRequest(components=(component,), strict=False)
-        told = await client.ask(wrong)
-        assert (told.error_code, told.error_message) == (ErrorCode.invalid_request, "Unknown match type 9")
+        response = await client.ask(wrong)
+        assert (response.error_code, response.error_message) == (ErrorCode.invalid_request, "Unknown match type 9")
 
     with_broker(tmp_path, first)
     with_broker(tmp_path, second)

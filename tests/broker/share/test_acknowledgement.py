@@ -1,4 +1,4 @@
-"""Many acknowledgements at once: the state of each offset, and the number of passes over the runs."""
+"""Acknowledging many records: the state of each offset, and the number of passes over the runs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def by_offset(batches: Sequence[StateBatch]) -> dict[int, tuple[int, int]]:
 
 
 def outcome(partition: SharePartition, said: Sequence[Acknowledgement]) -> tuple[Any, ...]:
-    """What becomes of the partition, and what is written; or why it is refused."""
+    """Return the error, the written batches, and the state of the partition after acknowledgements."""
     refused = None
     written: dict[int, tuple[int, int]] = {}
     try:

@@ -65,7 +65,7 @@ def test_start_offset_advances_over_compacted_records_to_the_first_remaining_one
 
 @pytest.mark.parametrize("batch_size", [1, 0, -1, -(2**31)])
 def test_batch_size_below_two_yields_whole_batches_of_the_log(batch_size: int) -> None:
-    """No empty batch among them: what is written when the lock ends can be loaded."""
+    """None of the in-flight batches is empty, so the batches that are written when the locks expire can be loaded."""
     partition = SharePartition(0)
     assert get(partition, spans(0, 29), batch_size) == [(0, 9, 1), (10, 19, 1), (20, 29, 1)]
     assert [(batch.first, batch.last) for batch in partition.batches] == [(0, 9), (10, 19), (20, 29)]

@@ -108,7 +108,8 @@ class Member(threading.Thread):
                 time.sleep(0.02)
 
     def _live(self, connection: socket.socket, member: str, life: int) -> None:
-        """Until the connection breaks. What a broken request had accepted may count or not: nobody knows."""
+        """Fetch and acknowledge until the connection breaks. The acknowledgements of the last request may have been
+        accepted or not."""
 
         def said(key: int, version: int, **values: Any) -> Any:
             return ask(connection, request_entity(key, version, {"group_id": GROUP, "member_id": member, **values}, {}))

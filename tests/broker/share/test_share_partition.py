@@ -123,7 +123,7 @@ def test_records_with_failed_deliveries_are_throttled_and_then_archived():
         for first, last, count in got:
             say(partition, first, last, RELEASE)
             assert count <= LIMITS.max_deliveries
-    # 8 at once until three deliveries have failed, then half of them, then a quarter, and each alone at the end
+    # All 8 records until three deliveries have failed, then half of them, then a quarter, and single ones at the end.
     assert sizes[:3] == [8, 8, 8]
     assert sizes[-1] == 1
     assert partition.start_offset == 8
@@ -222,7 +222,7 @@ def test_refused_acknowledgement_changes_nothing(first, last, member, code, said
 
 
 class SharePartitionMachine(RuleBasedStateMachine):
-    """Members, crashes and failing writes at random. The model knows only what was accepted and who holds what."""
+    """Random requests of members, crashes and failing writes. The model tracks accepted and held records."""
 
     @initialize(sizes=st.lists(st.integers(1, 12), min_size=3, max_size=12), is_record_limit=st.booleans())
     def begin(self, sizes: list[int], is_record_limit: bool) -> None:
@@ -248,7 +248,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         ):
             for offset in range(first, last + 1):
                 assert offset not in self.final, "delivered after it was accepted"
-                assert offset not in self.held, "held by two"
+                assert offset not in self.held, "held by two members"
                 self.held[offset] = member, self.now + LIMITS.lock_ms
                 self.deliveries[offset] = self.deliveries.get(offset, 0) + 1
                 assert count == self.deliveries[offset]
@@ -300,7 +300,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """What was written is read again. What was acquired is not: it counts as not delivered."""
+        """Load the written state. Records that were acquired count as not delivered."""
         self.partition = SharePartition(self.written_start, self.written)
         known = {
             offset: batch.delivery_count
@@ -311,7 +311,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.deliveries = {offset: known.get(offset, 0) for offset in range(self.log[-1].last + 1)}
 
     @invariant()
-    def the_start_lies_behind_what_is_done(self) -> None:
+    def start_offset_is_after_accepted_records_only(self) -> None:
         start = self.partition.start_offset
         assert set(range(start)) <= self.final
         complete = sum(
@@ -320,7 +320,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         assert self.partition.delivery_complete_count == complete
 
     def teardown(self) -> None:
-        """When all is accepted, everything was delivered."""
+        """Accept all remaining records; then every record was delivered."""
         if not hasattr(self, "log"):
             return
         self.wait(LIMITS.lock_ms)

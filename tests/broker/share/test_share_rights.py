@@ -29,7 +29,7 @@ def broker() -> Iterator[RunningBroker]:
     with running_broker(
         PROPERTIES, topics={"open": 1, "closed": 1}, security="SASL_PLAINTEXT", users={"alice": "secret"}, acls=RIGHTS
     ) as running:
-        with running.connect() as connection:  # as an administrator, who lets the internal topics be made
+        with running.connect() as connection:  # as an administrator, so that the internal topics are created
             while said(connection, 10, 6, key_type=0, coordinator_keys=["seen"]).coordinators[0].error_code:
                 pass
         yield running

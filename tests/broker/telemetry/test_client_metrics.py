@@ -52,7 +52,7 @@ def total(name: str, temporality: int, *points: bytes) -> bytes:
 
 
 def pushed(*metrics: bytes) -> bytes:
-    resource = field(1, field(1, b"of a client"))  # what is not described is passed over
+    resource = field(1, field(1, b"of a client"))  # a field that the decoder does not know
     return field(1, resource + field(2, b"".join(metrics)))
 
 

@@ -121,20 +121,20 @@ def test_failed_append_leaves_the_state_unchanged(ledger, failure):
     producer = opened(ledger)
     known = ledger.coordinator.describe("t")
     ledger.state.failure = failure
-    told = ErrorCode.not_coordinator if failure is ErrorCode.kafka_storage_error else ErrorCode.unknown_server_error
+    expected = ErrorCode.not_coordinator if failure is ErrorCode.kafka_storage_error else ErrorCode.unknown_server_error
     for call in (
         lambda: ledger.coordinator.end("t", producer, commit=True, client_version=CLASSIC),
         lambda: ledger.coordinator.init_producer_id("t", TIMEOUT, None),
         lambda: ledger.coordinator.init_producer_id("new", TIMEOUT, None),
     ):
-        assert code(call) is told
+        assert code(call) is expected
     assert ledger.coordinator.describe("t") == known
     assert ledger.coordinator.prepared == []
     assert code(lambda: ledger.coordinator.describe("new")) is ErrorCode.transactional_id_not_found
     ledger.state.failure = None
     ledger.coordinator.end("t", producer, commit=True, client_version=CLASSIC)
     ledger.state.failure = failure
-    assert code(lambda: ledger.complete("t")) is told
+    assert code(lambda: ledger.complete("t")) is expected
     assert ledger.coordinator.prepared == ["t"]
     ledger.state.failure = None
     assert ledger.complete("t")
@@ -177,9 +177,9 @@ def test_expired_ids_without_an_open_transaction_are_removed():
     assert {found.transactional_id for found in ledger.coordinator.all()} == {"open", "young"}
     ledger.crash()
     assert {found.transactional_id for found in ledger.coordinator.all()} == {"open", "young"}
-    anew = ledger.coordinator.init_producer_id("idle", TIMEOUT, None)
-    assert anew.producer_id > idle.producer_id
-    assert anew.epoch == 0
+    again = ledger.coordinator.init_producer_id("idle", TIMEOUT, None)
+    assert again.producer_id > idle.producer_id
+    assert again.epoch == 0
 
 
 def test_exhausted_epoch_gets_a_new_producer_id_also_after_a_crash(ledger):

@@ -324,8 +324,8 @@ def test_offsets_of_a_transaction_whose_marker_was_lost_get_its_outcome(crashing
     crashing.lose_power(consumer_offsets_0=before_marker)
     assert crashing.outcome(0, OFFSETS_TOPIC) == [commit]
     answer = crashing.client.send(OFFSET_FETCH, 8, **offset_fetch_fields("g", stable=True))
-    told = answer["groups"][0]["topics"][0]["partitions"][0]
-    assert (told["committed_offset"], told["error_code"]) == (7 if commit else -1, "none")
+    committed = answer["groups"][0]["topics"][0]["partitions"][0]
+    assert (committed["committed_offset"], committed["error_code"]) == (7 if commit else -1, "none")
 
 
 @versions
