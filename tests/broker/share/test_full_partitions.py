@@ -20,7 +20,7 @@ def spans(first: int, last: int, size: int = 10) -> list[Span]:
     return [Span(at, min(at + size - 1, last)) for at in range(first, last + 1, size)]
 
 
-def get(partition: SharePartition, log: list[Span], batch_size: int = 500) -> list[Acquired]:
+def acquire(partition: SharePartition, log: list[Span], batch_size: int = 500) -> list[Acquired]:
     offset = partition.next_fetch_offset()
     found = [span for span in log if span.last >= offset]
     return Acquisition(partition, LIMITS, "m", offset, found, 50, batch_size, 0).acquire()
@@ -30,7 +30,7 @@ def test_aborted_transaction_longer_than_the_lock_limit_is_passed() -> None:
     partition, log, aborted = SharePartition(0), spans(0, 349), spans(0, 299)
     for _ in range(len(log)):
         assert partition.can_acquire(LIMITS), (partition.start_offset, partition.end_offset)
-        found = archive_aborted(partition, get(partition, log), aborted)
+        found = archive_aborted(partition, acquire(partition, log), aborted)
         if found:
             break
     assert found == [(300, 349, 1)]
@@ -40,18 +40,18 @@ def test_aborted_transaction_longer_than_the_lock_limit_is_passed() -> None:
 
 def test_start_offset_waits_for_held_records_before_an_aborted_transaction() -> None:
     partition, log = SharePartition(0), spans(0, 49)
-    assert archive_aborted(partition, get(partition, log), spans(10, 49)) == [(0, 9, 1)]
+    assert archive_aborted(partition, acquire(partition, log), spans(10, 49)) == [(0, 9, 1)]
     assert (partition.start_offset, partition.delivery_complete_count) == (0, 40)
     change = release_expired(partition, 1000, LIMITS)
     assert change.batches == [StateBatch(0, 9, RecordState.AVAILABLE, 1)]
     change.commit()
-    assert get(partition, log) == [(0, 9, 2)]
+    assert acquire(partition, log) == [(0, 9, 2)]
 
 
 def test_compacted_available_records_make_room_in_a_full_partition() -> None:
     partition = SharePartition(0, [StateBatch(0, 99, RecordState.AVAILABLE, 1)])
     assert partition.in_flight_count == LIMITS.max_in_flight
-    assert get(partition, [Span(500, 509)]) == [(500, 509, 1)]
+    assert acquire(partition, [Span(500, 509)]) == [(500, 509, 1)]
     assert (partition.start_offset, partition.end_offset) == (500, 509)
     assert partition.delivery_complete_count == 0
 
@@ -59,7 +59,7 @@ def test_compacted_available_records_make_room_in_a_full_partition() -> None:
 def test_start_offset_advances_over_compacted_records_to_the_first_remaining_one() -> None:
     state = [StateBatch(0, 89, RecordState.AVAILABLE, 1), StateBatch(90, 99, RecordState.AVAILABLE, 2)]
     partition = SharePartition(0, state)
-    assert get(partition, [Span(90, 99), Span(500, 509)])[0] == (90, 99, 3)
+    assert acquire(partition, [Span(90, 99), Span(500, 509)])[0] == (90, 99, 3)
     assert (partition.start_offset, partition.delivery_complete_count) == (90, 0)
 
 
@@ -67,7 +67,7 @@ def test_start_offset_advances_over_compacted_records_to_the_first_remaining_one
 def test_batch_size_below_two_yields_whole_batches_of_the_log(batch_size: int) -> None:
     """None of the in-flight batches is empty, so the batches that are written when the locks expire can be loaded."""
     partition = SharePartition(0)
-    assert get(partition, spans(0, 29), batch_size) == [(0, 9, 1), (10, 19, 1), (20, 29, 1)]
+    assert acquire(partition, spans(0, 29), batch_size) == [(0, 9, 1), (10, 19, 1), (20, 29, 1)]
     assert [(batch.first, batch.last) for batch in partition.batches] == [(0, 9), (10, 19), (20, 29)]
     written = combine_batches((), release_expired(partition, 1000, LIMITS).batches, 0)
     loaded = SharePartition(0, written)
@@ -76,12 +76,12 @@ def test_batch_size_below_two_yields_whole_batches_of_the_log(batch_size: int) -
 
 def test_full_partition_acquires_no_new_records_after_compaction() -> None:
     partition, log = SharePartition(0), spans(0, 99)
-    assert get(partition, log, 50) == [(0, 49, 1)]
-    assert get(partition, log, 50) == [(50, 99, 1)]
+    assert acquire(partition, log, 50) == [(0, 49, 1)]
+    assert acquire(partition, log, 50) == [(50, 99, 1)]
     acknowledge(partition, "m", [Acknowledgement(50, 99, [AcknowledgeType.RELEASE])], 0, LIMITS).commit()
     log = [*spans(0, 49), Span(500, 509)]
-    assert get(partition, log) == []
+    assert acquire(partition, log) == []
     assert [(batch.first, batch.last) for batch in partition.batches] == [(0, 49), (50, 99)]
     assert (partition.start_offset, partition.end_offset, partition.delivery_complete_count) == (0, 99, 50)
     acknowledge(partition, "m", [Acknowledgement(0, 49, [AcknowledgeType.ACCEPT])], 0, LIMITS).commit()
-    assert get(partition, log) == [(500, 509, 1)]
+    assert acquire(partition, log) == [(500, 509, 1)]

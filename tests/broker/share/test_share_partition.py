@@ -31,7 +31,7 @@ def spans(first: int, *sizes: int) -> list[Span]:
     return found
 
 
-def get(
+def acquire(
     partition: SharePartition, log: list[Span], member="m", most=50, now=0, limits=LIMITS, **also
 ) -> list[Acquired]:
     offset = partition.next_fetch_offset()
@@ -39,7 +39,9 @@ def get(
     return Acquisition(partition, limits, member, offset, some, most, 500, now, **also).acquire()
 
 
-def say(partition: SharePartition, first: int, last: int, *types: int, member="m", now=0, limits=LIMITS) -> StateChange:
+def acknowledge_and_commit(
+    partition: SharePartition, first: int, last: int, *types: int, member="m", now=0, limits=LIMITS
+) -> StateChange:
     change = acknowledge(partition, member, [Acknowledgement(first, last, types)], now, limits)
     change.commit()
     return change
@@ -47,81 +49,81 @@ def say(partition: SharePartition, first: int, last: int, *types: int, member="m
 
 def test_whole_batches_of_the_log_are_acquired():
     partition, log = SharePartition(0), spans(0, 10, 10, 10)
-    assert get(partition, log, most=15) == [(0, 19, 1)]
+    assert acquire(partition, log, most=15) == [(0, 19, 1)]
     assert partition.next_fetch_offset() == 20
-    assert get(partition, log, most=15) == [(20, 29, 1)]
+    assert acquire(partition, log, most=15) == [(20, 29, 1)]
 
 
 def test_record_limit_acquires_at_most_max_records():
     partition, log = SharePartition(0), spans(0, 10, 10)
-    assert get(partition, log, most=4, is_record_limit=True) == [(0, 3, 1)]
-    assert get(partition, log, most=4, is_record_limit=True) == [(4, 7, 1)]
-    assert get(partition, log, most=4, is_record_limit=True) == [(8, 9, 1), (10, 11, 1)]
-    assert get(partition, log, most=4, is_record_limit=True) == [(12, 15, 1)]
+    assert acquire(partition, log, most=4, is_record_limit=True) == [(0, 3, 1)]
+    assert acquire(partition, log, most=4, is_record_limit=True) == [(4, 7, 1)]
+    assert acquire(partition, log, most=4, is_record_limit=True) == [(8, 9, 1), (10, 11, 1)]
+    assert acquire(partition, log, most=4, is_record_limit=True) == [(12, 15, 1)]
 
 
 def test_start_offset_advances_over_accepted_records():
     partition, log = SharePartition(0), spans(0, 10, 10)
-    get(partition, log)
-    change = say(partition, 0, 9, ACCEPT)
+    acquire(partition, log)
+    change = acknowledge_and_commit(partition, 0, 9, ACCEPT)
     assert change.batches == [StateBatch(0, 9, RecordState.ACKNOWLEDGED, 1)]
     assert (partition.start_offset, partition.delivery_complete_count) == (10, 0)
-    say(partition, 15, 19, ACCEPT)
+    acknowledge_and_commit(partition, 15, 19, ACCEPT)
     assert (partition.start_offset, partition.delivery_complete_count) == (10, 5)
-    say(partition, 10, 14, ACCEPT)
+    acknowledge_and_commit(partition, 10, 14, ACCEPT)
     assert (partition.start_offset, partition.end_offset) == (20, 20)
 
 
 def test_each_offset_may_have_its_own_acknowledge_type():
     partition, log = SharePartition(0), spans(0, 6)
-    get(partition, log)
-    change = say(partition, 0, 5, ACCEPT, RELEASE, REJECT, 0, ACCEPT, ACCEPT)
+    acquire(partition, log)
+    change = acknowledge_and_commit(partition, 0, 5, ACCEPT, RELEASE, REJECT, 0, ACCEPT, ACCEPT)
     assert combine_batches((), change.batches, 0) == [
         StateBatch(0, 0, RecordState.ACKNOWLEDGED, 1), StateBatch(1, 1, RecordState.AVAILABLE, 1),
         StateBatch(2, 3, RecordState.ARCHIVED, 1), StateBatch(4, 5, RecordState.ACKNOWLEDGED, 1),
     ]  # fmt: skip
     assert partition.start_offset == 1
-    assert get(partition, log, "n") == [(1, 1, 2)]
-    say(partition, 1, 1, ACCEPT, member="n")
+    assert acquire(partition, log, "n") == [(1, 1, 2)]
+    acknowledge_and_commit(partition, 1, 1, ACCEPT, member="n")
     assert partition.start_offset == 6
 
 
 def test_expired_lock_releases_its_records():
     partition, log = SharePartition(0), spans(0, 4)
-    get(partition, log)
+    acquire(partition, log)
     assert partition.next_lock_deadline == 1000
     assert release_expired(partition, 999, LIMITS).batches == []
     change = release_expired(partition, 1000, LIMITS)
     assert change.batches == [StateBatch(0, 3, RecordState.AVAILABLE, 1)]
     assert change.commit()
     with pytest.raises(BrokerError) as refused:
-        say(partition, 0, 3, ACCEPT)
+        acknowledge_and_commit(partition, 0, 3, ACCEPT)
     assert refused.value.code is ErrorCode.invalid_record_state
-    assert get(partition, log, "n", now=1000) == [(0, 3, 2)]
+    assert acquire(partition, log, "n", now=1000) == [(0, 3, 2)]
 
 
 def test_renewed_lock_expires_later():
     partition, log = SharePartition(0), spans(0, 4)
-    get(partition, log)
-    say(partition, 0, 1, RENEW, now=900)
+    acquire(partition, log)
+    acknowledge_and_commit(partition, 0, 1, RENEW, now=900)
     release_expired(partition, 1000, LIMITS).commit()
-    assert get(partition, log, "n", now=1000) == [(2, 3, 2)]
-    say(partition, 0, 1, ACCEPT, now=1500)
+    assert acquire(partition, log, "n", now=1000) == [(2, 3, 2)]
+    acknowledge_and_commit(partition, 0, 1, ACCEPT, now=1500)
     assert partition.start_offset == 2
     with pytest.raises(BrokerError, match="not enabled"):
-        say(partition, 2, 3, RENEW, member="n", limits=LIMITS._replace(may_renew=False))
+        acknowledge_and_commit(partition, 2, 3, RENEW, member="n", limits=LIMITS._replace(may_renew=False))
 
 
 def test_records_with_failed_deliveries_are_throttled_and_then_archived():
     partition, log = SharePartition(0), spans(0, 8)
     sizes = []
     for _ in range(40):
-        got = get(partition, log)
+        got = acquire(partition, log)
         if not got:
             break
         sizes.append(sum(last - first + 1 for first, last, _ in got))
         for first, last, count in got:
-            say(partition, first, last, RELEASE)
+            acknowledge_and_commit(partition, first, last, RELEASE)
             assert count <= LIMITS.max_deliveries
     # All 8 records until three deliveries have failed, then half of them, then a quarter, and single ones at the end.
     assert sizes[:3] == [8, 8, 8]
@@ -131,33 +133,33 @@ def test_records_with_failed_deliveries_are_throttled_and_then_archived():
 
 def test_records_in_flight_are_limited():
     partition, log = SharePartition(0), spans(0, *[10] * 30)
-    while partition.can_acquire(LIMITS) and get(partition, log, most=30):
+    while partition.can_acquire(LIMITS) and acquire(partition, log, most=30):
         pass
     assert partition.in_flight_count == 100
     assert not partition.can_acquire(LIMITS)
-    say(partition, 50, 59, RELEASE)
+    acknowledge_and_commit(partition, 50, 59, RELEASE)
     assert partition.can_acquire(LIMITS)
-    assert get(partition, log, "n") == [(50, 59, 2)]
+    assert acquire(partition, log, "n") == [(50, 59, 2)]
 
 
 def test_compacted_offsets_are_skipped():
     partition = SharePartition(0)
-    assert get(partition, [Span(5, 9), Span(20, 29)]) == [(5, 29, 1)]
+    assert acquire(partition, [Span(5, 9), Span(20, 29)]) == [(5, 29, 1)]
     assert partition.start_offset == 5
-    say(partition, 5, 29, RELEASE)
-    assert get(partition, [Span(20, 29)], "n") == [(20, 29, 2)]
-    say(partition, 20, 29, ACCEPT, member="n")
+    acknowledge_and_commit(partition, 5, 29, RELEASE)
+    assert acquire(partition, [Span(20, 29)], "n") == [(20, 29, 2)]
+    acknowledge_and_commit(partition, 20, 29, ACCEPT, member="n")
     assert partition.start_offset == 30
 
 
 def test_start_offset_advances_to_a_new_log_start():
     partition, log = SharePartition(0), spans(0, 10, 10)
-    get(partition, log, most=10)
-    get(partition, log, "n", most=10)
-    say(partition, 0, 9, RELEASE)
+    acquire(partition, log, most=10)
+    acquire(partition, log, "n", most=10)
+    acknowledge_and_commit(partition, 0, 9, RELEASE)
     partition.advance_to_log_start(15)
     assert partition.start_offset == 15
-    say(partition, 10, 19, ACCEPT, member="n")
+    acknowledge_and_commit(partition, 10, 19, ACCEPT, member="n")
     assert partition.start_offset == 15  # as in Kafka, until the lock of those before it ends
     release_expired(partition, 1000, LIMITS).commit()
     assert partition.start_offset == 20
@@ -165,9 +167,9 @@ def test_start_offset_advances_to_a_new_log_start():
 
 def test_batches_of_aborted_transactions_are_archived():
     partition, log = SharePartition(0), spans(0, 5, 5, 5)
-    got = get(partition, log)
+    got = acquire(partition, log)
     assert archive_aborted(partition, got, [Span(5, 9)]) == [(0, 4, 1), (10, 14, 1)]
-    say(partition, 0, 4, ACCEPT)
+    acknowledge_and_commit(partition, 0, 4, ACCEPT)
     assert partition.start_offset == 10
     assert exclude([Acquired(0, 9, 1)], [Span(0, 3), Span(8, 20)]) == [(4, 7, 1)]
 
@@ -176,17 +178,17 @@ def test_loaded_state_is_continued_and_its_gaps_are_acquired():
     state = [StateBatch(10, 14, 0, 1), StateBatch(20, 24, 2, 1), StateBatch(30, 30, 0, 2)]
     partition, log = SharePartition(5, state), spans(0, *[5] * 10)
     assert partition.next_fetch_offset() == 5
-    got = get(partition, log)
+    got = acquire(partition, log)
     assert got == [(5, 9, 1), (10, 14, 2), (15, 19, 1), (25, 29, 1), (30, 30, 3), (31, 49, 1)]
     for first, last, _ in got:
-        say(partition, first, last, ACCEPT)
+        acknowledge_and_commit(partition, first, last, ACCEPT)
     assert partition.start_offset == 50
 
 
 def test_start_offset_advances_over_loaded_archived_records():
     partition = SharePartition(0, [StateBatch(8, 9, RecordState.ARCHIVED, 1)])
-    for first, last, _ in get(partition, spans(0, 5, 5), most=8):
-        say(partition, first, last, ACCEPT)
+    for first, last, _ in acquire(partition, spans(0, 5, 5), most=8):
+        acknowledge_and_commit(partition, first, last, ACCEPT)
     assert partition.start_offset == 10
 
 
@@ -208,7 +210,7 @@ def test_overlapping_state_batches_are_refused(batches):
 )
 def test_refused_acknowledgement_changes_nothing(first, last, member, code, said):
     partition, log = SharePartition(0), spans(0, 4)
-    get(partition, log)
+    acquire(partition, log)
     with pytest.raises(BrokerError, match=said) as refused:
         acknowledge(
             partition, member, [Acknowledgement(0, 1, [ACCEPT]), Acknowledgement(first, last, [ACCEPT])][1:], 0, LIMITS
@@ -217,7 +219,7 @@ def test_refused_acknowledgement_changes_nothing(first, last, member, code, said
     with pytest.raises(BrokerError):
         acknowledge(partition, "m", [Acknowledgement(0, 1, [ACCEPT]), Acknowledgement(1, 1, [REJECT])], 0, LIMITS)
     assert partition.delivery_complete_count == 0
-    say(partition, 0, 3, ACCEPT)
+    acknowledge_and_commit(partition, 0, 3, ACCEPT)
     assert partition.start_offset == 4
 
 
@@ -243,7 +245,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @rule(member=st.sampled_from("abc"), most=st.integers(1, 30))
     def fetch(self, member: str, most: int) -> None:
-        for first, last, count in get(
+        for first, last, count in acquire(
             self.partition, self.log, member, most, self.now, is_record_limit=self.is_record_limit
         ):
             for offset in range(first, last + 1):
@@ -328,7 +330,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         for _ in range(10 * end):
             if self.partition.start_offset >= end:
                 break
-            for first, last, _ in get(
+            for first, last, _ in acquire(
                 self.partition, self.log, "z", 30, self.now, is_record_limit=self.is_record_limit
             ):
                 self._done(acknowledge(self.partition, "z", [Acknowledgement(first, last, [ACCEPT])], self.now, LIMITS))
