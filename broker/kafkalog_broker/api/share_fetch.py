@@ -31,7 +31,7 @@ from kafkalog_broker.share.share_sessions import (
     ShareSession,
     TopicIdPartition,
 )
-from kafkalog_broker.share.share_state import NO_TOPIC, SharePartitionKey, share_partition
+from kafkalog_broker.share.share_state import NO_TOPIC, SharePartitionKey, share_partition_key
 
 _RECORD_LIMIT = 1  # ShareAcquireMode
 
@@ -219,7 +219,7 @@ async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> 
         for partition in topic.partitions:
             if turn.over:
                 await turn.next()
-            key = share_partition(asked.group_id, topic.topic_id, partition.partition_index)
+            key = share_partition_key(asked.group_id, topic.topic_id, partition.partition_index)
             named = TopicIdPartition(key.topic_id, key.partition)
             try:
                 if known is None:

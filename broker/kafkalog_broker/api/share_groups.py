@@ -45,7 +45,7 @@ from kafkalog_broker.share.share_state import (
     UNKNOWN_STATE,
     SharePartitionKey,
     StateBatch,
-    share_partition,
+    share_partition_key,
 )
 from kafkalog_broker.share.share_state_shard import UNKNOWN_PARTITION
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
@@ -307,7 +307,10 @@ def _write(coordinator: ShareCoordinator, key: SharePartitionKey, partition: Any
         for one in partition.state_batches
     ]
     complete = getattr(partition, "delivery_complete_count", NOT_COUNTED)
-    coordinator.write(key, partition.state_epoch, partition.leader_epoch, partition.start_offset, complete, batches)
+    coordinator.write(
+        key, state_epoch=partition.state_epoch, leader_epoch=partition.leader_epoch,
+        start_offset=partition.start_offset, delivery_complete_count=complete, batches=batches,
+    )  # fmt: skip
 
 
 _ASK: Mapping[int, Callable[[ShareCoordinator, SharePartitionKey, Any], Fields | None]] = {
@@ -332,7 +335,7 @@ async def share_group_state(request: Request, broker: Broker) -> Any:
         return respond(request)
 
     def answer(topic: Any, partition: Any) -> Fields:
-        key = share_partition(group_id, topic.topic_id, partition.partition)
+        key = share_partition_key(group_id, topic.topic_id, partition.partition)
         return ask(broker.share_coordinator, key, partition) or {}
 
     return await respond_by_partition(request, answer)

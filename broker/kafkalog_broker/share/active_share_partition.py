@@ -119,9 +119,13 @@ class ActiveSharePartition:
         if change.batches:
             try:
                 self._services.coordinator.write(
-                    self.key, self.state_epoch, self.leader_epoch, self.partition.start_offset,
-                    self.partition.delivery_complete_count, change.batches,
-                )  # fmt: skip
+                    self.key,
+                    state_epoch=self.state_epoch,
+                    leader_epoch=self.leader_epoch,
+                    start_offset=self.partition.start_offset,
+                    delivery_complete_count=self.partition.delivery_complete_count,
+                    batches=change.batches,
+                )
             except BrokerError as coordinator_error:
                 change.rollback()
                 error = member_error(coordinator_error)

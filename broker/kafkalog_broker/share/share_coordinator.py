@@ -74,14 +74,15 @@ class ShareCoordinator:
         self.runtime.run(self.partition_for(key), lambda shard: shard.initialize(key, state_epoch, start_offset))
 
     def write(
-        self, key: SharePartitionKey, state_epoch: int, leader_epoch: int, start_offset: int,
+        self, key: SharePartitionKey, *, state_epoch: int, leader_epoch: int, start_offset: int,
         delivery_complete_count: int, batches: Sequence[StateBatch],
     ) -> None:  # fmt: skip
         """Change the state of a share partition, see `ShareStateShard.write`."""
         self.runtime.run(
             self.partition_for(key),
             lambda shard: shard.write(
-                key, state_epoch, leader_epoch, start_offset, delivery_complete_count, batches
+                key, state_epoch=state_epoch, leader_epoch=leader_epoch, start_offset=start_offset,
+                delivery_complete_count=delivery_complete_count, batches=batches,
             ),
         )  # fmt: skip
 

@@ -256,7 +256,7 @@ class ShareFetch:
         partition, settings = active.partition, active.settings
         acquired = Acquisition(
             partition, settings.limits, params.member_id, found.offset, [batch.span for batch in batches], max_records,
-            params.batch_size, self._manager.now(), params.is_record_limit,
+            params.batch_size, self._manager.now_ms(), params.is_record_limit,
         ).acquire()  # fmt: skip
         if acquired and settings.reads_committed:
             transactions = found.aborted

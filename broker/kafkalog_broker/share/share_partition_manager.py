@@ -53,7 +53,7 @@ class SharePartitionManager:
         self._log_of = log_of
         self._clock = clock
         self._run_blocking = run_blocking
-        self._services = SharePartitionServices(coordinator, settings_of, scheduler, self.now)
+        self._services = SharePartitionServices(coordinator, settings_of, scheduler, self.now_ms)
         self._active: dict[SharePartitionKey, ActiveSharePartition] = {}
         self._connections: dict[int, dict[SessionKey, ShareSession]] = {}
 
@@ -61,7 +61,7 @@ class SharePartitionManager:
         """Return all loaded share partitions."""
         return self._active.values()
 
-    def now(self) -> int:
+    def now_ms(self) -> int:
         """Return the time in ms of the clock that acquisition locks use."""
         return self._clock.monotonic_ms()
 
@@ -143,7 +143,7 @@ class SharePartitionManager:
         if active is None:
             raise BrokerError(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
         limits = active.settings.limits
-        active.persist(acknowledge(active.partition, member_id, acknowledgements, self.now(), limits))
+        active.persist(acknowledge(active.partition, member_id, acknowledgements, self.now_ms(), limits))
 
     # ---- sessions
 

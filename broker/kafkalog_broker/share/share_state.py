@@ -20,7 +20,7 @@ class SharePartitionKey(NamedTuple):
     partition: int
 
 
-def share_partition(group_id: str, topic_id: UUID | None, partition: int) -> SharePartitionKey:
+def share_partition_key(group_id: str, topic_id: UUID | None, partition: int) -> SharePartitionKey:
     """Return the key of a share partition that a request names; an absent topic id becomes NO_TOPIC."""
     return SharePartitionKey(group_id, topic_id or NO_TOPIC, partition)
 

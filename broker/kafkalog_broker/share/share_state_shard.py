@@ -100,7 +100,7 @@ class ShareStateShard:
         return CoordinatorResult([SnapshotRecord(key, state)], None)
 
     def write(
-        self, key: SharePartitionKey, state_epoch: int, leader_epoch: int, start_offset: int,
+        self, key: SharePartitionKey, *, state_epoch: int, leader_epoch: int, start_offset: int,
         delivery_complete_count: int, batches: Sequence[StateBatch],
     ) -> CoordinatorResult[ShareRecord, None]:  # fmt: skip
         """Change the state of a share partition. Raises BrokerError fenced_leader_epoch and fenced_state_epoch, too.

@@ -79,9 +79,18 @@ def coordinator(topic: Topic, clock: ManualClock | None = None) -> ShareCoordina
     return ShareCoordinator(config, clock or ManualClock(), topic, topics)
 
 
-def change(number: int) -> tuple[int, int, int, int, list[StateBatch]]:
-    """State epoch, leader epoch, start offset, complete deliveries, batches."""
-    return 1, 0, number, 0, [StateBatch(number, number + 9, 0, 1)]
+def write(
+    one: ShareCoordinator, number: int, key: SharePartitionKey = KEY, *, state_epoch: int = 1, leader_epoch: int = 0
+) -> None:
+    """Write a state that begins at offset `number`, with one batch."""
+    one.write(
+        key,
+        state_epoch=state_epoch,
+        leader_epoch=leader_epoch,
+        start_offset=number,
+        delivery_complete_count=0,
+        batches=[StateBatch(number, number + 9, 0, 1)],
+    )
 
 
 def kinds(topic: Topic) -> list[int]:
@@ -92,7 +101,7 @@ def test_written_state_is_loaded_after_a_restart(topic: Topic) -> None:
     one = coordinator(topic)
     one.initialize(KEY, 1, 0)
     for number in range(12):
-        one.write(KEY, *change(number))
+        write(one, number)
         two = coordinator(topic)
         assert two.read(KEY, 0) == one.read(KEY, 0)
         assert two.read(KEY, 0).batches == (StateBatch(number, number + 9, 0, 1),)
@@ -105,7 +114,7 @@ def test_pruning_keeps_the_last_snapshot_and_later_records(topic: Topic) -> None
     for key in (KEY, other):
         one.initialize(key, 1, 0)
     for number in range(20):
-        one.write(KEY, *change(number))
+        write(one, number)
     asyncio.run(one.prune())
     assert topic.start == 1  # the other one's snapshot is needed
     one.delete(other)
@@ -137,7 +146,7 @@ def test_unchanged_share_partitions_are_snapshotted_at_the_interval(topic: Topic
     for key in (KEY, other):
         one.initialize(key, 1, 5)
     for number in range(10):
-        one.write(KEY, *change(number))
+        write(one, number)
     clock.advance(300_001)
     list(one.snapshot_cold_if_due())
     asyncio.run(one.prune_if_due())
@@ -179,7 +188,7 @@ def test_changes_between_two_steps_of_cold_snapshots_are_kept(topic: Topic) -> N
         next(steps)
     last, gone = keys[-1], keys[-2]
     clock.advance(1)
-    one.write(last, 1, 0, 9, 0, ())
+    write(one, 9, last)
     one.delete(gone)
     list(steps)
     assert coordinator(topic, clock).read(last, 0).start_offset == 9
@@ -212,8 +221,8 @@ def test_older_epochs_are_fenced(topic: Topic) -> None:
     assert coordinator(topic).summary(KEY).leader_epoch == 3
     for ask, code in (
         (lambda: one.read(KEY, 2), ErrorCode.fenced_leader_epoch),
-        (lambda: one.write(KEY, 1, 2, 0, 0, ()), ErrorCode.fenced_leader_epoch),
-        (lambda: one.write(KEY, 0, 3, 0, 0, ()), ErrorCode.fenced_state_epoch),
+        (lambda: write(one, 0, leader_epoch=2), ErrorCode.fenced_leader_epoch),
+        (lambda: write(one, 0, state_epoch=0, leader_epoch=3), ErrorCode.fenced_state_epoch),
         (lambda: one.initialize(KEY, 0, 0), ErrorCode.fenced_state_epoch),
         (lambda: one.initialize(SharePartitionKey("g", TOPIC, 2), 0, 0), ErrorCode.unknown_topic_or_partition),
         (lambda: one.summary(SharePartitionKey("g", UUID(int=8), 0)), ErrorCode.unknown_topic_or_partition),
@@ -229,7 +238,7 @@ def test_failed_append_leaves_the_state_unchanged(topic: Topic) -> None:
     before = one.read(KEY, 0)
     topic.fails = ErrorCode.kafka_storage_error
     with pytest.raises(BrokerError) as refused:
-        one.write(KEY, *change(3))
+        write(one, 3)
     assert refused.value.code is ErrorCode.not_coordinator
     topic.fails = None
     assert one.read(KEY, 0) == before == coordinator(topic).read(KEY, 0)
@@ -248,5 +257,5 @@ def test_damaged_record_is_skipped(topic: Topic) -> None:
     one.initialize(KEY, 1, 0)
     key, value = topic.records[0]
     topic.records.append((key[:-3], value))
-    one.write(KEY, *change(1))
+    write(one, 1)
     assert coordinator(topic).read(KEY, 0).start_offset == 1

@@ -36,7 +36,7 @@ class Handle:
 def fetch_from(one: ActivePartition, handle: Handle, max_records: int) -> ShareFetchPartition:
     found = FileSlice(cast(Any, handle), 0, len(handle.data))
     asked = ShareFetchParams("m", max_records, 500, 1, 1 << 20, 0)
-    fetch = ShareFetch(cast(Any, SimpleNamespace(now=lambda: 0)), [KEY], asked)
+    fetch = ShareFetch(cast(Any, SimpleNamespace(now_ms=lambda: 0)), [KEY], asked)
     return fetch.acquire(ReadableRange(one.active, 0, 1 << 40, found, 1 << 40), max_records, 1 << 20)
 
 

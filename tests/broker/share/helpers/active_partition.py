@@ -26,8 +26,8 @@ class RecordingCoordinator:
         self.failure: ErrorCode | None = None
 
     def write(
-        self, key: SharePartitionKey, state_epoch: int, leader_epoch: int, start_offset: int, complete: int,
-        batches: Sequence[StateBatch],
+        self, key: SharePartitionKey, *, state_epoch: int, leader_epoch: int, start_offset: int,
+        delivery_complete_count: int, batches: Sequence[StateBatch],
     ) -> None:  # fmt: skip
         if self.failure is not None:
             raise BrokerError(self.failure)
