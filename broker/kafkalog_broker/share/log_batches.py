@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kafkalog_broker.share.acquisition import Span
-from kafkalog_broker.storage.partition.log_segment import FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileSlice
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import control_type
 from kafkalog_spark.format.layout import ControlType

@@ -17,7 +17,7 @@ from kafkalog_broker.share.active_share_partition import ActiveSharePartition
 from kafkalog_broker.share.log_batches import LogBatch, aborted_spans, read_log_batches
 from kafkalog_broker.share.share_partition_manager import SharePartitionManager
 from kafkalog_broker.share.share_state import SharePartitionKey
-from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:

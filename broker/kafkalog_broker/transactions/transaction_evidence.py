@@ -15,7 +15,8 @@ from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_broker.storage.partition.producer_state import Producer, read_marker
+from kafkalog_broker.storage.partition.producer_replay import read_marker
+from kafkalog_broker.storage.partition.producer_state import Producer
 from kafkalog_broker.transactions.transaction_metadata import EPOCH_BUMP, TopicPartition, TransactionMetadata
 from kafkalog_broker.transactions.transaction_records import decode_value
 from kafkalog_broker.transactions.transaction_state import TransactionState

@@ -9,7 +9,7 @@ from typing import Any, cast
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.hot_messages import ShareFetchPartition
 from kafkalog_broker.share.share_fetch import ReadableRange, ShareFetch, ShareFetchParams
-from kafkalog_broker.storage.partition.log_segment import FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileSlice
 from tests.broker.share.helpers.active_partition import KEY, ActivePartition
 
 HEADER = struct.Struct(">qiibIhiqqqhii")

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import xxhash
 
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topic import Topic
 
 _CACHED_TOPICS = 1 << 14  # bounds the cache to a few MB
 _MAGIC = b"\0"

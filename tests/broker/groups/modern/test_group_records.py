@@ -19,7 +19,7 @@ from kafkalog_broker.groups.modern.group_record_codec import decode, encode
 from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType, RecordKind
 from kafkalog_broker.groups.modern.metadata_hash import group_hash, topic_hash
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import KafkalogError, UnsupportedFormat
 from tests.broker.groups.helpers.virtual_time import World
 

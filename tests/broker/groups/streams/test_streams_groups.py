@@ -20,7 +20,7 @@ from kafkalog_broker.groups.streams.streams_group import StreamsGroup
 from kafkalog_broker.groups.streams.streams_group_heartbeat import StreamsHeartbeatRequest, StreamsHeartbeatResponse
 from kafkalog_broker.groups.streams.streams_group_status import StatusCode
 from kafkalog_broker.groups.streams.topology import Subtopology, TopicInfo, Topology
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topic import Topic
 from tests.broker.groups.consumer.test_consumer_group_machine import Topics
 from tests.broker.groups.helpers.virtual_time import World
 from tests.searches import examples
