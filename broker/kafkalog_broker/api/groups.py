@@ -44,7 +44,7 @@ from kafkalog_broker.admin.responses import respond_in_slices
 from kafkalog_broker.api.share_groups import delete_group
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.classic_group import Group, GroupState
+from kafkalog_broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
 from kafkalog_broker.groups.classic.messages import JoinAnswer, JoinRequest, LeavingMember, SyncRequest
 from kafkalog_broker.protocol.acls import ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
@@ -172,7 +172,7 @@ def _described(request: Request, broker: Broker, group_id: str) -> dict[str, Any
     except BrokerError as error:
         code = error.code
         if code is ErrorCode.group_id_not_found:
-            fields, message = {"group_state": GroupState.DEAD.value}, error.what
+            fields, message = {"group_state": ClassicGroupState.DEAD.value}, error.what
             if request.version < _GROUP_ID_NOT_FOUND_FROM:
                 code, message = ErrorCode.none, None
     if getattr(request.entity, "include_authorized_operations", False) and code is ErrorCode.none:
@@ -180,9 +180,9 @@ def _described(request: Request, broker: Broker, group_id: str) -> dict[str, Any
     return {"error_code": code, "error_message": message, "group_id": group_id, **fields}
 
 
-def _fields(group: Group) -> dict[str, Any]:
+def _fields(group: ClassicGroup) -> dict[str, Any]:
     # Between two generations nobody can say which of a member's protocols counts.
-    stable = group.state is GroupState.STABLE
+    stable = group.state is ClassicGroupState.STABLE
     members = [
         {"member_id": member.member_id, "group_instance_id": member.group_instance_id, "client_id": member.client_id,
          "client_host": member.client_host, "member_assignment": member.assignment,

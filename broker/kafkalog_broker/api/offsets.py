@@ -44,7 +44,8 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.coordinator_errors import coordinator_error_code
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER, CommitRequest, CommittedPartition
+from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER
+from kafkalog_broker.groups.offset_requests import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.offset_store import CommittedOffset
 from kafkalog_broker.groups.offset_validation import check_fetch
 from kafkalog_broker.protocol.acls import Operation, ResourceType

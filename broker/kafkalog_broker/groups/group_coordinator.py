@@ -15,11 +15,9 @@ from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.coordinator_runtime import CoordinatorRuntime
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import (
-    CommitRequest,
     JoinAnswer,
     JoinCallback,
     JoinRequest,
-    ListedGroup,
     SyncAnswer,
     SyncCallback,
     SyncRequest,
@@ -27,13 +25,14 @@ from kafkalog_broker.groups.classic.messages import (
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.consumer.consumer_group_heartbeat import ConsumerHeartbeatRequest, consumer_group_heartbeat
 from kafkalog_broker.groups.group_loader import LoadedPartition, load
-from kafkalog_broker.groups.group_shard import GroupShard
+from kafkalog_broker.groups.group_shard import GroupShard, ListedGroup
 from kafkalog_broker.groups.modern.group_changes import GroupResult
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_records import GroupType, SharedTopic
 from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 from kafkalog_broker.groups.offset_commit import PreparingCommit, prepare_commit
+from kafkalog_broker.groups.offset_requests import CommitRequest
 from kafkalog_broker.groups.share import share_partition_initialization
 from kafkalog_broker.groups.share.share_group import ShareGroup
 from kafkalog_broker.groups.share.share_group_heartbeat import (

@@ -5,28 +5,29 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
-from kafkalog_broker.groups.classic.offset_records import (
-    GroupKey,
-    OffsetKey,
-    decode_group_value,
-    decode_key,
-    decode_offset_value,
-)
+from kafkalog_broker.groups.classic.classic_group_records import GroupKey, decode_group_value
 from kafkalog_broker.groups.modern.group_record_codec import decode
 from kafkalog_broker.groups.modern.group_records import GroupRecord
+from kafkalog_broker.groups.offset_records import OffsetKey, decode_key, decode_offset_value
 from kafkalog_broker.groups.offset_store import OffsetStore
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import ControlType
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class LoadedPartition:
-    """State loaded from a partition. records: of modern groups. skipped: keys of protocols not served here."""
+    """State loaded from a partition.
+
+    Attributes:
+        groups: GroupMetadataValue of each classic group.
+        records: Records of consumer, share and streams groups.
+        skipped: Number of records of group protocols that are not served here.
+    """
 
     groups: dict[str, Any] = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
@@ -35,9 +36,9 @@ class LoadedPartition:
 
 
 def load(batches: Iterable[CoordinatorBatch]) -> LoadedPartition:
-    """Replay a partition, in any thread; an unreadable record is logged and left out: other groups must not suffer.
+    """Load a partition, in any thread. A record that cannot be decoded is logged and skipped.
 
-    The last record of a key wins, so only that one is decoded: a log never compacted loads as fast as it is read.
+    Only the last record of each key is decoded, so that a log that was never compacted loads as fast as it is read.
     """
     latest: dict[bytes, tuple[int, bytes | None]] = {}
     open_transactions: dict[int, dict[bytes, tuple[int, bytes | None]]] = {}
@@ -49,10 +50,10 @@ def load(batches: Iterable[CoordinatorBatch]) -> LoadedPartition:
                     if record[0] > latest.get(key, (-1, None))[0]:
                         latest[key] = record
             continue
-        into = open_transactions.setdefault(batch.producer_id, {}) if batch.is_transactional else latest
-        for delta, (key, value) in enumerate(batch.records):
-            into[key] = (batch.base_offset + delta, value)
-            if value is None and into is latest:  # a plain tombstone also ends what is pending
+        records = open_transactions.setdefault(batch.producer_id, {}) if batch.is_transactional else latest
+        for offset, (key, value) in enumerate(batch.records, batch.base_offset):
+            records[key] = (offset, value)
+            if value is None and records is latest:  # a tombstone outside of a transaction removes pending offsets too
                 for pending in open_transactions.values():
                     pending.pop(key, None)
     loaded = LoadedPartition()
@@ -60,23 +61,29 @@ def load(batches: Iterable[CoordinatorBatch]) -> LoadedPartition:
         if value is not None:
             _replay(loaded, key, value)
     for producer_id, pending_records in open_transactions.items():
-        for key, (position, value) in pending_records.items():
+        for key, (offset, value) in pending_records.items():
             if value is not None:
-                superseded = position < latest.get(key, (-1, None))[0]
-                _replay(loaded, key, None if superseded else value, (producer_id, position))
+                superseded = offset < latest.get(key, (-1, None))[0]
+                _replay(loaded, key, None if superseded else value, _Pending(producer_id, offset))
     if loaded.skipped:
-        log.warning("%d records of __consumer_offsets belong to group protocols not served here", loaded.skipped)
+        _log.warning("%d records of __consumer_offsets belong to group protocols not served here", loaded.skipped)
     return loaded
 
 
-def _replay(loaded: LoadedPartition, key: bytes, value: bytes | None, pending: tuple[int, int] | None = None) -> None:
-    """pending: producer id and position, in an open transaction."""
+class _Pending(NamedTuple):
+    """Producer and log offset of a record in an open transaction."""
+
+    producer_id: int
+    offset: int
+
+
+def _replay(loaded: LoadedPartition, key: bytes, value: bytes | None, pending: _Pending | None = None) -> None:
     try:
         decoded = decode_key(key)
         if isinstance(decoded, OffsetKey):
             committed = None if value is None else decode_offset_value(value)
             if pending is not None:
-                loaded.offsets.put_pending(pending[0], decoded, committed, pending[1])
+                loaded.offsets.put_pending(pending.producer_id, decoded, committed, pending.offset)
             elif committed is not None:
                 loaded.offsets.put(decoded, committed)
         elif pending is not None or value is None:
@@ -88,4 +95,4 @@ def _replay(loaded: LoadedPartition, key: bytes, value: bytes | None, pending: t
         else:
             loaded.skipped += 1
     except KafkalogError as error:
-        log.error("a record of __consumer_offsets is left out: %s (key %s)", error, key.hex())
+        _log.error("a record of __consumer_offsets is left out: %s (key %s)", error, key.hex())

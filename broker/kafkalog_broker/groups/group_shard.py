@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.coordinator.coordinator_executor import CoordinatorExecutor
@@ -15,20 +15,18 @@ from kafkalog_broker.coordinator.coordinator_runtime import Append
 from kafkalog_broker.coordinator.coordinator_timer import Commit, CoordinatorTimer
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups import offset_validation
-from kafkalog_broker.groups.classic.classic_group import Group, GroupState
+from kafkalog_broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
 from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
+from kafkalog_broker.groups.classic.classic_group_records import group_key
 from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE
 from kafkalog_broker.groups.classic.messages import (
-    CommitRequest,
     JoinAnswer,
     JoinCallback,
     JoinRequest,
     LeavingMember,
-    ListedGroup,
     SyncCallback,
     SyncRequest,
 )
-from kafkalog_broker.groups.classic.offset_records import OffsetKey, group_key, offset_key
 from kafkalog_broker.groups.consumer import consumer_group_members
 from kafkalog_broker.groups.consumer.classic_member_requests import (
     heartbeat_to_consumer_group,
@@ -46,6 +44,8 @@ from kafkalog_broker.groups.modern.modern_group import ModernGroupState
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups, existing_group_records
 from kafkalog_broker.groups.offset_commit import PreparedCommit
 from kafkalog_broker.groups.offset_expiration import CommittingGroup, expired_offsets
+from kafkalog_broker.groups.offset_records import OffsetKey, offset_key
+from kafkalog_broker.groups.offset_requests import CommitRequest
 from kafkalog_broker.groups.offset_store import OffsetStore
 from kafkalog_broker.groups.share import share_group_heartbeat
 from kafkalog_broker.groups.share.share_group import ShareGroup
@@ -54,6 +54,15 @@ from kafkalog_broker.groups.streams import streams_group_members
 from kafkalog_broker.groups.streams.streams_group import StreamsGroup
 
 _log = logging.getLogger(__name__)
+
+
+class ListedGroup(NamedTuple):
+    """A group in the response to ListGroups, with the names of its fields."""
+
+    group_id: str
+    protocol_type: str
+    group_state: str
+    group_type: str = "classic"
 
 
 class GroupShard:
@@ -99,7 +108,7 @@ class GroupShard:
 
     def _load_classic_groups(self, loaded: LoadedPartition) -> None:
         for group_id, record in loaded.groups.items():
-            self.groups[group_id] = Group.from_record(group_id, record, self._now_ms)
+            self.groups[group_id] = ClassicGroup.from_record(group_id, record, self._now_ms)
 
     def _load_modern_groups(self, loaded: LoadedPartition) -> None:
         records: dict[GroupType, list[GroupRecord]] = {group_type: [] for group_type in self._by_type}
@@ -135,7 +144,7 @@ class GroupShard:
         """Make a group for offsets that belong to no group: it only commits."""
         groups = self.groups.keys() | self.consumer.groups.keys() | self.streams.groups.keys()
         for group_id in self.offsets.group_ids() - groups:
-            self.groups[group_id] = Group(group_id, self._now_ms)
+            self.groups[group_id] = ClassicGroup(group_id, self._now_ms)
 
     def _start_classic_sessions(self) -> None:
         for group in self.groups.values():
@@ -224,14 +233,14 @@ class GroupShard:
             BrokerError: If the whole request is refused.
         """
         group = self.groups.get(request.group_id) or self.consumer_or_streams_group(request.group_id)
-        if isinstance(group, Group):
+        if isinstance(group, ClassicGroup):
             group.check_commit(request)
         elif group is not None:
             offset_validation.check_commit(group, request)
         elif request.generation >= 0:
             code = ErrorCode.group_id_not_found if request.knows_group_id_not_found else ErrorCode.illegal_generation
             raise BrokerError(code, f"there is no group {request.group_id!r}")
-        if isinstance(group, Group) and request.producer is None and request.member_id in group.members:
+        if isinstance(group, ClassicGroup) and request.producer is None and request.member_id in group.members:
             self.classic.expect_heartbeat(group, group.members[request.member_id])  # a commit extends the session
         if not prepared.records:
             return prepared.codes
@@ -245,7 +254,7 @@ class GroupShard:
     def _apply_commit(self, request: CommitRequest, prepared: PreparedCommit) -> None:
         if self.type_of(request.group_id) is None:
             _log.info("group %.200r: a simple group, which only commits", request.group_id)
-            self.groups[request.group_id] = Group(request.group_id, self._now_ms)
+            self.groups[request.group_id] = ClassicGroup(request.group_id, self._now_ms)
         for key, value in prepared.committed:
             if request.producer is None:
                 self.offsets.put(key, value)
@@ -261,7 +270,11 @@ class GroupShard:
             BrokerError: group_id_not_found, non_empty_group.
         """
         group = self._existing(group_id)
-        if isinstance(group, Group) and group.state is not GroupState.EMPTY and group.protocol_type != PROTOCOL_TYPE:
+        if (
+            isinstance(group, ClassicGroup)
+            and group.state is not ClassicGroupState.EMPTY
+            and group.protocol_type != PROTOCOL_TYPE
+        ):
             raise BrokerError(ErrorCode.non_empty_group, f"group {group_id!r} is {group.state.value}")
         codes: list[ErrorCode] = []
         deleted: list[OffsetKey] = []
@@ -283,7 +296,7 @@ class GroupShard:
             BrokerError: group_id_not_found, non_empty_group.
         """
         group = self._existing(group_id)
-        if group.state not in (GroupState.EMPTY, ModernGroupState.EMPTY):
+        if group.state not in (ClassicGroupState.EMPTY, ModernGroupState.EMPTY):
             raise BrokerError(ErrorCode.non_empty_group, f"group {group_id!r} is {group.state.value}")
         self._remove_offsets(self.offsets.keys(group_id))
         self._remove_group(group)
@@ -298,7 +311,7 @@ class GroupShard:
             listed += [ListedGroup(group.group_id, name, group.state.value, name) for group in groups.groups.values()]
         return listed
 
-    def classic_group(self, group_id: str) -> Group:
+    def classic_group(self, group_id: str) -> ClassicGroup:
         """Raises BrokerError: group_id_not_found."""
         group = self.groups.get(group_id)
         if group is None:
@@ -321,7 +334,7 @@ class GroupShard:
             self._remove_offsets(expired_offsets(group, self.offsets, now_ms, retention_ms))
             group_id = group.group_id
             has_offsets = self.offsets.of_group(group_id) or self.offsets.has_open_transaction(group_id)
-            if group.state in (GroupState.EMPTY, ModernGroupState.EMPTY) and not has_offsets:
+            if group.state in (ClassicGroupState.EMPTY, ModernGroupState.EMPTY) and not has_offsets:
                 self._remove_group(group)
 
     def forget_topics(self, topics: Collection[str]) -> Iterator[None]:
@@ -349,7 +362,7 @@ class GroupShard:
 
     def _remove_group(self, group: CommittingGroup) -> None:
         match group:
-            case Group():
+            case ClassicGroup():
                 self._append([(group_key(group.group_id), None)])
                 self.classic.remove_group(group)
             case ConsumerGroup():

@@ -11,15 +11,15 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.messages import CommitRequest
-from kafkalog_broker.groups.classic.offset_records import OffsetAndMetadata, OffsetKey, offset_key, offset_value
+from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey, offset_key, offset_value
+from kafkalog_broker.groups.offset_requests import CommitRequest
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
-AT_ONCE = 10  # partitions in a step: some 0.1 ms
+PARTITIONS_PER_STEP = 10  # a step takes about 0.1 ms
 
 
 class PreparedCommit(NamedTuple):
-    """A code for each partition of the request; records and offsets of those that can be committed."""
+    """An error code for each partition of the request, and records and offsets of the partitions without an error."""
 
     codes: list[ErrorCode]
     records: EncodedRecords
@@ -30,13 +30,13 @@ PreparingCommit = Generator[None, None, PreparedCommit]
 
 
 def prepare_commit(request: CommitRequest, max_metadata_bytes: int, now_ms: int) -> PreparingCommit:
-    """In steps; returns what the group is to write."""
+    """Encode the records of an offset commit. Yields after each step."""
     expire_ms = -1 if request.retention_ms < 0 else now_ms + request.retention_ms
     codes: list[ErrorCode] = []
     records = EncodedRecords()
     committed = []
     for number, part in enumerate(request.partitions, 1):
-        if not number % AT_ONCE:
+        if not number % PARTITIONS_PER_STEP:
             yield
         metadata = part.metadata or ""
         if len(metadata) > max_metadata_bytes:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kafkalog_broker.groups.classic.classic_group import Group, GroupState
+from kafkalog_broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
 from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE
-from kafkalog_broker.groups.classic.offset_records import OffsetKey
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
+from kafkalog_broker.groups.offset_records import OffsetKey
 from kafkalog_broker.groups.offset_store import OffsetStore
 from kafkalog_broker.groups.streams.streams_group import StreamsGroup
 
-CommittingGroup = Group | ConsumerGroup | StreamsGroup
+CommittingGroup = ClassicGroup | ConsumerGroup | StreamsGroup
 """A group that can commit offsets."""
 
 
@@ -23,10 +23,12 @@ def expired_offsets(group: CommittingGroup, offsets: OffsetStore, now_ms: int, r
     - An offset with an expire timestamp of its own (OffsetCommit v2 to v4): at that time instead.
     """
     empty_since = -1
-    if isinstance(group, Group) and group.protocol_type is not None:
-        if group.state is GroupState.EMPTY:
+    if isinstance(group, ClassicGroup) and group.protocol_type is not None:
+        if group.state is ClassicGroupState.EMPTY:
             empty_since = group.state_timestamp_ms
-        elif group.state is not GroupState.STABLE or group.protocol_type != PROTOCOL_TYPE or group.topics is None:
+        elif (
+            group.state is not ClassicGroupState.STABLE or group.protocol_type != PROTOCOL_TYPE or group.topics is None
+        ):
             return []
     expired = []
     for topic, partitions in offsets.of_group(group.group_id).items():

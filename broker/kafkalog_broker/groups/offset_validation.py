@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER, CommitRequest
+from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.modern.stale_epoch import stale_member_epoch
+from kafkalog_broker.groups.offset_requests import CommitRequest
 from kafkalog_broker.groups.streams.streams_group import StreamsGroup
 
 

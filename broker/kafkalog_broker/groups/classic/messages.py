@@ -1,5 +1,6 @@
-"""Requests to groups and their answers as plain values, the same for every version of the protocol, and what consumers
-put into them. Kafka's own defaults stand where a version lacks a field. Times in ms.
+"""Requests and responses of JoinGroup, SyncGroup and LeaveGroup as plain values, the same for every version.
+
+Fields that a version does not have get Kafka's defaults. Times in ms.
 """
 
 from __future__ import annotations
@@ -7,18 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
-from uuid import UUID
 
-from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import ErrorCode
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""(name, metadata) of each assignment strategy a member supports, best first."""
+"""(name, metadata) of each protocol (assignment strategy) that a member supports, preferred first."""
 
-NO_MEMBER = ""  # the member id of who does not have one yet
+NO_MEMBER = ""  # member ID of a member that has none yet
 NO_GENERATION = -1
-NO_OFFSET = -1
-NO_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +23,7 @@ class JoinRequest:
     group_id: str
     member_id: str
     client_id: str
-    client_host: str  # as Kafka shows it: "/127.0.0.1"
+    client_host: str  # "/127.0.0.1"
     protocol_type: str
     protocols: Protocols
     session_timeout_ms: int
@@ -34,9 +31,9 @@ class JoinRequest:
     group_instance_id: str | None = None
     reason: str = "not provided"
     requires_known_member_id: bool = False
-    """v4+: a new dynamic member gets an id first and joins with it in a second request (KIP-394)."""
+    """Since v4: a new dynamic member gets its member ID first, and joins with it in a second request (KIP-394)."""
     supports_skipping_assignment: bool = False
-    """v9+: a returning static leader may be asked to keep the assignment that is in place (KIP-814)."""
+    """Since v9: a static leader that is back may be told to keep the existing assignment (KIP-814)."""
 
 
 class JoinedMember(NamedTuple):
@@ -46,7 +43,7 @@ class JoinedMember(NamedTuple):
 
 
 class JoinAnswer(NamedTuple):
-    """Its fields, as those of SyncAnswer, are named as in the response."""
+    """Response to JoinGroup, with the names of its fields. `members` is set for the leader only."""
 
     error_code: ErrorCode
     member_id: str = NO_MEMBER
@@ -54,7 +51,7 @@ class JoinAnswer(NamedTuple):
     protocol_type: str | None = None
     protocol_name: str | None = None
     leader: str = NO_MEMBER
-    members: tuple[JoinedMember, ...] = ()  # for the leader only, who assigns
+    members: tuple[JoinedMember, ...] = ()
     skip_assignment: bool = False
 
 
@@ -66,10 +63,12 @@ class SyncRequest:
     group_instance_id: str | None = None
     protocol_type: str | None = None
     protocol: str | None = None
-    assignments: tuple[tuple[str, bytes], ...] = ()  # (member id, assignment), from the leader
+    assignments: tuple[tuple[str, bytes], ...] = ()  # (member ID, assignment), from the leader
 
 
 class SyncAnswer(NamedTuple):
+    """Response to SyncGroup, with the names of its fields."""
+
     error_code: ErrorCode
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -85,38 +84,3 @@ class LeavingMember:
     member_id: str
     group_instance_id: str | None = None
     reason: str = "not provided"
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedPartition:
-    topic: str
-    partition: int
-    offset: int
-    leader_epoch: int = NO_EPOCH
-    metadata: str | None = None
-    topic_id: UUID | None = None
-    commit_timestamp_ms: int = -1  # v1 may name one; -1: when it comes
-
-
-@dataclass(frozen=True, slots=True)
-class CommitRequest:
-    group_id: str
-    partitions: tuple[CommittedPartition, ...]
-    member_id: str = NO_MEMBER
-    generation: int = NO_GENERATION
-    group_instance_id: str | None = None
-    retention_ms: int = -1  # v2-4 may name one; -1: the broker's
-    knows_group_id_not_found: bool = True
-    """v9+. Before, and in transactions, an unknown group is ILLEGAL_GENERATION. Before, members of
-    consumer groups do not commit."""
-    producer: ProducerIdAndEpoch | None = None
-    """Whose transaction the offsets are part of (TxnOffsetCommit): they count when it commits."""
-
-
-class ListedGroup(NamedTuple):
-    """Its fields are named as in the response."""
-
-    group_id: str
-    protocol_type: str
-    group_state: str
-    group_type: str = "classic"

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import CommittedPartition
 from kafkalog_broker.groups.consumer.partition_owners import PartitionOwners
 from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType, RecordKind, ResolvedRegex
 from kafkalog_broker.groups.modern.modern_group import (
@@ -19,6 +18,7 @@ from kafkalog_broker.groups.modern.modern_group import (
     subtract,
 )
 from kafkalog_broker.groups.modern.stale_epoch import stale_member_epoch
+from kafkalog_broker.groups.offset_requests import CommittedPartition
 
 
 @dataclass(frozen=True, slots=True)

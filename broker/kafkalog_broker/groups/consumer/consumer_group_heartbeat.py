@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.classic_group import GroupState
+from kafkalog_broker.groups.classic.classic_group import ClassicGroupState
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.consumer.consumer_group_epoch import put_consumer_group_epoch
 from kafkalog_broker.groups.consumer.consumer_group_members import (
@@ -170,7 +170,7 @@ def _group(groups: ConsumerGroups, changes: GroupChanges, *, is_joining: bool) -
     classic = groups.classic.groups.get(group_id)
     if classic is None or not is_joining or group_id in groups.groups:
         return groups.group_for_heartbeat(group_id, is_joining=is_joining)
-    if classic.state is GroupState.EMPTY:
+    if classic.state is ClassicGroupState.EMPTY:
         return new_group_replacing_classic(groups, changes)
     return upgrade(groups, changes, classic)
 

@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.groups.consumer.consumer_assignors import CONSUMER_ASSIGNORS
+from kafkalog_broker.groups.assignors.consumer_assignors import CONSUMER_ASSIGNORS
+from kafkalog_broker.groups.assignors.group_spec import AssignedMember, Assignments, GroupSpec
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.modern.group_changes import GroupChanges
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_settings import GroupSettings
-from kafkalog_broker.groups.modern.group_spec import AssignedMember, Assignments, GroupSpec
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 from kafkalog_broker.groups.modern.target_assignment import (
     MAX_INLINE_COST,

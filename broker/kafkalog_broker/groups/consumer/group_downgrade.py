@@ -6,7 +6,8 @@ import logging
 from collections.abc import Collection, Iterable
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.groups.classic.classic_group import Group, GroupState, Member
+from kafkalog_broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
+from kafkalog_broker.groups.classic.classic_group_member import ClassicGroupMember
 from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE, assignment_of, version_of
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.consumer.topic_partitions import partitions_by_name
@@ -48,8 +49,8 @@ def downgrade(
         joining.member_id if joining is not None and member is replaced else member_id
         for member_id, member in group.members.items()
     ])  # fmt: skip
-    classic = Group(group.group_id, groups.context.clock.now_ms)
-    classic.state, classic.generation = GroupState.STABLE, group.epoch
+    classic = ClassicGroup(group.group_id, groups.context.clock.now_ms)
+    classic.state, classic.generation = ClassicGroupState.STABLE, group.epoch
     for member_id, member in group.members.items():
         if member_id not in leaving and member is not replaced:
             classic.add(_classic_member(member))
@@ -103,9 +104,9 @@ def _is_downgrade_allowed(group: ConsumerGroup, members: int, config: BrokerConf
     return reason is None
 
 
-def _classic_member(member: ConsumerMember) -> Member:
+def _classic_member(member: ConsumerMember) -> ClassicGroupMember:
     assert member.classic is not None
-    return Member(
+    return ClassicGroupMember(
         member.member_id, member.instance_id, member.client_id, member.client_host, member.rebalance_timeout_ms,
         member.classic.session_timeout_ms, PROTOCOL_TYPE, member.classic.protocols,
     )  # fmt: skip

@@ -6,9 +6,9 @@ import logging
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.classic_group import Group
+from kafkalog_broker.groups.classic.classic_group import ClassicGroup
+from kafkalog_broker.groups.classic.classic_group_records import group_key
 from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE, parse_assignment, parse_subscription
-from kafkalog_broker.groups.classic.offset_records import group_key
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.consumer.consumer_group_members import ConsumerGroups, schedule_session_timeout
 from kafkalog_broker.groups.consumer.topic_partitions import partitions_by_id
@@ -19,7 +19,7 @@ from kafkalog_broker.storage.topic_registry import TopicRegistry
 _log = logging.getLogger(__name__)
 
 
-def upgrade(groups: ConsumerGroups, changes: GroupChanges, classic: Group) -> ConsumerGroup:
+def upgrade(groups: ConsumerGroups, changes: GroupChanges, classic: ClassicGroup) -> ConsumerGroup:
     """Replace a classic group by a consumer group and return it.
 
     All members are in the epoch that was the generation, and own the partitions that they were assigned last.
@@ -55,7 +55,7 @@ def upgrade(groups: ConsumerGroups, changes: GroupChanges, classic: Group) -> Co
     return group
 
 
-def _check_upgrade_allowed(group: Group, config: BrokerConfig) -> None:
+def _check_upgrade_allowed(group: ClassicGroup, config: BrokerConfig) -> None:
     reason = None
     if config.group_consumer_migration_policy.lower() not in {"upgrade", "bidirectional"}:
         reason = "online upgrade is disabled"
@@ -98,7 +98,7 @@ def _put_upgraded_group(changes: GroupChanges, group: ConsumerGroup) -> None:
         changes.put_current_assignment(member)
 
 
-def _complete_upgrade(groups: ConsumerGroups, classic: Group, group: ConsumerGroup) -> None:
+def _complete_upgrade(groups: ConsumerGroups, classic: ClassicGroup, group: ConsumerGroup) -> None:
     _log.info("group %.200r: the classic group has become a consumer group", group.group_id)
     groups.classic.forget(classic)
     for member in group.members.values():

@@ -1,6 +1,6 @@
-"""Regular expressions of RE2, as Kafka's brokers match them (re2j there, google-re2 here).
+"""Regular expressions in the syntax of RE2 (re2j in Kafka, google-re2 here).
 
-The package is imported when the first member subscribes with an expression.
+The package is imported when it is needed first.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 
-_MEMORY = 1 << 20  # for one expression; with RE2's own default, 8, one that is too large takes 40 ms to be refused
-_MAX_BYTES = 2**15 - 1  # bytes: what it matches is a record with the expression in its key
+_MAX_MEMORY_BYTES = 1 << 20
+"""Memory of one compiled expression. With RE2's default of 8 MB, it takes 40 ms to refuse an expression."""
+_MAX_BYTES = 2**15 - 1  # length of a string in the key of a record
 _RE2J_MESSAGES = {
     "missing ]": "missing closing ]",
     "missing )": "missing closing )",
@@ -23,29 +24,11 @@ _RE2J_MESSAGES = {
     "trailing \\": "trailing backslash at end of expression",
     "invalid named capture group": "invalid named capture",
 }
-"""Error texts of RE2, and those of re2j for the same codes."""
-
-
-def _re2() -> Any:
-    try:
-        import re2
-    except ImportError:
-        raise BrokerError(
-            ErrorCode.invalid_regular_expression,
-            "this broker resolves no regular expressions: the package google-re2 is missing, which comes with the "
-            "extra [broker]",
-        ) from None
-    return re2
-
-
-def _options(re2: Any) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _MEMORY
-    return options
+"""Error texts of re2j by those of RE2."""
 
 
 def check_regex(regex: str) -> None:
+    """Raises BrokerError: invalid_regular_expression."""
     re2 = _re2()
     size = len(regex.encode())
     if size > _MAX_BYTES:
@@ -65,7 +48,7 @@ def check_regex(regex: str) -> None:
 
 
 def matching_names(regexes: Iterable[str], names: Iterable[str]) -> dict[str, list[str]]:
-    """The names that each expression matches from beginning to end; none where it is no expression."""
+    """Return the names that each expression matches completely. An invalid expression matches none."""
     re2 = _re2()
     names = list(names)
     matched: dict[str, list[str]] = {}
@@ -73,7 +56,26 @@ def matching_names(regexes: Iterable[str], names: Iterable[str]) -> dict[str, li
         try:
             pattern = re2.compile(regex, _options(re2))
         except re2.error:
-            matched[regex] = []  # it was checked when a member brought it, perhaps by another version of RE2
+            matched[regex] = []  # it was valid for the version of RE2 that checked it
             continue
         matched[regex] = [name for name in names if pattern.fullmatch(name) is not None]
     return matched
+
+
+def _re2() -> Any:
+    try:
+        import re2
+    except ImportError:
+        raise BrokerError(
+            ErrorCode.invalid_regular_expression,
+            "this broker resolves no regular expressions: the package google-re2 is missing, which comes with the "
+            "extra [broker]",
+        ) from None
+    return re2
+
+
+def _options(re2: Any) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MAX_MEMORY_BYTES
+    return options

@@ -27,49 +27,65 @@ from kafkalog_broker.groups.modern.group_records import (
 from kafkalog_spark.format.messages import decode_key, message
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
-_OF_ALL = (RecordKind.EPOCH, RecordKind.MEMBER, RecordKind.TARGET_EPOCH, RecordKind.TARGET, RecordKind.CURRENT)
+_COMMON_KINDS = (RecordKind.EPOCH, RecordKind.MEMBER, RecordKind.TARGET_EPOCH, RecordKind.TARGET, RecordKind.CURRENT)
 _KINDS = {
-    GroupType.CONSUMER: (*_OF_ALL, RecordKind.TOPICS, RecordKind.REGEX),
-    GroupType.SHARE: (*_OF_ALL, RecordKind.STATE_PARTITIONS),
-    GroupType.STREAMS: (*_OF_ALL, RecordKind.TOPOLOGY),
+    GroupType.CONSUMER: (*_COMMON_KINDS, RecordKind.TOPICS, RecordKind.REGEX),
+    GroupType.SHARE: (*_COMMON_KINDS, RecordKind.STATE_PARTITIONS),
+    GroupType.STREAMS: (*_COMMON_KINDS, RecordKind.TOPOLOGY),
 }
-_NAMES = {
+_MESSAGE_NAMES = {
     (group_type, kind): f"{group_type.value.capitalize()}Group{kind.value}"
     for group_type, kinds in _KINDS.items()
     for kind in kinds
 }
-_KEYS = {layout: message(name + "Key") for layout, name in _NAMES.items()}
-_BY_KEY = {version: layout for layout, key in _KEYS.items() for version in key.read}
-_VALUES = {layout: message(name + "Value") for layout, name in _NAMES.items() if layout[1] is not RecordKind.TOPICS}
-_OF_NAMES = {RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT, RecordKind.REGEX}
+_KEYS = {type_and_kind: message(name + "Key") for type_and_kind, name in _MESSAGE_NAMES.items()}
+_BY_KEY_VERSION = {version: type_and_kind for type_and_kind, key in _KEYS.items() for version in key.read}
+_VALUES = {
+    type_and_kind: message(name + "Value")
+    for type_and_kind, name in _MESSAGE_NAMES.items()
+    if type_and_kind[1] is not RecordKind.TOPICS
+}
+_KINDS_WITH_NAME = {RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT, RecordKind.REGEX}
 
 
 def encode(record: GroupRecord) -> Record:
-    """Raises BrokerError where a text is too long for a key."""
+    """Encode a record.
+
+    Raises:
+        BrokerError: unknown_server_error if a text is too long for a key.
+    """
     group_type, kind, group_id, name, value = record
-    layout = group_type, kind
-    key = encode_message(_KEYS[layout], (group_id, name) if kind in _OF_NAMES else (group_id,))
+    type_and_kind = group_type, kind
+    key = encode_message(_KEYS[type_and_kind], (group_id, name) if kind in _KINDS_WITH_NAME else (group_id,))
     if value is None:
         return key, None
-    to_fields = _TO_FIELDS.get(layout) or _TO_FIELDS.get(kind)
-    return key, _VALUES[layout].encode(value if to_fields is None else to_fields(value))
+    to_fields = _TO_FIELDS.get(type_and_kind) or _TO_FIELDS.get(kind)
+    return key, _VALUES[type_and_kind].encode(value if to_fields is None else to_fields(value))
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
-    """The record, None for another kind of key. Raises CorruptLog; UnsupportedFormat for versions after Kafka 4.3."""
+    """Decode a record.
+
+    Returns:
+        None for keys of offsets, classic groups and unknown types of groups.
+
+    Raises:
+        CorruptLog: If the bytes are malformed.
+        UnsupportedFormat: If the version is later than that of Kafka 4.3.
+    """
     decoded = decode_key(OFFSETS_TOPIC, key)
-    if decoded is None or decoded[0] not in _BY_KEY:
+    if decoded is None or decoded[0] not in _BY_KEY_VERSION:
         return None
-    layout = group_type, kind = _BY_KEY[decoded[0]]
+    type_and_kind = group_type, kind = _BY_KEY_VERSION[decoded[0]]
     group_id, name = (*decoded[1], "")[:2]
     if value is None:
         return GroupRecord(group_type, kind, group_id, name, None)
-    if kind is RecordKind.TOPICS:  # nobody asks for more than that it is there
+    if kind is RecordKind.TOPICS:  # only its existence matters
         return GroupRecord(group_type, kind, group_id, name, True)
-    fields = _VALUES[layout].decode(value, f"{kind.name} record of a {group_type.value} group")
-    from_fields = _FROM_FIELDS.get(layout) or _FROM_FIELDS.get(kind)
-    found = fields if from_fields is None else from_fields(group_type, fields)
-    return GroupRecord(group_type, kind, group_id, name, found)
+    fields = _VALUES[type_and_kind].decode(value, f"{kind.name} record of a {group_type.value} group")
+    from_fields = _FROM_FIELDS.get(type_and_kind) or _FROM_FIELDS.get(kind)
+    decoded_value = fields if from_fields is None else from_fields(group_type, fields)
+    return GroupRecord(group_type, kind, group_id, name, decoded_value)
 
 
 def _member(group_type: GroupType, fields: Any) -> dict[str, Any]:
@@ -84,7 +100,7 @@ def _member(group_type: GroupType, fields: Any) -> dict[str, Any]:
 
 
 def _current_fields(current: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Partitions of share groups have no epochs."""
+    """Share groups have no assignment epochs and no pending revocation."""
     epoch, previous, state, *assignments = current.values()
     if len(assignments) == 1:
         return epoch, previous, state, assignments[0].items()
@@ -105,7 +121,7 @@ def _current(group_type: GroupType, fields: Any) -> dict[str, Any]:
 
 
 def _owned(topics: Any, member_epoch: int) -> Owned:
-    """Kafka before 4.2 wrote no epochs of partitions: they count as assigned at the member's."""
+    """Kafka before 4.2 wrote no assignment epochs: partitions count as assigned in the epoch of the member."""
     owned = {}
     for topic, partitions, epochs in topics:
         if epochs is None or len(epochs) != len(partitions):
@@ -115,7 +131,7 @@ def _owned(topics: Any, member_epoch: int) -> Owned:
 
 
 def _current_tasks_fields(current: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Only active tasks have epochs. States are one more than those of other members."""
+    """Only active tasks have assignment epochs. States are greater by one than those of other types of groups."""
     epoch, previous, state, *assignments = current.values()
     lists: list[list[tuple[str, list[int], list[int] | None]]] = []
     for owned in assignments:
@@ -123,7 +139,7 @@ def _current_tasks_fields(current: Mapping[str, Any]) -> tuple[Any, ...]:
         lists.append([
             (name, parts, [owned[TasksKey(TaskRole.ACTIVE, name)][part] for part in parts]) for name, parts in active
         ])  # fmt: skip
-        lists += [[(name, parts, None) for name, parts in some] for some in (standby, warmup)]
+        lists += [[(name, parts, None) for name, parts in tasks] for tasks in (standby, warmup)]
     return epoch, previous, min(state + 1, MemberState.UNKNOWN), *lists
 
 
@@ -132,7 +148,7 @@ def _current_tasks(_: GroupType, fields: Any) -> dict[str, Any]:
 
     def owned(roles: Any) -> Owned:
         keyed = zip(TaskRole, roles, strict=True)
-        return _owned(((TasksKey(role, name), *rest) for role, some in keyed for name, *rest in some), epoch)
+        return _owned(((TasksKey(role, name), *rest) for role, tasks in keyed for name, *rest in tasks), epoch)
 
     values = epoch, previous, MemberState.of(state - 1), owned(lists[:3]), owned(lists[3:])
     return dict(zip(CURRENT_FIELDS[GroupType.STREAMS], values, strict=True))
@@ -162,7 +178,9 @@ _TO_FIELDS: dict[RecordKind | tuple[GroupType, RecordKind], Callable[[Any], tupl
     (GroupType.STREAMS, RecordKind.CURRENT): _current_tasks_fields,
     RecordKind.TOPOLOGY: lambda topology: (topology.epoch, topology.subtopologies),
 }
-"""By kind, unless a type of group has its own. What is not in here is its message's fields as it is."""
+"""Converts the value of a record to the fields of its message; a type of group may have its own conversion.
+
+Without an entry, the value is the tuple of the fields."""
 _FROM_FIELDS: dict[RecordKind | tuple[GroupType, RecordKind], Callable[[GroupType, Any], Any]] = {
     RecordKind.MEMBER: _member,
     RecordKind.TARGET: lambda _, fields: dict(fields.topic_partitions),
@@ -171,8 +189,8 @@ _FROM_FIELDS: dict[RecordKind | tuple[GroupType, RecordKind], Callable[[GroupTyp
     RecordKind.STATE_PARTITIONS: _state,
     (GroupType.STREAMS, RecordKind.TARGET): lambda _, fields: {
         TasksKey(role, name): partitions
-        for role, some in zip(TaskRole, fields, strict=True)
-        for name, partitions in some
+        for role, tasks in zip(TaskRole, fields, strict=True)
+        for name, partitions in tasks
     },
     (GroupType.STREAMS, RecordKind.CURRENT): _current_tasks,
 }

@@ -11,7 +11,7 @@ from uuid import UUID
 
 
 class GroupType(Enum):
-    """The value is the name that ListGroups shows."""
+    """Type of a group. The value is the name in ListGroups."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
@@ -20,19 +20,21 @@ class GroupType(Enum):
 
 
 class RecordKind(Enum):
-    """Subject of a record of a group, by the name of its message, and its value."""
+    """Kind of a record. The value is the name of its message, without the type of the group and "Key" or "Value"."""
 
     EPOCH = "Metadata"
-    """Epoch; hash of the topics' metadata (KIP-1101). Of a streams group also the epoch of the topology whose topics
-    are all there (-1: they are not), and (name, value) of what the last assignment was made with; None: nothing."""
-    TOPICS = "PartitionMetadata"  # topics' metadata of a consumer group, as Kafka 4.0 wrote it; only removed now
-    MEMBER = "MemberMetadata"  # what a member says about itself
-    TARGET_EPOCH = "TargetAssignmentMetadata"  # its epoch, and when it was made; 0 ms: not known (Kafka before 4.3)
-    TARGET = "TargetAssignmentMember"  # the partitions, or tasks, that a member is to have
-    CURRENT = "CurrentMemberAssignment"  # a member's epoch, and the partitions, or tasks, that it has
-    REGEX = "RegularExpression"  # the topics that an expression of consumers matches
-    STATE_PARTITIONS = "StatePartitionMetadata"  # the share partitions that have state
-    TOPOLOGY = "Topology"  # the topology of a streams application
+    """Group epoch and metadata hash (KIP-1101). For a streams group also the epoch of the topology if all its topics
+    exist (-1 otherwise), and the configurations of the last target assignment as (name, value), None if unknown."""
+    TOPICS = "PartitionMetadata"
+    """Metadata of the topics of a consumer group, as Kafka 4.0 wrote it. Never written here, only removed."""
+    MEMBER = "MemberMetadata"  # what a member states about itself
+    TARGET_EPOCH = "TargetAssignmentMetadata"
+    """Epoch of the target assignment, and the time in ms when it was made: 0 if unknown (Kafka before 4.3)."""
+    TARGET = "TargetAssignmentMember"  # target assignment of a member
+    CURRENT = "CurrentMemberAssignment"  # epoch and current assignment of a member
+    REGEX = "RegularExpression"  # topics that a regular expression of consumers matches
+    STATE_PARTITIONS = "StatePartitionMetadata"  # share partitions that have state
+    TOPOLOGY = "Topology"  # topology of a streams application
 
 
 class TaskRole(IntEnum):
@@ -42,25 +44,25 @@ class TaskRole(IntEnum):
 
 
 class TasksKey(NamedTuple):
-    """The tasks of a subtopology in one role: their numbers are those of the partitions that they read."""
+    """Key of the tasks of a subtopology in one role. A task has the number of the partitions that it reads."""
 
     role: TaskRole
     subtopology_id: str
 
 
 Partitions = Mapping[Any, tuple[int, ...]]
-"""An assignment: partitions by topic id; of streams groups, tasks by TasksKey."""
+"""An assignment: partitions by topic ID; tasks by TasksKey in streams groups."""
 Owned = Mapping[Any, Mapping[int, int]]
-"""As Partitions: topic id -> partition -> the epoch at which it was assigned."""
+"""Like Partitions, with the epoch in which each partition or task was assigned."""
 
 
 class MemberState(IntEnum):
-    """Progress of a member towards its target assignment (Kafka's MemberState). Members of share groups stay STABLE."""
+    """State of a member (Kafka's MemberState). Members of share groups are always STABLE."""
 
-    STABLE = 0  # it has its target assignment
-    UNREVOKED_PARTITIONS = 1  # it has to give up partitions first, and stays in its epoch until it says so
-    UNRELEASED_PARTITIONS = 2  # it waits for partitions that others still have
-    UNKNOWN = 127  # a state of a later release
+    STABLE = 0  # has its target assignment
+    UNREVOKED_PARTITIONS = 1  # has to revoke partitions, and stays in its epoch until it has
+    UNRELEASED_PARTITIONS = 2  # waits for partitions that other members have not revoked yet
+    UNKNOWN = 127  # written by a later release
 
     @classmethod
     def of(cls, value: int) -> MemberState:
@@ -75,14 +77,14 @@ class Endpoint(NamedTuple):
 
 
 class ClassicMetadata(NamedTuple):
-    """Metadata of a member speaking JoinGroup. session_timeout_ms: its own. protocols: (name, metadata), best first."""
+    """What a member that uses JoinGroup has sent. `protocols` are (name, metadata), preferred first."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that a regular expression matched. version: of the broker's topics; timestamp_ms: when."""
+    """Topics that a regular expression matched, with the generation of the broker's topics and the time in ms."""
 
     topics: frozenset[str]
     version: int
@@ -90,12 +92,14 @@ class ResolvedRegex(NamedTuple):
 
 
 class SharedTopic(NamedTuple):
+    """Share partitions of one topic."""
+
     name: str
     partitions: tuple[int, ...]
 
 
 class StatePartitions(NamedTuple):
-    """Share partitions whose state is being initialized, is there, or is being deleted (topic id to name)."""
+    """Share partitions whose state is being initialized, is initialized, or is being deleted (topic ID to name)."""
 
     initializing: Mapping[UUID, SharedTopic]
     initialized: Mapping[UUID, SharedTopic]
@@ -106,8 +110,12 @@ NO_STATE = StatePartitions({}, {}, {})
 
 
 class GroupRecord(NamedTuple):
-    """A record of a group. name: of the member, or the expression; "" for what is about the group. value: by kind, for
-    MEMBER and CURRENT the member's fields by name; None for a tombstone."""
+    """A record of a group.
+
+    Attributes:
+        name: Member ID, or regular expression; "" for records about the whole group.
+        value: Depends on the kind: for MEMBER and CURRENT, fields of the member by name. None for a tombstone.
+    """
 
     group_type: GroupType
     kind: RecordKind
@@ -127,19 +135,27 @@ MEMBER_FIELDS = {
         "user_endpoint", "client_tags",
     ),
 }  # fmt: skip
-"""Fields of a member, in the order of the record's."""
+"""Attributes of a member in its MEMBER record, in the order of the record's fields."""
 CURRENT_FIELDS = {
     GroupType.CONSUMER: ("epoch", "previous_epoch", "state", "assigned", "pending_revocation"),
     GroupType.SHARE: ("epoch", "previous_epoch", "state", "assigned"),
     GroupType.STREAMS: ("epoch", "previous_epoch", "state", "assigned", "pending_revocation"),
 }
+"""Attributes of a member in its CURRENT record, in the order of the record's fields."""
 
 
-def tasks_by_role(tasks: Partitions | Owned) -> list[list[tuple[str, list[int]]]]:
-    """Active, standby and warm-up tasks: (subtopology, partitions), in order."""
-    roles: list[list[tuple[str, list[int]]]] = [[] for _ in TaskRole]
+class Tasks(NamedTuple):
+    """Tasks of one subtopology, with the fields in the order of the record."""
+
+    subtopology_id: str
+    partitions: list[int]
+
+
+def tasks_by_role(tasks: Partitions | Owned) -> list[list[Tasks]]:
+    """Return active, standby and warm-up tasks, each in the order of subtopology IDs."""
+    roles: list[list[Tasks]] = [[] for _ in TaskRole]
     for key in sorted(tasks):
-        roles[key.role].append((key.subtopology_id, sorted(tasks[key])))
+        roles[key.role].append(Tasks(key.subtopology_id, sorted(tasks[key])))
     return roles
 
 

@@ -10,7 +10,7 @@ from kafkalog_broker.coordinator.coordinator_executor import CoordinatorExecutor
 from kafkalog_broker.coordinator.coordinator_timer import CoordinatorTimer
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
-from kafkalog_broker.groups.classic.offset_records import group_key
+from kafkalog_broker.groups.classic.classic_group_records import group_key
 from kafkalog_broker.groups.modern.group_changes import GroupChanges
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType, RecordKind

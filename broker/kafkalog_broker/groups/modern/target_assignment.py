@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from kafkalog_broker.groups.assignors.group_spec import Assignments
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_records import GroupRecord, Partitions, RecordKind
-from kafkalog_broker.groups.modern.group_spec import Assignments
 from kafkalog_broker.groups.modern.modern_group import ModernGroup
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 

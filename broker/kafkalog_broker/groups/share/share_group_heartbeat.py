@@ -11,11 +11,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.assignors.group_spec import AssignedMember, Assignments, GroupSpec
+from kafkalog_broker.groups.assignors.simple_assignor import assign_simple
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_epoch import put_group_epoch
 from kafkalog_broker.groups.modern.group_records import GroupType
-from kafkalog_broker.groups.modern.group_spec import AssignedMember, Assignments, GroupSpec
 from kafkalog_broker.groups.modern.heartbeat import (
     HeartbeatResponse,
     assignment_in_response,
@@ -30,7 +31,6 @@ from kafkalog_broker.groups.modern.modern_group import (
     ModernMember,
     with_stated,
 )
-from kafkalog_broker.groups.modern.simple_assignor import assign_simple
 from kafkalog_broker.groups.modern.target_assignment import (
     MAX_INLINE_COST,
     MEMBER_COST,

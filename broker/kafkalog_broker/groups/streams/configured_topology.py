@@ -23,7 +23,7 @@ _NAMES_SHOWN = 3
 
 
 class ConfiguredSubtopology(NamedTuple):
-    """tasks: how many it has. Its internal topics have their partition counts."""
+    """A subtopology whose internal topics have partition counts, with its number of tasks."""
 
     tasks: int
     subtopology: Subtopology
@@ -31,15 +31,24 @@ class ConfiguredSubtopology(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredTopology:
-    """subtopologies: by id, in order; empty where the sources do not fit. missing: internal topics that are to be made.
-    problem: None where all topics are there and fit."""
+    """A topology with the topics that exist.
+
+    Attributes:
+        subtopologies: By ID, in order. Empty if source topics are missing, or partition counts do not fit.
+        missing: Internal topics that have to be created.
+        problem: None if all topics exist and their partition counts fit.
+    """
 
     subtopologies: Mapping[str, ConfiguredSubtopology] = field(default_factory=dict)
     missing: Mapping[str, TopicInfo] = field(default_factory=dict)
     problem: Status | None = None
 
     def check_tasks(self, reported: Mapping[Any, Collection[int]]) -> None:
-        """Raises BrokerError (INVALID_REQUEST) for a task that there is not. reported: by TasksKey."""
+        """Check the tasks that a member reports to own, by TasksKey.
+
+        Raises:
+            BrokerError: invalid_request for a task that does not exist.
+        """
         for key, partitions in reported.items():
             configured = self.subtopologies.get(key.subtopology_id)
             if configured is None:
@@ -54,25 +63,31 @@ class ConfiguredTopology:
                     )
 
 
-class _Unfit(Exception):
+class _TopicsDoNotFit(Exception):
+    """Source topics are missing, or partition counts do not fit."""
+
     def __init__(self, code: StatusCode, detail: str) -> None:
         self.status = Status(code, detail)
 
 
 def configure_topology(topology: Topology, partition_count: PartitionCount) -> ConfiguredTopology:
-    """Raises BrokerError (STREAMS_INVALID_TOPOLOGY): no topics could make this topology work."""
+    """Configure a topology.
+
+    Raises:
+        BrokerError: streams_invalid_topology if no topics could make this topology work.
+    """
     try:
         sources = {name for each in topology.subtopologies for name in each.source_topics}
         if absent := sorted(name for name in sources if partition_count(name) is None):
-            raise _Unfit(StatusCode.MISSING_SOURCE_TOPICS, f"Source topics {_summary(absent)} are missing.")
+            raise _TopicsDoNotFit(StatusCode.MISSING_SOURCE_TOPICS, f"Source topics {_summary(absent)} are missing.")
         counts = _internal_counts(topology, partition_count)
         subtopologies = {
-            name: _configured(topology.by_id[name], counts, _or_decided(partition_count, counts))
+            name: _configured_subtopology(topology.by_id[name], counts, _or_decided(partition_count, counts))
             for name in sorted(topology.by_id)
         }
-        missing = _missing(subtopologies.values(), partition_count)
-    except _Unfit as unfit:
-        return ConfiguredTopology(problem=unfit.status)
+        missing = _missing_topics(subtopologies.values(), partition_count)
+    except _TopicsDoNotFit as error:
+        return ConfiguredTopology(problem=error.status)
     problem = None
     if missing:
         detail = f"Internal topics are missing: {_summary(missing)}"
@@ -87,7 +102,7 @@ def _summary(names: Collection[str]) -> str:
 
 
 def _or_decided(partition_count: PartitionCount, decided: Mapping[str, int]) -> PartitionCount:
-    """Partition counts of topics that there are, and of those that are to be made."""
+    """Return the partition counts of topics that exist, and of those that have to be created."""
 
     def count(name: str) -> int | None:
         present = partition_count(name)
@@ -97,11 +112,12 @@ def _or_decided(partition_count: PartitionCount, decided: Mapping[str, int]) -> 
 
 
 def _internal_counts(topology: Topology, partition_count: PartitionCount) -> dict[str, int]:
+    """Return the partition counts of all internal topics."""
     decided = _repartition_counts(topology, partition_count)
     count = _or_decided(partition_count, decided)
     infos = {topic.name: topic for each in topology.subtopologies for topic in each.repartition_source_topics}
     fixed = {name: count(name) or 0 for name, topic in infos.items() if topic.partitions}
-    fixed_counts = set(fixed.values())  # no copartition group changes them
+    fixed_counts = set(fixed.values())  # not changed by copartition groups
     for each in topology.subtopologies:
         for group in each.copartitioned():
             decided.update(_copartitioned(group, infos, fixed_counts, count))
@@ -114,29 +130,29 @@ def _internal_counts(topology: Topology, partition_count: PartitionCount) -> dic
 
 
 def _repartition_counts(topology: Topology, partition_count: PartitionCount) -> dict[str, int]:
-    """Partition counts that the topology fixes, and those that follow from the sources of what writes a topic."""
+    """Return the partition counts of repartition topics: fixed by the topology, or those of their writers' sources."""
     counts = {
         topic.name: topic.partitions
         for each in topology.subtopologies
         for topic in each.repartition_source_topics
         if topic.partitions
     }
-    readers: dict[str, list[int]] = {}  # places of the subtopologies that read a repartition topic
-    for place, each in enumerate(topology.subtopologies):
+    readers: dict[str, list[int]] = {}  # indexes of the subtopologies that read a repartition topic
+    for index, each in enumerate(topology.subtopologies):
         for topic in each.repartition_source_topics:
-            readers.setdefault(topic.name, []).append(place)
-    # Kafka goes through all subtopologies again and again, and decides one as soon as the count of a source is known.
-    # The heap, which begins as a sorted list, visits each subtopology once, in that order of rounds and places.
+            readers.setdefault(topic.name, []).append(index)
+    # Kafka goes through all subtopologies in rounds, and handles one as soon as the count of a source is known. The
+    # heap, which begins as a sorted list, visits each subtopology once, in that order of rounds and indexes.
     due = [
-        (0, place)
-        for place, each in enumerate(topology.subtopologies)
+        (0, index)
+        for index, each in enumerate(topology.subtopologies)
         if any(topic.name in counts for topic in each.repartition_source_topics)
         or any(partition_count(name) is not None for name in each.source_topics)
     ]
-    seen = {place for _, place in due}
+    seen = {index for _, index in due}
     while due:
-        turn, place = heappop(due)
-        each = topology.subtopologies[place]
+        round_number, index = heappop(due)
+        each = topology.subtopologies[index]
         known = [counts.get(topic.name) for topic in each.repartition_source_topics]
         known += map(partition_count, each.source_topics)
         largest = max(number for number in known if number is not None)
@@ -147,7 +163,7 @@ def _repartition_counts(topology: Topology, partition_count: PartitionCount) -> 
             for reader in readers.get(sink, ()):
                 if reader not in seen:
                     seen.add(reader)
-                    heappush(due, (turn + (reader < place), reader))
+                    heappush(due, (round_number + (reader < index), reader))
     if any(sink not in counts for each in topology.subtopologies for sink in each.repartition_sink_topics):
         raise invalid_topology(
             "Failed to compute number of partitions for all repartition topics. There may be loops in the topology "
@@ -165,20 +181,25 @@ def _repartition_counts(topology: Topology, partition_count: PartitionCount) -> 
 def _copartitioned(
     names: Collection[str], infos: Mapping[str, TopicInfo], fixed: Collection[int], partition_count: PartitionCount
 ) -> dict[str, int]:
-    """Partition counts of the repartition topics of a copartition group. fixed: those that the topology fixes."""
+    """Return the partition counts of the repartition topics of a copartition group.
+
+    Args:
+        infos: Repartition topics by name.
+        fixed: Partition counts that the topology fixes.
+    """
     counts = {name: partition_count(name) or 0 for name in names}
     repartition = {name: count for name, count in counts.items() if name in infos}
     others = {name: count for name, count in counts.items() if name not in infos}
     if others:
-        common = _the_same(others.values(), others)
+        common = _common_count(others.values(), others)
     elif fixed:
-        # Kafka compares all fixed repartition topics of the topology here, those of other groups too.
-        common = _the_same(fixed, repartition)
+        # Kafka compares the fixed repartition topics of the whole topology here, including those of other groups.
+        common = _common_count(fixed, repartition)
     else:
         common = max(repartition.values(), default=0)
     for name in sorted(repartition):
         if infos[name].partitions and repartition[name] != common:
-            raise _Unfit(
+            raise _TopicsDoNotFit(
                 StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
                 f"Number of partitions [{repartition[name]}] of repartition topic [{name}] doesn't match number of "
                 f"partitions [{common}] of the source topic.",
@@ -186,17 +207,20 @@ def _copartitioned(
     return dict.fromkeys(repartition, common)
 
 
-def _the_same(counts: Collection[int], shown: Mapping[str, int]) -> int:
+def _common_count(counts: Collection[int], shown: Mapping[str, int]) -> int:
+    """Return the only count. `shown` are the topics and counts in the error."""
     if len(set(counts)) > 1:
         listed = ", ".join(f"{name}={shown[name]}" for name in sorted(shown))
-        raise _Unfit(
+        raise _TopicsDoNotFit(
             StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
             f"Following topics do not have the same number of partitions: [{{{listed}}}]",
         )
     return next(iter(counts))
 
 
-def _configured(each: Subtopology, counts: Mapping[str, int], partition_count: PartitionCount) -> ConfiguredSubtopology:
+def _configured_subtopology(
+    each: Subtopology, counts: Mapping[str, int], partition_count: PartitionCount
+) -> ConfiguredSubtopology:
     def with_counts(topics: Iterable[TopicInfo]) -> tuple[TopicInfo, ...]:
         return tuple(topic._replace(partitions=topic.partitions or counts[topic.name]) for topic in topics)
 
@@ -210,14 +234,16 @@ def _configured(each: Subtopology, counts: Mapping[str, int], partition_count: P
     )
 
 
-def _missing(subtopologies: Iterable[ConfiguredSubtopology], partition_count: PartitionCount) -> dict[str, TopicInfo]:
+def _missing_topics(
+    subtopologies: Iterable[ConfiguredSubtopology], partition_count: PartitionCount
+) -> dict[str, TopicInfo]:
     missing = {}
     for topic in (topic for each in subtopologies for topic in each.subtopology.internal_topics):
         count = partition_count(topic.name)
         if count is None:
             missing[topic.name] = topic
         elif count != topic.partitions:
-            raise _Unfit(
+            raise _TopicsDoNotFit(
                 StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
                 f"Existing topic {topic.name} has different number of partitions: expected {topic.partitions}, found "
                 f"{count}",

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kafkalog_broker.groups.classic.messages import CommittedPartition
 from kafkalog_broker.groups.modern.group_records import Endpoint, GroupRecord, GroupType, RecordKind, TaskRole, TasksKey
 from kafkalog_broker.groups.modern.modern_group import (
     ModernGroup,
@@ -15,6 +14,7 @@ from kafkalog_broker.groups.modern.modern_group import (
     assignment_state,
 )
 from kafkalog_broker.groups.modern.stale_epoch import stale_member_epoch
+from kafkalog_broker.groups.offset_requests import CommittedPartition
 from kafkalog_broker.groups.streams.configured_topology import ConfiguredTopology
 from kafkalog_broker.groups.streams.topology import Topology, topology_of
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.classic_group import GroupState
+from kafkalog_broker.groups.classic.classic_group import ClassicGroupState
 from kafkalog_broker.groups.modern.current_assignment import Reported, next_assignment
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_context import GroupContext
@@ -275,7 +275,12 @@ def _group(groups: StreamsGroups, changes: GroupChanges, *, is_joining: bool) ->
     """Return the group. A member that joins creates it, or replaces an empty classic group."""
     group_id = changes.group_id
     classic = groups.classic.groups.get(group_id)
-    if is_joining and classic is not None and classic.state is GroupState.EMPTY and group_id not in groups.groups:
+    if (
+        is_joining
+        and classic is not None
+        and classic.state is ClassicGroupState.EMPTY
+        and group_id not in groups.groups
+    ):
         return new_group_replacing_classic(groups, changes)
     return groups.group_for_heartbeat(group_id, is_joining=is_joining)
 

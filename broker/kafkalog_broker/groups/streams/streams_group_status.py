@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class StatusCode(IntEnum):
-    """StreamsGroupHeartbeatResponse.Status."""
+    """Codes of StreamsGroupHeartbeatResponse.Status."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1

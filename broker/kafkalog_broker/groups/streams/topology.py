@@ -15,7 +15,12 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 
 
 class TopicInfo(NamedTuple):
-    """An internal topic. partitions: 0: as many as follow from the sources. replication_factor: 0: the broker's."""
+    """An internal topic.
+
+    Attributes:
+        partitions: 0 if the number follows from the sources.
+        replication_factor: 0 for that of the broker.
+    """
 
     name: str
     partitions: int
@@ -24,7 +29,7 @@ class TopicInfo(NamedTuple):
 
 
 class CopartitionGroup(NamedTuple):
-    """Sources of a subtopology that need equally many partitions: their places among its own."""
+    """Sources of a subtopology that need equally many partitions, as indexes into the fields of the subtopology."""
 
     source_topics: tuple[int, ...]
     source_topic_regex: tuple[int, ...]
@@ -32,6 +37,8 @@ class CopartitionGroup(NamedTuple):
 
 
 class Subtopology(NamedTuple):
+    """A part of the topology whose tasks are assigned as a unit."""
+
     subtopology_id: str
     source_topics: tuple[str, ...]
     source_topic_regex: tuple[str, ...]
@@ -49,20 +56,24 @@ class Subtopology(NamedTuple):
         return chain(self.repartition_source_topics, self.state_changelog_topics)
 
     def copartitioned(self) -> Iterator[frozenset[str]]:
-        """Names of topics. Raises BrokerError (UNKNOWN_SERVER_ERROR, as in Kafka) for a place where there is none."""
+        """Yield the topic names of each copartition group.
+
+        Raises:
+            BrokerError: unknown_server_error for an index without a topic, as in Kafka.
+        """
         sources = dict(enumerate(self.source_topics))
-        repartitions = {place: topic.name for place, topic in enumerate(self.repartition_source_topics)}
+        repartitions = {index: topic.name for index, topic in enumerate(self.repartition_source_topics)}
         for group in self.copartition_groups:
-            places = ((sources, group.source_topics), (repartitions, group.repartition_source_topics))
+            indexes = ((sources, group.source_topics), (repartitions, group.repartition_source_topics))
             try:
-                yield frozenset(names[place] for names, some in places for place in some)
+                yield frozenset(names[index] for names, in_names in indexes for index in in_names)
             except KeyError:
                 raise BrokerError(ErrorCode.unknown_server_error) from None
 
 
 @dataclass(frozen=True)
 class Topology:
-    """subtopologies: in the order of the record."""
+    """A topology. Its subtopologies are in the order of the record."""
 
     epoch: int
     subtopologies: tuple[Subtopology, ...]
@@ -73,7 +84,7 @@ class Topology:
 
     @cached_property
     def by_source(self) -> Mapping[str, str]:
-        """Ids of subtopologies by the names of the topics that they read."""
+        """Subtopology ID by the name of each topic that a subtopology reads."""
         return {name: each.subtopology_id for each in self.subtopologies for name in each.sources}
 
     @cached_property
@@ -83,7 +94,11 @@ class Topology:
 
 
 def topology_of(epoch: int, subtopologies: Iterable[Any]) -> Topology:
-    """Topology of a request or record, subtopologies as tuples. BrokerError STREAMS_INVALID_TOPOLOGY: an id twice."""
+    """Return the topology of a request or record, whose subtopologies are nested tuples.
+
+    Raises:
+        BrokerError: streams_invalid_topology if two subtopologies have the same ID.
+    """
 
     def infos(topics: Iterable[Any]) -> tuple[TopicInfo, ...]:
         return tuple(TopicInfo(*topic) for topic in topics)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerMember
 from kafkalog_broker.groups.consumer.consumer_group_heartbeat import ConsumerHeartbeatRequest
 from kafkalog_broker.groups.modern.group_records import Partitions
 from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
+from kafkalog_broker.groups.offset_requests import CommitRequest, CommittedPartition
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topic_registry_file import RegistryState

@@ -13,7 +13,8 @@ from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch, Record
 from kafkalog_broker.coordinator.record_batch import CoordinatorBatch, decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.classic_group import Group
+from kafkalog_broker.groups.classic.classic_group import ClassicGroup
+from kafkalog_broker.groups.classic.classic_group_records import GroupKey, decode_group_value
 from kafkalog_broker.groups.classic.messages import (
     JoinAnswer,
     JoinRequest,
@@ -22,9 +23,9 @@ from kafkalog_broker.groups.classic.messages import (
     SyncAnswer,
     SyncRequest,
 )
-from kafkalog_broker.groups.classic.offset_records import GroupKey, decode_group_value, decode_key
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.modern.group_context import GroupContext
+from kafkalog_broker.groups.offset_records import decode_key
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.manual_clock import ManualClock
@@ -226,7 +227,7 @@ class World:
     def client(self, **how: Any) -> Client:
         return Client(self, **how)
 
-    def group(self, group_id: str = "g") -> Group:
+    def group(self, group_id: str = "g") -> ClassicGroup:
         """The group itself, to look at what clients cannot see."""
         return self.coordinator.shard(group_id).groups[group_id]
 

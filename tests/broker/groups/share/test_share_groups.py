@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.coordinator.coordinator_record import Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.assignors.group_spec import AssignedMember, Assignments, GroupSpec
+from kafkalog_broker.groups.assignors.simple_assignor import assign_simple
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.modern.group_records import SharedTopic
-from kafkalog_broker.groups.modern.group_spec import AssignedMember, Assignments, GroupSpec
 from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
 from kafkalog_broker.groups.modern.metadata_hash import group_hash, topic_hash
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups
-from kafkalog_broker.groups.modern.simple_assignor import assign_simple
 from kafkalog_broker.groups.share.share_group import ShareGroup
 from kafkalog_broker.groups.share.share_group_heartbeat import ShareHeartbeatRequest
 from kafkalog_broker.storage.topic import Topic

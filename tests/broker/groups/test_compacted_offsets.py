@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from kafkalog_broker.coordinator.record_batch import decode_batches, encode_batch
-from kafkalog_broker.groups.classic.offset_records import OffsetAndMetadata, OffsetKey, offset_key, offset_value
 from kafkalog_broker.groups.group_loader import load
+from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey, offset_key, offset_value
 from kafkalog_broker.storage.partition.log import Log
 from tests.broker.storage.helpers.cleaned_logs import clean, compacted_log
 from tests.broker.storage.helpers.stored_logs import NOW, read_all

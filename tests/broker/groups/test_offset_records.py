@@ -12,16 +12,13 @@ from kafkalog_broker.coordinator.coordinator_record import Record
 from kafkalog_broker.coordinator.partitioning import partition_for
 from kafkalog_broker.coordinator.record_batch import decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.groups.classic.classic_group import Group
-from kafkalog_broker.groups.classic.offset_records import (
-    GroupKey,
+from kafkalog_broker.groups.classic.classic_group import ClassicGroup
+from kafkalog_broker.groups.classic.classic_group_records import GroupKey, decode_group_value, group_key, group_value
+from kafkalog_broker.groups.offset_records import (
     OffsetAndMetadata,
     OffsetKey,
-    decode_group_value,
     decode_key,
     decode_offset_value,
-    group_key,
-    group_value,
     offset_key,
     offset_value,
 )
@@ -141,7 +138,7 @@ def test_a_flexible_group_value_is_read() -> None:
 def test_a_member_without_a_rebalance_timeout_has_its_session_timeout() -> None:
     body = b"\0\1x" + struct.pack(">i", 1) + b"\0\1r" + b"\0\1a" + struct.pack(">i", 1)
     member = b"\0\1a" + b"\0\1c" + b"\0\1h" + struct.pack(">i", 6000) + struct.pack(">ii", 0, 0)
-    group = Group.from_record("g", decode_group_value(struct.pack(">h", 0) + body + member), lambda: 0)
+    group = ClassicGroup.from_record("g", decode_group_value(struct.pack(">h", 0) + body + member), lambda: 0)
     (found,) = group.members.values()
     assert (found.rebalance_timeout_ms, found.session_timeout_ms) == (6000, 6000)
 

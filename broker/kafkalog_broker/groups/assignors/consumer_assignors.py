@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kafkalog_broker.groups.modern.group_spec import Assignments, GroupSpec
-from kafkalog_broker.groups.modern.range_assignor import assign_ranges
-from kafkalog_broker.groups.modern.uniform_heterogeneous_assignor import assign_heterogeneous
-from kafkalog_broker.groups.modern.uniform_homogeneous_assignor import assign_homogeneous
+from kafkalog_broker.groups.assignors.group_spec import Assignments, GroupSpec
+from kafkalog_broker.groups.assignors.range_assignor import assign_ranges
+from kafkalog_broker.groups.assignors.uniform_heterogeneous_assignor import assign_heterogeneous
+from kafkalog_broker.groups.assignors.uniform_homogeneous_assignor import assign_homogeneous
 
 
 def assign_uniform(group: GroupSpec) -> Assignments:

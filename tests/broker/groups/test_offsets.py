@@ -8,16 +8,10 @@ import pytest
 from kafkalog_broker.coordinator.coordinator_record import Record
 from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
-from kafkalog_broker.groups.classic.offset_records import (
-    GroupKey,
-    OffsetAndMetadata,
-    OffsetKey,
-    decode_key,
-    offset_key,
-    offset_value,
-)
+from kafkalog_broker.groups.classic.classic_group_records import GroupKey
 from kafkalog_broker.groups.group_loader import load
+from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey, decode_key, offset_key, offset_value
+from kafkalog_broker.groups.offset_requests import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.offset_store import OffsetStore
 from kafkalog_spark.format.layout import ControlType
 from tests.broker.groups.helpers.commits import commit_at_once

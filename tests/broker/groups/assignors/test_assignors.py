@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_broker.groups.consumer.consumer_assignors import CONSUMER_ASSIGNORS
-from kafkalog_broker.groups.modern.group_spec import AssignedMember, Assignments, GroupSpec
+from kafkalog_broker.groups.assignors.consumer_assignors import CONSUMER_ASSIGNORS
+from kafkalog_broker.groups.assignors.group_spec import AssignedMember, Assignments, GroupSpec
 
 TOPICS = {UUID(int=number): count for number, count in ((1, 7), (2, 1), (3, 12), (4, 3))}
 SUBSCRIPTIONS = st.dictionaries(

@@ -9,12 +9,13 @@ from uuid import UUID
 import pytest
 
 from kafkalog_broker.coordinator.record_batch import decode_batches, encode_batch
-from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
-from kafkalog_broker.groups.classic.offset_records import GroupKey, OffsetKey, decode_group_value, decode_key
+from kafkalog_broker.groups.classic.classic_group_records import GroupKey, decode_group_value
 from kafkalog_broker.groups.group_loader import load
-from tests.broker.groups.classic.test_offset_records import encoded
+from kafkalog_broker.groups.offset_records import OffsetKey, decode_key
+from kafkalog_broker.groups.offset_requests import CommitRequest, CommittedPartition
 from tests.broker.groups.helpers.commits import commit_at_once
 from tests.broker.groups.helpers.virtual_time import World
+from tests.broker.groups.test_offset_records import encoded
 from tests.interop.real_kafka import RealKafka, available, run_tool
 
 pytestmark = [pytest.mark.interop, pytest.mark.skipif(available() is not None, reason=str(available()))]

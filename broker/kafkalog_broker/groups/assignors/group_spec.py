@@ -14,7 +14,12 @@ from kafkalog_broker.groups.modern.group_records import Partitions
 
 
 class AssignedMember(NamedTuple):
-    """A member as an assignor sees it. topics: subscribed ones that exist. partitions: its target assignment so far."""
+    """A member as an assignor sees it.
+
+    Attributes:
+        topics: IDs of the topics that it subscribes to and that exist.
+        partitions: Its current target assignment.
+    """
 
     topics: Collection[UUID]
     partitions: Partitions
@@ -22,18 +27,27 @@ class AssignedMember(NamedTuple):
 
 
 class GroupSpec(NamedTuple):
-    """members: by id, in order of assignment. homogeneous: all subscribe to the same. partitions: assignable ones."""
+    """A group as an assignor sees it.
+
+    Attributes:
+        members: By member ID, in the order in which they are assigned.
+        homogeneous: Whether all members have the same subscription.
+        partitions: Returns the partitions of a topic that can be assigned.
+    """
 
     members: Mapping[str, AssignedMember]
     homogeneous: bool
     partitions: Callable[[UUID], Sequence[int]]
 
 
-Assignments = Mapping[str, Partitions]  # by member id; who is not in it gets nothing
+Assignments = Mapping[str, Partitions]
+"""Target assignments by member ID; a member without an entry gets no partitions."""
 TopicPartition = tuple[UUID, int]
+"""Topic ID and partition. A plain tuple, because assignors make one for each partition of a large group."""
 
 
 def with_partitions(kept: Partitions, gained: Iterable[TopicPartition]) -> Partitions:
+    """Return an assignment with additional partitions."""
     topics = {topic: list(partitions) for topic, partitions in kept.items()}
     for topic, partition in gained:
         topics.setdefault(topic, []).append(partition)
