@@ -15,14 +15,12 @@ class RecordState(enum.IntEnum):
     ARCHIVED = 4
 
 
-_S = RecordState
-
 NEXT_STATES: dict[RecordState, frozenset[RecordState]] = {
     # Archived without a delivery: the record is before the log start, or was compacted away.
-    _S.AVAILABLE: frozenset({_S.ACQUIRED, _S.ARCHIVED}),
-    _S.ACQUIRED: frozenset({_S.AVAILABLE, _S.ACKNOWLEDGED, _S.ARCHIVED}),
-    _S.ACKNOWLEDGED: frozenset(),
-    _S.ARCHIVED: frozenset(),
+    RecordState.AVAILABLE: frozenset({RecordState.ACQUIRED, RecordState.ARCHIVED}),
+    RecordState.ACQUIRED: frozenset({RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED}),
+    RecordState.ACKNOWLEDGED: frozenset(),
+    RecordState.ARCHIVED: frozenset(),
 }
 """By state, the states that may follow."""
 

@@ -20,21 +20,21 @@ some 6,000. An empty message takes 2 bytes, but far more time to visit than to p
 bound the work."""
 
 DELTA = 1  # AggregationTemporality
-_F = FieldDescriptorProto
+_Field = FieldDescriptorProto
 _MESSAGES: dict[str, dict[str, tuple[int, Any]]] = {
     "MetricsData": {"resource_metrics": (1, "ResourceMetrics")},
     "ResourceMetrics": {"scope_metrics": (2, "ScopeMetrics")},
     "ScopeMetrics": {"metrics": (2, "Metric")},
-    "Metric": {"name": (1, _F.TYPE_STRING), "gauge": (5, "Gauge"), "sum": (7, "Sum")},
+    "Metric": {"name": (1, _Field.TYPE_STRING), "gauge": (5, "Gauge"), "sum": (7, "Sum")},
     "Gauge": {"data_points": (1, "NumberDataPoint")},
-    "Sum": {"data_points": (1, "NumberDataPoint"), "aggregation_temporality": (2, _F.TYPE_INT32)},
+    "Sum": {"data_points": (1, "NumberDataPoint"), "aggregation_temporality": (2, _Field.TYPE_INT32)},
     "NumberDataPoint": {
-        "as_double": (4, _F.TYPE_DOUBLE), "as_int": (6, _F.TYPE_SFIXED64), "attributes": (7, "KeyValue"),
+        "as_double": (4, _Field.TYPE_DOUBLE), "as_int": (6, _Field.TYPE_SFIXED64), "attributes": (7, "KeyValue"),
     },
-    "KeyValue": {"key": (1, _F.TYPE_STRING), "value": (2, "AnyValue")},
+    "KeyValue": {"key": (1, _Field.TYPE_STRING), "value": (2, "AnyValue")},
     "AnyValue": {
-        "string_value": (1, _F.TYPE_STRING), "bool_value": (2, _F.TYPE_BOOL), "int_value": (3, _F.TYPE_INT64),
-        "double_value": (4, _F.TYPE_DOUBLE),
+        "string_value": (1, _Field.TYPE_STRING), "bool_value": (2, _Field.TYPE_BOOL),
+        "int_value": (3, _Field.TYPE_INT64), "double_value": (4, _Field.TYPE_DOUBLE),
     },
 }  # fmt: skip
 _EITHER = {"as_double", "as_int", "string_value", "bool_value", "int_value", "double_value"}
@@ -99,12 +99,12 @@ def _metrics_data() -> Any:
     for name, fields in _MESSAGES.items():
         message = DescriptorProto(name=name)
         for field, (number, kind) in fields.items():
-            made = message.field.add(name=field, number=number, label=_F.LABEL_OPTIONAL)
+            made = message.field.add(name=field, number=number, label=_Field.LABEL_OPTIONAL)
             if isinstance(kind, int):
                 made.type = kind
             else:
-                made.type, made.type_name = _F.TYPE_MESSAGE, f".kafkalog.otlp.{kind}"
-                made.label = _F.LABEL_OPTIONAL if field in _SINGULAR else _F.LABEL_REPEATED
+                made.type, made.type_name = _Field.TYPE_MESSAGE, f".kafkalog.otlp.{kind}"
+                made.label = _Field.LABEL_OPTIONAL if field in _SINGULAR else _Field.LABEL_REPEATED
             if field in _EITHER:
                 made.oneof_index = 0
         if _EITHER & fields.keys():

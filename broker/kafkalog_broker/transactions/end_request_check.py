@@ -20,9 +20,9 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.transaction_metadata import EPOCH_BUMP, LAST_EPOCH, TransactionMetadata
 from kafkalog_broker.transactions.transaction_state import TransactionState
 
-_S = TransactionState
-_COMPLETED = {(_S.COMPLETE_COMMIT, True), (_S.COMPLETE_ABORT, False)}  # state, and whether it is a commit
-_PREPARED = {(_S.PREPARE_COMMIT, True), (_S.PREPARE_ABORT, False)}
+# States, each with the value of `commit` in a request for that outcome.
+_COMPLETED = {(TransactionState.COMPLETE_COMMIT, True), (TransactionState.COMPLETE_ABORT, False)}
+_PREPARED = {(TransactionState.PREPARE_COMMIT, True), (TransactionState.PREPARE_ABORT, False)}
 
 
 def must_prepare_end(
@@ -45,7 +45,7 @@ def must_prepare_end(
     )
     if producer.producer_id != metadata.producer_id and not is_repeated_with_last_epoch:
         raise metadata.wrong_producer_id(producer.producer_id)
-    if state in (_S.ONGOING, _S.EMPTY) or not bumps_epoch:
+    if state in (TransactionState.ONGOING, TransactionState.EMPTY) or not bumps_epoch:
         is_valid_epoch = is_current
     elif state.is_prepared:
         is_valid_epoch = is_repeated
@@ -54,11 +54,11 @@ def must_prepare_end(
     if not is_valid_epoch:
         raise metadata.fenced(producer.epoch)
     is_new = not (is_repeated or is_repeated_with_last_epoch)
-    if state is _S.ONGOING:
+    if state is TransactionState.ONGOING:
         return True
     if (state, commit) in _COMPLETED and not (bumps_epoch and is_new):
         return False
-    if bumps_epoch and not commit and state.may_expire and (is_new or state is _S.EMPTY):
+    if bumps_epoch and not commit and state.may_expire and (is_new or state is TransactionState.EMPTY):
         return True  # the producer cannot know whether any part of its transaction has arrived
     if (state, commit) in _PREPARED:
         raise metadata.concurrent()

@@ -37,19 +37,18 @@ class TransactionState(IntEnum):
         return self in _NOT_OPEN
 
 
-_S = TransactionState
-_NOT_OPEN = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
+_NOT_OPEN = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 
 BY_LABEL = {state.label: state for state in TransactionState}
 
 VALID_PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
-    _S.EMPTY: _NOT_OPEN,
-    _S.ONGOING: _NOT_OPEN | {_S.ONGOING},
-    _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
+    TransactionState.EMPTY: _NOT_OPEN,
+    TransactionState.ONGOING: _NOT_OPEN | {TransactionState.ONGOING},
+    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
     # From states without an open transaction only with transaction version 2: a producer may abort without knowing
     # whether the coordinator has received any part of its transaction.
-    _S.PREPARE_ABORT: _NOT_OPEN | {_S.ONGOING},
-    _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
-    _S.COMPLETE_ABORT: frozenset({_S.PREPARE_ABORT}),
+    TransactionState.PREPARE_ABORT: _NOT_OPEN | {TransactionState.ONGOING},
+    TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
+    TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
 }
 """By state, the states that it may follow."""
