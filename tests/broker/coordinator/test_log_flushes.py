@@ -138,7 +138,7 @@ async def test_failed_flush_is_raised_in_all_waiting_callers_and_counted() -> No
 
 
 @in_a_loop
-async def test_log_of_a_deleted_topic_holds_no_response_up() -> None:
+async def test_log_of_a_deleted_topic_delays_no_response() -> None:
     log, threads, flushes = made()
     log.append()
     flushes.register(log)

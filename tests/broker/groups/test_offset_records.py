@@ -143,11 +143,11 @@ def test_a_member_without_a_rebalance_timeout_has_its_session_timeout() -> None:
     assert (found.rebalance_timeout_ms, found.session_timeout_ms) == (6000, 6000)
 
 
-def test_keys_of_newer_protocols_are_passed_over() -> None:
+def test_key_of_a_consumer_share_or_streams_group_decodes_to_none() -> None:
     assert decode_key(struct.pack(">hh1s", 3, 1, b"g")) is None
 
 
-def test_a_value_from_the_future_is_refused() -> None:
+def test_value_of_a_later_version_raises_unsupported_format() -> None:
     with pytest.raises(UnsupportedFormat, match="version 5"):
         decode_offset_value(struct.pack(">hq", 5, 1))
 
@@ -160,7 +160,7 @@ GROUP = group_value(("consumer", 3, "range", "a", 77, (("a", "i", "c", "h", 3, 1
 
 
 @pytest.mark.parametrize("value", [*VALUES, GROUP])
-def test_a_value_cut_short_is_corrupt(value: bytes) -> None:
+def test_truncated_value_raises_corrupt_log(value: bytes) -> None:
     decode = decode_group_value if value is GROUP else decode_offset_value
     for size in range(len(value)):
         with pytest.raises(CorruptLog):
@@ -168,7 +168,7 @@ def test_a_value_cut_short_is_corrupt(value: bytes) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_give_a_value_or_an_error_of_ours(data: bytes) -> None:
+def test_arbitrary_bytes_decode_or_raise_kafkalog_error(data: bytes) -> None:
     for decode in (decode_key, decode_offset_value, decode_group_value):
         for version in range(5):
             try:
@@ -177,7 +177,7 @@ def test_any_bytes_give_a_value_or_an_error_of_ours(data: bytes) -> None:
                 pass
 
 
-def test_text_that_no_record_can_hold_is_refused() -> None:
+def test_text_that_is_too_long_for_a_record_is_refused() -> None:
     with pytest.raises(BrokerError, match="40000 bytes"):
         group_key("g" * 40000)
 
@@ -207,7 +207,7 @@ def test_compressed_batches_are_read() -> None:
     assert batch.records == records
 
 
-def test_a_marker_is_told_from_records() -> None:
+def test_control_batch_decodes_to_a_marker_without_records() -> None:
     from kafkalog_spark.log.write.encoded_batch import control_batch
 
     marker = control_batch(ControlType.COMMIT, 5, 1, producer_id=9, producer_epoch=0, coordinator_epoch=0)
@@ -228,11 +228,11 @@ def test_a_damaged_batch_is_corrupt(at: int) -> None:
     # from jshell: "...".hashCode()
     [("", 0), ("a", 97), ("reporting", -353319378), ("polygenelubricants", -(2**31)), ("\N{GRINNING FACE}", 1772899)],
 )
-def test_the_hash_is_javas(text: str, expected: int) -> None:
+def test_hash_equals_java_string_hash_code(text: str, expected: int) -> None:
     assert partition_for(text, 2**31) == abs(expected) % 2**31
 
 
-def test_a_group_lives_where_kafka_looks_for_it() -> None:
+def test_partition_of_a_group_equals_kafkas() -> None:
     assert partition_for("polygenelubricants", 50) == 0  # Utils.abs of the smallest integer is 0
     assert partition_for("reporting", 50) == 353319378 % 50
     assert partition_for("reporting", 1) == 0

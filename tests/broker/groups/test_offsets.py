@@ -73,7 +73,7 @@ def test_an_offset_that_could_not_be_written_is_not_committed() -> None:
     assert [group.group_id for group in world.coordinator.list_groups()] == ["g"]
 
 
-def test_metadata_that_is_too_long_is_refused_for_its_partition() -> None:
+def test_commit_with_too_long_metadata_fails_for_that_partition_only() -> None:
     world = World(offset_metadata_max_bytes=4)
     parts = tuple(CommittedPartition("orders", n, 5, metadata=text) for n, text in enumerate(("1234", "12345")))
     assert commit_at_once(world.coordinator, CommitRequest("g", parts)) == [
@@ -82,7 +82,7 @@ def test_metadata_that_is_too_long_is_refused_for_its_partition() -> None:
     assert [fetched(world, partition=n) for n in range(2)] == [5, -1]
 
 
-def test_a_commit_makes_a_simple_group() -> None:
+def test_commit_to_an_unknown_group_creates_a_simple_group() -> None:
     world = World()
     commit(world, ("orders", 0, 5))
     (group,) = world.coordinator.list_groups()
@@ -90,7 +90,7 @@ def test_a_commit_makes_a_simple_group() -> None:
     assert world.log.last_group("g") is None
 
 
-def test_a_simple_group_may_become_one_with_members() -> None:
+def test_members_may_join_a_simple_group() -> None:
     world = World()
     commit(world, ("orders", 0, 5))
     world.stable(1)
@@ -98,7 +98,7 @@ def test_a_simple_group_may_become_one_with_members() -> None:
     assert fetched(world) == 5
 
 
-def test_members_commit_in_their_generation_and_nobody_else_does() -> None:
+def test_commit_is_accepted_from_members_in_their_generation_only() -> None:
     world = World()
     one, _ = world.stable(2)
     assert commit(world, ("orders", 0, 5), **by(one)) == [ErrorCode.none]
@@ -109,7 +109,7 @@ def test_members_commit_in_their_generation_and_nobody_else_does() -> None:
     assert refused(world, group_id="other", generation=1) is ErrorCode.group_id_not_found
 
 
-def test_members_commit_during_the_join_phase_but_not_before_their_assignment() -> None:
+def test_commit_is_accepted_in_the_join_phase_and_refused_in_the_sync_phase() -> None:
     world = World()
     one, two = world.stable(2)
     new = world.client(client_id="new").join()
@@ -127,7 +127,7 @@ def test_a_replaced_static_member_cannot_commit() -> None:
     assert refused(world, **by(one), group_instance_id=one.instance) is ErrorCode.fenced_instance_id
 
 
-def test_a_commit_is_a_sign_of_life() -> None:
+def test_commit_extends_the_session_of_the_member() -> None:
     world = World()
     (one,) = world.stable(1, session_ms=10_000)
     for offset in range(5):
@@ -155,7 +155,7 @@ def expire(world: World, ms: int) -> None:
     world.coordinator.tick()
 
 
-def test_offsets_of_an_empty_group_expire_long_after_its_last_member_left() -> None:
+def test_offsets_of_an_empty_group_expire_after_retention_since_it_became_empty() -> None:
     world = World()
     (one,) = world.stable(1)
     commit(world, ("orders", 0, 5), **by(one))
@@ -172,7 +172,7 @@ def test_offsets_of_an_empty_group_expire_long_after_its_last_member_left() -> N
     assert world.state() == "Dead"
 
 
-def test_the_time_a_group_is_empty_goes_on_over_a_restart() -> None:
+def test_time_since_a_group_became_empty_survives_a_restart() -> None:
     world = World()
     (one,) = world.stable(1)
     commit(world, ("orders", 0, 5), **by(one))
@@ -183,7 +183,7 @@ def test_the_time_a_group_is_empty_goes_on_over_a_restart() -> None:
     assert fetched(world) == -1
 
 
-def test_offsets_of_a_simple_group_expire_long_after_their_commit() -> None:
+def test_offsets_of_a_simple_group_expire_after_retention_since_their_commit() -> None:
     world = World()
     commit(world, ("orders", 0, 5))
     world.time.advance(DAY_MS)
@@ -234,7 +234,7 @@ def test_offsets_of_a_group_whose_subscriptions_are_unknown_do_not_expire() -> N
     assert fetched(world) == 5
 
 
-def test_an_offset_with_an_expiry_of_its_own_goes_by_that() -> None:
+def test_offset_with_an_expire_timestamp_expires_at_that_time() -> None:
     world = World()
     commit(world, ("orders", 0, 5), retention_ms=1_000_000)
     expire(world, 999_999)
@@ -244,7 +244,7 @@ def test_an_offset_with_an_expiry_of_its_own_goes_by_that() -> None:
     assert fetched(world) == -1
 
 
-def test_an_empty_group_without_offsets_goes_at_the_next_check() -> None:
+def test_empty_group_without_offsets_is_removed_at_the_next_check() -> None:
     world = World()
     (one,) = world.stable(1)
     one.leave()
@@ -254,7 +254,7 @@ def test_an_empty_group_without_offsets_goes_at_the_next_check() -> None:
     assert world.state() == "Dead"
 
 
-def test_a_failed_append_leaves_what_should_have_expired() -> None:
+def test_expired_offsets_remain_when_their_tombstones_cannot_be_appended() -> None:
     world = World()
     commit(world, ("orders", 0, 5))
     world.log.failure = ErrorCode.kafka_storage_error
@@ -265,7 +265,7 @@ def test_a_failed_append_leaves_what_should_have_expired() -> None:
     assert fetched(world) == -1
 
 
-def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
+def test_offsets_of_a_deleted_topic_are_removed() -> None:
     world = World(partitions=50)
     commit(world, ("orders", 0, 5), ("more", 0, 6))
     commit(world, ("orders", 3, 7), group_id="h")
@@ -275,7 +275,7 @@ def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
     assert [fetched(world), fetched(world, "more"), fetched(world, "orders", 3, "h")] == [-1, 6, -1]
 
 
-def test_groups_are_listed_after_a_restart_before_anybody_has_asked_for_them() -> None:
+def test_list_groups_after_a_restart_loads_partitions_that_are_not_loaded() -> None:
     world = World(partitions=50)
     for group_id in ("a", "b", "c"):
         commit(world, ("orders", 0, 5), group_id=group_id)
@@ -283,7 +283,7 @@ def test_groups_are_listed_after_a_restart_before_anybody_has_asked_for_them() -
     assert sorted(group.group_id for group in world.coordinator.list_groups()) == ["a", "b", "c"]
 
 
-def test_offsets_expire_after_a_restart_before_anybody_has_asked_for_them() -> None:
+def test_expiration_after_a_restart_loads_partitions_that_are_not_loaded() -> None:
     world = World(partitions=50)
     commit(world, ("orders", 0, 5))
     world.crash()
@@ -291,7 +291,7 @@ def test_offsets_expire_after_a_restart_before_anybody_has_asked_for_them() -> N
     assert tombstones(world) == [OffsetKey("g", "orders", 0), GroupKey("g")]
 
 
-def test_many_offsets_are_deleted_in_batches_that_fit() -> None:
+def test_many_offsets_are_deleted_in_batches_of_bounded_size() -> None:
     world = World()
     commit(world, *(("orders", partition, 1) for partition in range(2500)))
     world.coordinator.shard("g").delete("g")
@@ -344,7 +344,7 @@ def test_an_open_transaction_found_at_start_can_still_be_committed() -> None:
     assert found.offset == 2
 
 
-def test_a_plain_commit_after_it_outlives_an_open_transaction() -> None:
+def test_later_commit_outside_of_a_transaction_supersedes_a_pending_offset() -> None:
     offsets = load([batch(0, IN_TRANSACTION, 9), batch(1, PLAIN)]).offsets
     assert offsets.is_pending(KEY)
     offsets.end_transaction(9, commit=True)
@@ -353,7 +353,7 @@ def test_a_plain_commit_after_it_outlives_an_open_transaction() -> None:
     assert found.offset == 1
 
 
-def test_records_that_cannot_be_read_do_not_hide_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_records_that_cannot_be_decoded_are_logged_and_skipped(caplog: pytest.LogCaptureFixture) -> None:
     bad: list[Record] = [
         (b"", b"x"), (b"\0\1\0\x09g", b"x"), (offset_key("g", "bad", 0), b"\0\4"), (b"\0\x63\0\1g", b"\0\0"),
         (offset_key("g", "future", 0), b"\0\x63"), (offset_key(*KEY), PLAIN),
@@ -364,7 +364,7 @@ def test_records_that_cannot_be_read_do_not_hide_the_others(caplog: pytest.LogCa
     assert sum(record.levelname == "ERROR" for record in caplog.records) == 4
 
 
-def test_a_group_with_metadata_of_an_unknown_shape_is_subscribed_to_everything() -> None:
+def test_group_with_malformed_subscriptions_counts_as_subscribed_to_every_topic() -> None:
     world = World()
     world.stable(1, protocols=(("range", subscription("orders")[:-6]),))
     assert world.group().is_subscribed_to("anything")
@@ -372,7 +372,7 @@ def test_a_group_with_metadata_of_an_unknown_shape_is_subscribed_to_everything()
     assert codes == [ErrorCode.group_subscribed_to_topic]
 
 
-def test_of_two_transactions_with_the_same_partition_the_later_record_stays() -> None:
+def test_later_record_wins_when_two_transactions_commit_the_same_partition() -> None:
     key = OffsetKey("g", "orders", 0)
     for first_to_end in (1, 2):
         store = OffsetStore()
@@ -387,7 +387,9 @@ def test_of_two_transactions_with_the_same_partition_the_later_record_stays() ->
         assert not store.is_pending(key)
 
 
-def test_a_commit_looks_at_the_transactions_that_hold_its_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_visits_only_transactions_with_a_pending_offset_of_its_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Each plain commit walked all open transactions: thousands, where exactly-once pipelines run."""
     looked = 0
 

@@ -43,7 +43,7 @@ def loads(found: Assignments, members: Mapping[str, object]) -> list[int]:
 
 @pytest.mark.parametrize("name", ["uniform", "range"])
 @given(SUBSCRIPTIONS)
-def test_every_partition_has_one_owner_who_subscribes_to_its_topic(
+def test_every_partition_is_assigned_to_one_subscriber_of_its_topic(
     name: str, subscriptions: dict[str, set[UUID]]
 ) -> None:
     if subscriptions:
@@ -54,7 +54,7 @@ def test_every_partition_has_one_owner_who_subscribes_to_its_topic(
     st.sets(st.sampled_from(sorted(TOPICS)), min_size=1),
     st.lists(st.sets(st.text("abcdefgh", min_size=1, max_size=3), min_size=1, max_size=12), min_size=1, max_size=4),
 )
-def test_uniform_is_even_and_sticky_while_members_come_and_go(topics: set[UUID], groups: list[set[str]]) -> None:
+def test_uniform_stays_even_and_sticky_when_members_join_and_leave(topics: set[UUID], groups: list[set[str]]) -> None:
     before: Assignments = {}
     for members in groups:
         subscriptions = dict.fromkeys(sorted(members), topics)
@@ -72,7 +72,7 @@ def test_uniform_is_even_and_sticky_while_members_come_and_go(topics: set[UUID],
 
 
 @given(SUBSCRIPTIONS, SUBSCRIPTIONS)
-def test_uniform_keeps_what_is_still_subscribed_to_where_it_can(
+def test_uniform_keeps_partitions_of_subscribed_topics_within_the_quota(
     first: dict[str, set[UUID]], then: dict[str, set[UUID]]
 ) -> None:
     """Members that subscribe to the same topics as before, alone, keep all of them."""
@@ -94,7 +94,7 @@ def _as_sets(found: Assignments) -> dict[str, dict[UUID, set[int]]]:
     }
 
 
-def test_range_gives_the_same_ranges_of_topics_with_as_many_partitions() -> None:
+def test_range_assigns_equal_ranges_of_topics_with_equally_many_partitions() -> None:
     one, other = UUID(int=3), UUID(int=5)
     instances = {"a": None, "z": "first", "b": None}
     members = {name: AssignedMember([one, other], {}, instance) for name, instance in instances.items()}

@@ -169,7 +169,7 @@ TestGroupMachine = GroupMachine.TestCase
 TestGroupMachine.settings = settings(max_examples=examples(150), stateful_step_count=40)
 
 
-def test_every_state_can_be_left_and_dead_cannot() -> None:
+def test_every_state_except_dead_has_a_successor() -> None:
     for state in ClassicGroupState:
         ways = {to for to, sources in PREVIOUS_STATES.items() if state in sources}
         assert ways - {state} if state is not ClassicGroupState.DEAD else ways == {ClassicGroupState.DEAD}

@@ -15,7 +15,7 @@ def names(first: int, count: int) -> list[str]:
     return [f"topic-{number}" for number in range(first, first + count)]
 
 
-def test_all_members_of_a_group_together_name_so_many_topics() -> None:
+def test_members_of_a_group_name_a_bounded_number_of_topics() -> None:
     world = Groups()
     epoch = world.join("a", *names(0, MOST - 10)).member_epoch
     epoch_b = world.join("b", *names(MOST - 10, 10)).member_epoch  # as many as may be named
@@ -39,7 +39,7 @@ def test_a_regular_expression_fits_the_key_of_a_record() -> None:
         assert refused.value.code is ErrorCode.invalid_regular_expression
 
 
-def test_a_regular_expression_takes_a_megabyte_at_most() -> None:
+def test_regular_expression_uses_at_most_a_megabyte() -> None:
     check_regex(r"\pL{30}")
     with pytest.raises(BrokerError, match="too large") as refused:
         check_regex(r"\pL{100}")  # some MB, which RE2 takes by default

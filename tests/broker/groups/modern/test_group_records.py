@@ -67,7 +67,7 @@ def test_kafka_wrote_records_of_all_kinds_and_their_tombstones() -> None:
 
 
 @pytest.mark.parametrize(("group_type", "kind"), KINDS)
-def test_what_is_read_is_written_bit_for_bit(group_type: GroupType, kind: RecordKind) -> None:
+def test_decoded_record_is_encoded_with_the_same_bytes(group_type: GroupType, kind: RecordKind) -> None:
     checked = 0
     for bytes_, record in DECODED:
         if (record.group_type, record.kind) == (group_type, kind):
@@ -94,7 +94,7 @@ def groups() -> ModernGroups[ConsumerGroup]:
     return World().coordinator.shard("g").consumer
 
 
-def test_a_start_finds_what_the_records_say() -> None:
+def test_loading_gives_the_same_groups_as_replaying_each_record() -> None:
     """Record by record, as Kafka replays them, and by what is left of each key."""
     one_by_one, at_once = groups(), groups()
     for written in CONSUMER_RECORDS:
@@ -121,7 +121,7 @@ def _shown(group: ConsumerGroup) -> Any:
 
 
 @pytest.mark.parametrize("group_type", list(GroupType)[1:])
-def test_a_record_of_a_later_version_is_not_guessed_at(group_type: GroupType) -> None:
+def test_record_of_a_later_version_raises_unsupported_format(group_type: GroupType) -> None:
     key, value = encode(GroupRecord(group_type, RecordKind.TARGET_EPOCH, "g", "", (3, 7)))
     assert value is not None
     with pytest.raises(UnsupportedFormat, match="of version 1, expected 0"):
@@ -129,7 +129,7 @@ def test_a_record_of_a_later_version_is_not_guessed_at(group_type: GroupType) ->
 
 
 @pytest.mark.parametrize(("group_type", "kind"), KINDS)
-def test_a_record_that_is_cut_short_is_an_error_that_names_it(group_type: GroupType, kind: RecordKind) -> None:
+def test_truncated_record_raises_an_error_that_names_its_kind(group_type: GroupType, kind: RecordKind) -> None:
     key, value = max(
         (
             record for record, decoded in DECODED
@@ -143,6 +143,6 @@ def test_a_record_that_is_cut_short_is_an_error_that_names_it(group_type: GroupT
             decode(key, value[:end])
 
 
-def test_records_of_other_kinds_are_none_of_these() -> None:
+def test_keys_of_other_kinds_decode_to_none() -> None:
     assert decode(b"\0\1\0\1g\0\1t\0\0\0\0", b"") is None
     assert decode(b"\0\x7fabc", b"") is None

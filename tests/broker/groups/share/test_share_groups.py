@@ -106,7 +106,7 @@ def settled(members: int) -> ShareWorld:
     return world
 
 
-def test_a_heartbeat_costs_as_much_however_many_members_there_are():
+def test_cost_of_a_heartbeat_does_not_depend_on_the_number_of_members():
     costs = []
     for members in (20, 200):
         world = settled(members)
@@ -118,7 +118,7 @@ def test_a_heartbeat_costs_as_much_however_many_members_there_are():
 
 @settings(max_examples=examples(300))
 @given(st.lists(st.tuples(st.integers(0, 3), st.none() | st.sets(st.sampled_from("abcd"), min_size=1)), max_size=20))
-def test_topics_are_counted_as_members_come_change_and_go(changes):
+def test_subscribed_topics_follow_members_that_join_change_and_leave(changes):
     """changes: (member, its topics; None: it leaves)."""
     world, subscribed = ShareWorld(orders()), {}
     for number, topics in changes:
@@ -138,7 +138,7 @@ def test_topics_are_counted_as_members_come_change_and_go(changes):
             world.crash()
 
 
-def test_a_member_is_assigned_what_has_state():
+def test_member_is_assigned_initialized_partitions_only():
     world = ShareWorld(orders())
     first = world.beat("m", 0, "orders")
     assert (first.member_epoch, first.assignment) == (2, {})
@@ -151,7 +151,7 @@ def test_a_member_is_assigned_what_has_state():
     assert (third.member_epoch, third.assignment, len(world.log.batches[0])) == (3, None, written)
 
 
-def test_epochs_that_fence():
+def test_heartbeat_with_another_epoch_is_fenced():
     world = ShareWorld(orders())
     world.beat("m", 0, "orders")
     world.time.advance(1000)
@@ -166,7 +166,7 @@ def test_epochs_that_fence():
     assert refused.value.code is ErrorCode.unknown_member_id
 
 
-def test_a_member_that_is_not_heard_of_leaves():
+def test_member_without_heartbeats_is_removed():
     world = ShareWorld(orders())
     world.beat("m", 0, "orders")
     world.time.advance(44_999)
@@ -176,7 +176,7 @@ def test_a_member_that_is_not_heard_of_leaves():
     assert not world.time.waiting
 
 
-def test_a_member_whose_end_cannot_be_written_leaves_later():
+def test_removal_that_cannot_be_written_is_tried_again():
     world = ShareWorld(orders())
     world.beat("m", 0, "orders")
     world.log.failure = ErrorCode.not_leader_or_follower
@@ -190,7 +190,7 @@ def test_a_member_whose_end_cannot_be_written_leaves_later():
     assert not world.share_group.members
 
 
-def test_what_was_written_is_read_again():
+def test_group_is_the_same_after_a_restart():
     world = ShareWorld(orders())
     for member in "ab":
         world.beat(member, 0, "orders")
@@ -204,7 +204,7 @@ def test_what_was_written_is_read_again():
     assert len(before["members"]) == world.time.waiting == 2
 
 
-def test_a_topic_that_grows_is_assigned_anew():
+def test_added_partitions_are_initialized_and_assigned():
     world = ShareWorld(orders(2))
     world.beat("m", 0, "orders")
     world.time.advance(1000)
@@ -255,7 +255,7 @@ def test_the_assignment_of_a_large_group_is_made_in_the_background():
     assert (answer.member_epoch, answer.assignment) == (3, {ORDERS: tuple(range(4000))})
 
 
-def test_a_group_that_a_real_kafka_left_is_gone_on_with():
+def test_group_that_a_real_kafka_wrote_is_continued():
     world = ShareWorld(orders(), kafkas())
     group = world.share_group
     assert group.state.value == "Empty"
@@ -266,7 +266,7 @@ def test_a_group_that_a_real_kafka_left_is_gone_on_with():
     assert (joined.member_epoch, joined.assignment) == (epoch + 1, {ORDERS: (0, 1, 2)})
 
 
-def test_a_full_group_takes_no_more():
+def test_full_share_group_refuses_a_new_member():
     world = ShareWorld(orders(), group_share_max_size=1)
     world.beat("m", 0, "orders")
     with pytest.raises(BrokerError) as refused:
@@ -306,7 +306,7 @@ TOPIC_IDS = [UUID(int=number * 7919) for number in range(1, 4)]
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=3),
     data=st.data(),
 )
-def test_partitions_are_shared_out_evenly(members, sizes, data):
+def test_simple_assignor_distributes_partitions_evenly(members, sizes, data):
     """Every partition has a member, members of one subscription have about equally many, and no one nothing."""
     partitions = {topic: list(range(size)) for topic, size in zip(TOPIC_IDS, sizes, strict=False)}
     before: Assignments = {}

@@ -121,7 +121,7 @@ def test_active_tasks_have_one_owner_and_in_the_end_each_has_one(steps: list[tup
     assert {name: member.owned for name, member in members.items()} == before
 
 
-def test_who_is_silent_is_removed_and_its_tasks_are_given_to_others() -> None:
+def test_tasks_of_a_member_without_heartbeats_are_assigned_to_others() -> None:
     world = StreamsWorld()
     first, second = Member(world, "a", "P"), Member(world, "b", "Q")
     for member in (first, second, first, first, second):
@@ -166,7 +166,7 @@ def test_large_groups_are_assigned_in_the_background() -> None:
     assert len((member.beat().assignment or {})[TasksKey(TaskRole.ACTIVE, "0")]) == 4_000
 
 
-def test_nothing_is_changed_by_what_cannot_be_written() -> None:
+def test_heartbeat_that_cannot_be_written_changes_nothing() -> None:
     world = StreamsWorld()
     member = Member(world, "a", "P")
     world.log.failure = ErrorCode.kafka_storage_error
@@ -176,7 +176,7 @@ def test_nothing_is_changed_by_what_cannot_be_written() -> None:
     assert member.beat().member_epoch == 2
 
 
-def test_endpoints_that_name_too_many_topics_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_response_has_no_endpoints_if_they_name_too_many_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     world = StreamsWorld()
     members = [Member(world, f"m{number}", f"p{number}") for number in range(2)]
     for member in members:
