@@ -1,7 +1,7 @@
 """Topics that the regular expressions of a consumer group match (Kafka's TopicRegexResolver, KIP-848).
 
-A new expression is checked within the request and matched in a thread. The matching topics are written as a record.
-The group epoch rises if they are not the same as before. All expressions of a group are matched again when topics were
+A new expression is checked within the request and matched in a thread. The matching topics are written as a record. The
+group epoch rises if they are not the same as before. All expressions of a group are matched again when topics were
 created, at the earliest ten seconds after the last time, and every group.consumer.regex.refresh.interval.ms.
 """
 

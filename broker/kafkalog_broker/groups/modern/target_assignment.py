@@ -115,7 +115,7 @@ def _assign_in_background(groups: ModernGroups[G], group_id: str, assign: Assign
 def _background_assignment(
     groups: ModernGroups[G], seen: G, computed: GroupChanges | Exception
 ) -> GroupResult[None] | None:
-    """Return the result that writes the assignment of the snapshot `seen`, or None if the group has moved on."""
+    """Return the result that writes the assignment of the snapshot `seen`; None if it no longer fits the group."""
     group = groups.groups.get(seen.group_id)
     if group is None or isinstance(computed, Exception):
         return None  # for example, a topic was deleted meanwhile; the next heartbeat tries again
