@@ -122,7 +122,7 @@ async def describe_groups(
 ) -> Any:  # fmt: skip
     """Descriptions of consumer, share or streams groups, those first that the sender may not describe. A group that is
     named more than once is answered once. hidden: text for who may not describe a topic of a group."""
-    codes = {group_id: request.refused(group_id) for group_id in dict.fromkeys(request.entity.group_ids)}
+    codes = {group_id: request.authorization_error(group_id) for group_id in dict.fromkeys(request.entity.group_ids)}
     allowed = [group_id for group_id, code in codes.items() if not code]
 
     turn, left = TimeSlice(), _LONG_ANSWER

@@ -148,7 +148,7 @@ async def list_groups(request: Request, broker: Broker) -> Any:
     groups = [
         group._asdict()
         for group in broker.groups.list_groups(states, types)
-        if request.access is None or not request.refused(group.group_id, quiet=True)
+        if request.access is None or not request.authorization_error(group.group_id, quiet=True)
     ]
     return respond(request, groups=groups)
 
@@ -167,7 +167,7 @@ def _described(request: Request, broker: Broker, group_id: str) -> dict[str, Any
     fields: dict[str, Any] = {}
     code, message = ErrorCode.none, None
     try:
-        request.check(group_id)
+        request.authorize(group_id)
         fields = _fields(broker.groups.shard(group_id).classic_group(group_id))
     except BrokerError as error:
         code = error.code
@@ -199,7 +199,10 @@ def _fields(group: Group) -> dict[str, Any]:
 @api(42, 0, 2)
 async def delete_groups(request: Request, broker: Broker) -> Any:
     names = dict.fromkeys(request.entity.groups_names)
-    codes = {name: request.refused(name) or await _delete(broker, name) async for name in TimeSlice().spread(names)}
+    codes = {
+        name: request.authorization_error(name) or await _delete(broker, name)
+        async for name in TimeSlice().spread(names)
+    }
     results = ({"group_id": name, "error_code": code} for name, code in codes.items())
     return await respond_in_slices(request, "results", results)
 

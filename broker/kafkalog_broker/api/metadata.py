@@ -48,7 +48,9 @@ async def metadata(request: Request, broker: Broker) -> MetadataResponse:
         all_topics: Collection[Topic] = list(broker.topics)
         if request.access is not None:
             all_topics = [
-                topic async for topic in turn.spread(all_topics) if not request.refused(topic.name, quiet=True)
+                topic
+                async for topic in turn.spread(all_topics)
+                if not request.authorization_error(topic.name, quiet=True)
             ]
         topics = await _described(request, broker, all_topics, turn)
     else:
@@ -76,11 +78,11 @@ async def _asked_topics(request: Request, broker: Broker, turn: TimeSlice) -> li
         topic_id = getattr(topic, "topic_id", None)
         if topic.name is None or topic_id is not None:
             known = None if topic_id is None else broker.topics.by_id(topic_id)
-            if known is not None and topic_id is not None and (code := request.refused(known.name)):
+            if known is not None and topic_id is not None and (code := request.authorization_error(known.name)):
                 refused[topic_id] = _missing(code, no_name, topic_id)  # as in Kafka, ids are no secret
             else:
                 wanted[topic_id] = ErrorCode.unknown_topic_id
-        elif code := request.refused(topic.name):
+        elif code := request.authorization_error(topic.name):
             refused[topic.name] = _missing(code, topic.name)._replace(is_internal=False)
         else:
             wanted[topic.name] = _code_of_missing(topic.name)
@@ -166,7 +168,7 @@ async def describe_topic_partitions(request: Request, broker: Broker) -> Any:
     if request.access is not None:
         shown = []
         async for name in turn.spread(names):
-            code = request.refused(name, quiet=not asked.topics)
+            code = request.authorization_error(name, quiet=not asked.topics)
             if code is ErrorCode.none:
                 shown.append(name)
             elif asked.topics:

@@ -92,7 +92,7 @@ def _asked(request: Request, broker: Broker, *, by_id: bool) -> tuple[list[Commi
             topic = broker.topics.get(asked.name)
         refused = ErrorCode.none
         if request.access is not None and not (by_id and topic is None):
-            refused = request.refused(asked.name if topic is None else topic.name)
+            refused = request.authorization_error(asked.name if topic is None else topic.name)
         for part in asked.partitions:
             index = part.partition_index
             if refused:
@@ -221,7 +221,7 @@ async def _fetched(request: Request, broker: Broker, asked: Any, require_stable:
     by_id = request.version >= _TOPIC_IDS_FROM
     group_id, answers, refused = asked.group_id, [], []
     try:
-        request.check(group_id)
+        request.authorize(group_id)
         shard = broker.groups.shard(group_id)
         group = shard.reconciling(group_id)
         if group is not None:  # members of classic groups always may
@@ -296,7 +296,7 @@ async def offset_delete(request: Request, broker: Broker) -> Any:
     refused: dict[str, ErrorCode] = {}
     for wanted in asked.topics:
         topic = broker.topics.get(wanted.name)
-        code = request.refused(wanted.name)
+        code = request.authorization_error(wanted.name)
         if code is not ErrorCode.none:
             refused[wanted.name] = code
             continue

@@ -90,7 +90,7 @@ async def describe_share_group_offsets(request: Request, broker: Broker) -> Any:
     for group in request.entity.groups:
         code, what, topics = ErrorCode.none, None, []
         try:
-            request.check(group.group_id)
+            request.authorize(group.group_id)
             topics = await _described_topics(request, broker, group, turn)
         except BrokerError as error:
             code, what = error.code, error.message
@@ -154,7 +154,7 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
     refused: dict[str, BrokerError] = {}
     for topic in asked.topics:
         known = broker.topics.get(topic.topic_name)
-        if code := request.refused(topic.topic_name):
+        if code := request.authorization_error(topic.topic_name):
             refused[topic.topic_name] = BrokerError(code)
         elif known is not None:
             starts = ((one.partition_index, one.start_offset) for one in topic.partitions)

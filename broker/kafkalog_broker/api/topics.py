@@ -50,7 +50,7 @@ async def create_topics(request: Request, broker: Broker) -> Any:
             why = f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
             refused[topic.name] = (ErrorCode.invalid_request, why)
             continue
-        if code := request.refused(topic.name):
+        if code := request.authorization_error(topic.name):
             refused[topic.name] = (code, "Authorization failed.")
             continue
         assignments = [(assigned.partition_index, assigned.broker_ids) for assigned in topic.assignments]
@@ -110,7 +110,7 @@ async def create_partitions(request: Request, broker: Broker) -> Any:
         try:
             if times[name] > 1:
                 raise BrokerError(ErrorCode.invalid_request, "Duplicate topic name.")
-            request.check(name)
+            request.authorize(name)
             nodes = None if topic.assignments is None else [assigned.broker_ids for assigned in topic.assignments]
             known = check_more_partitions(broker, name, topic.count, nodes, left)
             left -= topic.count - known.partitions
@@ -174,7 +174,7 @@ def _may_describe(request: Request, name: str) -> bool:
 
 
 def _may_be_compared(request: Request, name: str) -> bool:
-    return request.refused(name, quiet=True) is ErrorCode.none and _may_describe(request, name)
+    return request.authorization_error(name, quiet=True) is ErrorCode.none and _may_describe(request, name)
 
 
 def _permitted(request: Request, broker: Broker, asked: Resolved) -> Resolved:
@@ -183,7 +183,7 @@ def _permitted(request: Request, broker: Broker, asked: Resolved) -> Resolved:
     name, topic_id, refused = asked
     if name is None or refused is not None:
         return asked
-    known, may = _may_describe(request, name), request.refused(name, quiet=True) is ErrorCode.none
+    known, may = _may_describe(request, name), request.authorization_error(name, quiet=True) is ErrorCode.none
     if may and (known or topic_id is not None):
         return asked
     if known and name not in broker.topics:
@@ -191,7 +191,7 @@ def _permitted(request: Request, broker: Broker, asked: Resolved) -> Resolved:
     if may:  # for the log: what is missing
         request.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
     else:
-        request.refused(name)
+        request.authorization_error(name)
     code = ErrorCode.topic_authorization_failed
     return name if known or topic_id is None else None, topic_id, BrokerError(code, TEXTS[code])
 
@@ -243,7 +243,7 @@ async def delete_records(request: Request, broker: Broker) -> Any:
 
     def answer(topic: Any, partition: Any) -> dict[str, Any]:
         try:
-            request.check(topic.name)
+            request.authorize(topic.name)
             log = _log_with_deletable_records(broker, topic.name, partition.partition_index)
             low_watermark = log.delete_records(partition.offset)
             logs.append(log)

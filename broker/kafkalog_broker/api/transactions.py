@@ -158,7 +158,9 @@ def _added(
     from_client = request.version < _SEVERAL_FROM
     for topic in topics:
         known, code = broker.topics.get(topic.name), ErrorCode.unknown_topic_or_partition
-        if from_client and (is_internal(topic.name) or request.refused(topic.name)):  # internal: whatever it may
+        if from_client and (
+            is_internal(topic.name) or request.authorization_error(topic.name)
+        ):  # internal: whatever it may
             known, code = None, ErrorCode.topic_authorization_failed
         for index in topic.partitions:
             is_there = known is not None and 0 <= index < known.partitions
@@ -246,7 +248,7 @@ async def describe_producers(request: Request, broker: Broker) -> Any:
             try:
                 if name not in broker.topics:
                     check_topic_name(name)
-                if refused := request.refused(name):
+                if refused := request.authorization_error(name):
                     raise BrokerError(refused, TEXTS[refused])
                 if name not in broker.topics:
                     raise BrokerError(ErrorCode.unknown_topic_or_partition, NO_SUCH_TOPIC)
@@ -281,7 +283,7 @@ async def describe_transactions(request: Request, broker: Broker) -> Any:
     async for transactional_id in TimeSlice().spread(request.entity.transactional_ids):
         fields: dict[str, Any] = {"transactional_id": transactional_id}
         try:
-            request.check(transactional_id)
+            request.authorize(transactional_id)
             fields |= _state(broker.transactions.describe(transactional_id), request)
         except BrokerError as error:  # the start is Kafka's default, not -1 as of a transaction that has not begun
             fields |= {"error_code": error.code, "transaction_start_time": 0, "producer_id": 0, "producer_epoch": 0}
@@ -323,7 +325,7 @@ async def list_transactions(request: Request, broker: Broker) -> Any:
         {"transactional_id": metadata.transactional_id, "producer_id": metadata.producer_id,
          "transaction_state": metadata.state.label}
         for metadata in listed
-        if request.access is None or not request.refused(metadata.transactional_id, quiet=True)
+        if request.access is None or not request.authorization_error(metadata.transactional_id, quiet=True)
     ]  # fmt: skip
     unknown = [name for name in asked.state_filters if name not in BY_LABEL]
     return respond(request, unknown_state_filters=unknown, transaction_states=transactions)
