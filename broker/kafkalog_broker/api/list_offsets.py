@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalog_broker.admin.responses import respond_by_partition
+from kafkalog_broker.api.itemized_responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_COMMITTED

@@ -15,7 +15,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.admin.responses import respond_by_partition
+from kafkalog_broker.api.itemized_responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kafkalog_broker
-from kafkalog_broker.admin.config_listing import loggers
+from kafkalog_broker.admin.logger_levels import loggers
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.local_log import create_log_files
 from tests.broker.api.helpers.admin_broker import AdminBroker

@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.admin import config_changes, topic_changes
-from kafkalog_broker.api import topics
+from kafkalog_broker.admin import (
+    config_changes,
+    new_partition_logs,
+    partition_quota,
+    topic_creation,
+    topic_deletion,
+    topic_validation,
+)
+from kafkalog_broker.api.topics.create_topics import create_topics
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.storage import topic_registry
@@ -55,13 +62,13 @@ def turns(monkeypatch):
     """How often others had their turn, when each step takes long."""
     taken: list[int] = []
 
-    class Short(topic_changes.TimeSlice):  # type: ignore[name-defined]
+    class Short(topic_creation.TimeSlice):  # type: ignore[name-defined]
         over = property(lambda self: True)
 
         async def next(self):
             taken.append(1)
 
-    for module in (topic_changes, config_changes):
+    for module in (config_changes, new_partition_logs, partition_quota, topic_creation, topic_deletion):
         monkeypatch.setattr(module, "TimeSlice", Short)
     return taken
 
@@ -167,8 +174,10 @@ def test_a_manual_assignment_is_looked_through_once(broker):
             looked.append(1)
             return int.__eq__(self, other)
 
-    new = topic_changes.NewTopic("t", assignments=[(Index(n), [broker.node_id]) for n in range(1000)])
-    assert topic_changes._assigned_partitions(broker, new) == 1000
+    assignments = [topic_validation.PartitionAssignment(Index(n), [broker.node_id]) for n in range(1000)]
+    new = topic_validation.NewTopic("t", assignments=assignments)
+    valid = topic_validation.validate_new_topic(broker, new, topic_validation.log_configs(broker))
+    assert valid.partitions == 1000
     assert len(looked) < 5000
 
 
@@ -229,5 +238,5 @@ def test_topics_of_one_configuration_share_it_in_the_answer(broker):
     asked = [new_topic(f"t{n}") for n in range(20)] + [new_topic("u", configs={"retention.ms": "7"})]
     key, versions, values = create(*asked, validate_only=True)
     request = Request(key, versions[-1], 1, "c", request_entity(key, versions[-1], values, {}), ConnectionInfo())
-    answer: Any = asyncio.run(topics.create_topics(request, broker))
+    answer: Any = asyncio.run(create_topics(request, broker))
     assert len({id(topic.configs) for topic in answer.topics}) == 2

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from kafkalog_broker.api.offsets import FETCHED_AT_ONCE
+from kafkalog_broker.api.groups.offset_fetch import PARTITIONS_PER_STEP
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.offset_records import OffsetAndMetadata, OffsetKey
 from kafkalog_broker.storage.topic_registry import Topic
@@ -110,7 +110,7 @@ def test_a_coordinator_that_is_not_ready_says_so(version: int) -> None:
 
 @pytest.mark.parametrize("whole", [False, True], ids=["a group that is not here", "the request"])
 def test_version_1_has_no_error_but_those_of_the_partitions(whole: bool) -> None:
-    count = 10 * FETCHED_AT_ONCE
+    count = 10 * PARTITIONS_PER_STEP
     values = fetch_values(topics=[{"name": "orders", "topic_id": None, "partition_indexes": list(range(count))}])
     broker = FakeBroker()
     broker.groups.shutdown()

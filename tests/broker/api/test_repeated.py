@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.admin import config_listing
-from kafkalog_broker.api import configs, offsets, transactions
+from kafkalog_broker.admin import config_entries
+from kafkalog_broker.api.configs import describe_configs
+from kafkalog_broker.api.groups import offset_fetch
+from kafkalog_broker.api.transactions import describe_producers, write_txn_markers
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from tests.broker.api.helpers.admin_broker import AdminBroker
@@ -38,13 +40,13 @@ def described(broker, *resources, version=4, synonyms=True, documentation=True):
 def listed(monkeypatch):
     """The resources whose properties were listed."""
     found: list[Any] = []
-    really = config_listing.resource_entries
+    really = config_entries.resource_entries
 
     def counted(broker, kind, name):
         found.append((int(kind), name))
         return really(broker, kind, name)
 
-    monkeypatch.setattr(configs, "resource_entries", counted)
+    monkeypatch.setattr(describe_configs, "resource_entries", counted)
     return found
 
 
@@ -72,7 +74,7 @@ def test_topics_with_the_same_overrides_are_listed_once(broker, listed):
 
 
 def test_an_answer_of_configurations_is_bounded(broker, monkeypatch):
-    monkeypatch.setattr(configs, "MAX_RESPONSE_BYTES", 30_000)
+    monkeypatch.setattr(describe_configs, "MAX_RESPONSE_BYTES", 30_000)
     results = described(broker, *((TOPIC, f"t{n}", None) for n in range(30)))
     codes = [result.error_code for result in results]
     assert codes[0] is ErrorCode.none
@@ -105,8 +107,8 @@ def test_everything_of_a_group_is_answered_once():
 
 
 def test_others_have_their_turn_while_offsets_are_fetched(monkeypatch):
-    turns = always_over(monkeypatch, offsets)
-    fetch(FakeBroker(), [{"name": "orders", "partition_indexes": list(range(10 * offsets.FETCHED_AT_ONCE))}])
+    turns = always_over(monkeypatch, offset_fetch)
+    fetch(FakeBroker(), [{"name": "orders", "partition_indexes": list(range(10 * offset_fetch.PARTITIONS_PER_STEP))}])
     assert len(turns) == 10
 
 
@@ -140,7 +142,7 @@ def append(process, partition=0, **fields):
 def test_a_marker_is_written_into_a_partition_once(process, monkeypatch):
     for partition in range(2):
         append(process, partition, producer_id=7, producer_epoch=0, base_sequence=0, attributes=0x10)
-    turns = always_over(monkeypatch, transactions)
+    turns = always_over(monkeypatch, write_txn_markers)
     topics = [{"name": "t", "partition_indexes": [0] * 500 + [1]}, {"name": "t", "partition_indexes": [0, 9]}]
     marker = {"producer_id": 7, "producer_epoch": 0, "transaction_result": True, "coordinator_epoch": 0}
     answer = process.ask(request_entity(27, 1, {"markers": [{**marker, "topics": topics}]}, {}))
@@ -157,12 +159,12 @@ def test_a_marker_is_written_into_a_partition_once(process, monkeypatch):
 def test_the_producers_of_a_partition_are_described_once(process, monkeypatch):
     for producer_id in range(5):
         append(process, producer_id=producer_id, producer_epoch=0, base_sequence=0)
-    turns = always_over(monkeypatch, transactions)
+    turns = always_over(monkeypatch, describe_producers)
     asked = {"topics": [{"name": "t", "partition_indexes": [0] * 300}, {"name": "t", "partition_indexes": [0, 1]}]}
     (topic,) = process.ask(request_entity(61, 0, asked, {})).topics
     assert [(part.partition_index, len(part.active_producers)) for part in topic.partitions] == [(0, 5), (1, 0)]
     assert len(turns) == 5 + 2
-    monkeypatch.setattr(transactions, "MAX_PRODUCERS", 4)
+    monkeypatch.setattr(describe_producers, "MAX_PRODUCERS", 4)
     (topic,) = process.ask(request_entity(61, 0, asked, {})).topics
     assert [part.error_code.name for part in topic.partitions] == ["none", "policy_violation"]
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.admin import responses
-from kafkalog_broker.api import consumer_groups, load_all, metadata, offsets
+from kafkalog_broker.api import itemized_responses, load_all
+from kafkalog_broker.api.groups import modern_group_description, offset_delete, offset_fetch
+from kafkalog_broker.api.topics import metadata
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.classic.offset_records import OffsetKey
@@ -44,7 +45,14 @@ def turns(monkeypatch):
             if found.do is not None:
                 found.do()
 
-    for module in (fair_scheduling, responses, consumer_groups, metadata, offsets):
+    for module in (
+        fair_scheduling,
+        itemized_responses,
+        modern_group_description,
+        metadata,
+        offset_delete,
+        offset_fetch,
+    ):
         monkeypatch.setattr(module, "TimeSlice", Short)
     return found
 
@@ -110,7 +118,7 @@ def test_what_a_group_is_to_forget_is_taken_once_and_some_at_a_time(turns):
     named = [{"partition_index": number % MANY} for number in range(2 * MANY)]
     answer = call(broker, OFFSET_DELETE, 0, group_id="g", topics=[{"name": "orders", "partitions": named}])
     assert {part["error_code"] for part in answer["topics"][0]["partitions"]} == {"none"}
-    assert len(turns) == (2 * MANY + 1) + MANY // offsets.DELETED_AT_ONCE
+    assert len(turns) == (2 * MANY + 1) + MANY // offset_delete.PARTITIONS_PER_STEP
     assert sum(value is None for _, value in broker.world.log.records()) == MANY
 
 
