@@ -181,7 +181,7 @@ class ByTime(NamedTuple):
 
 async def _search_remotely(remote: RemoteLogManager, question: ByTime, timeout_ms: int) -> Answer:
     try:
-        found = await remote.offset_for_timestamp(question.log, question.timestamp, timeout_ms)
+        found = await remote.reads.offset_for_timestamp(question.log, question.timestamp, timeout_ms)
     except BrokerError as error:
         return error.code, _NONE
     return ErrorCode.none, question.shown(found)

@@ -193,7 +193,7 @@ class ShareFetch:
                         continue
                     read_remotely = True
                     committed = active.settings.reads_committed
-                    read = await self._remote.read(
+                    read = await self._remote.reads.read(
                         log, offset, max_bytes, at_least_one=True, committed=committed, hold=self._hold
                     )
                     if read is not None and read.records:
