@@ -23,7 +23,8 @@ from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.telemetry.client_instances import ClientInstances
-from tests.broker.api.helpers.plain_entities import TOKENS
+from tests.broker.api.helpers.admin_scenario import describe
+from tests.broker.api.helpers.plain_entities import TOKENS, request_entity
 from tests.broker.manual_clock import ManualClock
 
 PROPERTIES = {
@@ -125,6 +126,24 @@ class AdminBroker:
             if isawaitable(answer):
                 answer = self._loop.run_until_complete(answer)
         return _decoded(request, answer)
+
+
+def send(broker: AdminBroker, step: tuple[int, Any, dict[str, Any]], version: int | None = None) -> Any:
+    """Return the response to a step of the admin scenario, by default in the last of its versions."""
+    key, versions, values = step
+    return broker.ask(request_entity(key, versions[-1] if version is None else version, values, {}))
+
+
+def only_result(response: Any) -> Any:
+    results = getattr(response, "results", None) or getattr(response, "responses", None) or response.topics
+    assert len(results) == 1
+    return results[0]
+
+
+def described_value(broker: AdminBroker, resource_type: int, name: str, key: str) -> Any:
+    """Return the value of a property, or None if the resource does not have it."""
+    result = only_result(send(broker, describe((resource_type, name, [key]))))
+    return result.configs[0].value if result.configs else None
 
 
 def _decoded(request: Request, answer: Any) -> Any:
