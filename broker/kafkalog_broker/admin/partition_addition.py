@@ -32,7 +32,7 @@ async def add_partitions(broker: Broker, totals: Mapping[str, int], charge: Char
     except BrokerError as error:
         return [error] * len(totals)
     before = {name: topic.partitions for name in totals if (topic := broker.topics.get(name)) is not None}
-    over_quota = await charge_each(charge, ((name, totals[name] - partitions) for name, partitions in before.items()))
+    over_quota = await charge_each(charge, {name: totals[name] - partitions for name, partitions in before.items()})
     admitted = {name: total for name, total in totals.items() if name not in over_quota}
     registered = await write_registry(broker, broker.topics.add_all_partitions, admitted)
     log_config_of = log_configs(broker)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from kafkalog_broker.admin.new_partition_logs import NewLogs, create_logs, delete_created_logs
 from kafkalog_broker.admin.partition_quota import Charge, free_of_charge
@@ -36,33 +37,18 @@ async def create_topics(
         The created topic or the error of each element of `new_topics`, in order.
     """
     time_slice = TimeSlice()
-    outcomes: dict[str, Outcome] = {}
-    topics: list[Topic] = []
-    configs: dict[str, LogConfig] = {}
-    charged: set[str] = set()  # by name for metrics: the registry refuses the second of two that collide, at no charge
-    log_config_of = log_configs(broker)
-    async for new in time_slice.spread(new_topics):
-        try:
-            if not (validate_only or is_internal(new.name)):
-                broker.check_not_mirrored(f"topic {new.name} cannot be created")
-            valid = validate_new_topic(broker, new, log_config_of)
-            configs[new.name] = valid.config
-            if not validate_only and metrics_name(new.name) not in charged:
-                charge(valid.partitions)
-                charged.add(metrics_name(new.name))
-            overrides = {name: value for name, value in new.configs.items() if value is not None}
-            topics.append(Topic(new.name, new_uuid(), valid.partitions, overrides))
-        except BrokerError as error:
-            outcomes[new.name] = error
+    topics, configs, outcomes = await _validate(
+        broker, new_topics, free_of_charge if validate_only else charge, time_slice, validate_only=validate_only
+    )
     if validate_only:
         outcomes |= {topic.name: topic for topic in topics}
         return [outcomes[new.name] for new in new_topics]
     for topic in topics:
-        while (renamed := broker.leaving.get(topic.name)) is not None:  # directories of a deleted topic of that name
+        # Wait until the directories of a deleted topic with this name are renamed.
+        while (renamed := broker.leaving.get(topic.name)) is not None:
             await renamed.wait()
     registered = await write_registry(broker, broker.topics.create_all, topics)
-    for topic, outcome in zip(topics, registered, strict=True):
-        outcomes[topic.name] = outcome
+    outcomes |= {topic.name: outcome for topic, outcome in zip(topics, registered, strict=True)}
     new_logs = [
         NewLogs(topic, range(topic.partitions), configs[topic.name]) for topic in registered if isinstance(topic, Topic)
     ]
@@ -99,3 +85,34 @@ async def ensure_topic(broker: Broker, name: str, partitions: int, configs: Mapp
     if isinstance(created, BrokerError):
         raise created
     return created
+
+
+class _ValidatedTopics(NamedTuple):
+    """Valid topics with the configuration of their logs by name, and the errors of all others."""
+
+    topics: list[Topic]
+    configs: dict[str, LogConfig]
+    outcomes: dict[str, Outcome]
+
+
+async def _validate(
+    broker: Broker, new_topics: Sequence[NewTopic], charge: Charge, time_slice: TimeSlice, *, validate_only: bool
+) -> _ValidatedTopics:
+    valid_topics = _ValidatedTopics([], {}, {})
+    # Of two names that collide in metrics the registry refuses the second, which is therefore not charged.
+    charged: set[str] = set()
+    log_config_of = log_configs(broker)
+    async for new in time_slice.spread(new_topics):
+        try:
+            if not (validate_only or is_internal(new.name)):
+                broker.check_not_mirrored(f"topic {new.name} cannot be created")
+            valid = validate_new_topic(broker, new, log_config_of)
+            if metrics_name(new.name) not in charged:
+                charge(valid.partitions)
+                charged.add(metrics_name(new.name))
+            overrides = {name: value for name, value in new.configs.items() if value is not None}
+            valid_topics.topics.append(Topic(new.name, new_uuid(), valid.partitions, overrides))
+            valid_topics.configs[new.name] = valid.config
+        except BrokerError as error:
+            valid_topics.outcomes[new.name] = error
+    return valid_topics

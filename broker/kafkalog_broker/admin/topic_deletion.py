@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from kafkalog_broker.admin.partition_quota import Charge, charge_each, free_of_charge
@@ -36,14 +37,13 @@ async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = f
         broker.check_not_mirrored("topics cannot be deleted")
     except BrokerError as error:
         return [error] * len(names)
-    partitions = ((name, topic.partitions) for name in names if (topic := broker.topics.get(name)) is not None)
+    partitions = {name: topic.partitions for name in names if (topic := broker.topics.get(name)) is not None}
     over_quota = await charge_each(charge, partitions)
     admitted = [name for name in names if name not in over_quota]
     if not admitted:
         return [over_quota[name] for name in names]
-    time_slice, renamed, leaving = TimeSlice(), asyncio.Event(), broker.leaving
-    ours = [name for name in admitted if leaving.setdefault(name, renamed) is renamed]
-    try:
+    time_slice = TimeSlice()
+    with _names_reserved(broker, admitted):
         registered = await write_registry(broker, broker.topics.delete_all, admitted)
         topics = [topic for topic in registered if isinstance(topic, Topic)]
         removals: list[PartitionRemoval] = []
@@ -65,14 +65,28 @@ async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = f
             await broker.run_blocking(removal.finish)
         except BrokerError as error:
             _log.error("%s", error)
+    await _delete_group_state(broker, topics, time_slice)
+    return [removal.failed.get(name, outcomes[name]) for name in names]
+
+
+@contextmanager
+def _names_reserved(broker: Broker, names: Sequence[str]) -> Iterator[None]:
+    """Let the creation of topics with these names wait until the directories of the deleted ones are renamed."""
+    renamed = asyncio.Event()
+    reserved = [name for name in names if broker.leaving.setdefault(name, renamed) is renamed]
+    try:
+        yield
     finally:
-        for name in ours:
-            del leaving[name]
+        for name in reserved:
+            del broker.leaving[name]
         renamed.set()
-    topic_ids = {topic.id for topic in topics}
+
+
+async def _delete_group_state(broker: Broker, topics: Sequence[Topic], time_slice: TimeSlice) -> None:
+    """Delete the offsets and the share group state of deleted topics."""
+    names, topic_ids = {topic.name for topic in topics}, {topic.id for topic in topics}
     broker.share_partitions.forget_topics(topic_ids)
-    async for _ in time_slice.spread(broker.groups.on_topics_deleted({topic.name for topic in topics}, topic_ids)):
+    async for _ in time_slice.spread(broker.groups.on_topics_deleted(names, topic_ids)):
         pass
     async for _ in time_slice.spread(broker.share_coordinator.on_topics_deleted(topic_ids)):
         pass
-    return [removal.failed.get(name, outcomes[name]) for name in names]
