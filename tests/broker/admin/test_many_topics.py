@@ -1,5 +1,4 @@
-"""Requests that name thousands of topics: one write of the registry, every name looked at once, others served in
-between."""
+"""Requests with thousands of topics: one write of the registry, linear cost, and time slices for other requests."""
 
 from __future__ import annotations
 
@@ -95,7 +94,7 @@ def codes(answer):
     return [result.error_code for result in results]
 
 
-def test_a_request_writes_the_registry_once_for_all_its_topics(broker, writes, turns):
+def test_request_for_many_topics_writes_the_registry_once(broker, writes, turns):
     names = [f"topic-{n}" for n in range(40)]
     assert set(codes(ask(broker, create(*map(new_topic, names))))) == {ErrorCode.none}
     assert (len(writes), len(broker.topics), len(broker.logs.partitions())) == (1, 40, 40)
@@ -113,7 +112,7 @@ def test_a_request_writes_the_registry_once_for_all_its_topics(broker, writes, t
     assert sorted(broker.groups.deleted_topics) == sorted(names)
 
 
-def test_a_change_for_all_topics_is_spread_out(broker, turns):
+def test_others_are_served_while_a_broker_property_changes_all_topics(broker, turns):
     """Each topic's configuration is made anew, once before to see that it can be, 0.1 s for 2,000 topics."""
     names = [f"topic-{n}" for n in range(48)]
     ask(broker, create(*(new_topic(name, configs={"segment.ms": str(n + 1)}) for n, name in enumerate(names))))
@@ -124,7 +123,7 @@ def test_a_change_for_all_topics_is_spread_out(broker, turns):
     assert broker.log("topic-9", 0).config.segment_ms == 10
 
 
-def test_a_line_of_the_registry_is_made_once(broker, monkeypatch):
+def test_unchanged_lines_of_the_registry_are_not_formatted_again(broker, monkeypatch):
     ask(broker, create(*(new_topic(f"topic-{n}") for n in range(50))))
     made: list[Any] = []
     really = topic_registry.format_topic
@@ -140,7 +139,7 @@ def test_a_line_of_the_registry_is_made_once(broker, monkeypatch):
 
 
 @pytest.mark.parametrize("step", ["create", "validate", "delete", "more", "configs"])
-def test_no_name_is_held_against_all_others(broker, monkeypatch, step):
+def test_number_of_name_comparisons_is_linear(broker, monkeypatch, step):
     """10,000 names took 2.4 s: each was counted in the list of all."""
     names = [Name(f"topic-{n}") for n in range(300)]
     key, versions, values = {
@@ -164,7 +163,7 @@ def _named(entity):
     return getattr(entity, "resources", None) or entity.topics
 
 
-def test_a_manual_assignment_is_looked_through_once(broker):
+def test_cost_of_checking_an_assignment_is_linear(broker):
     looked: list[int] = []
 
     class Index(int):
@@ -181,7 +180,7 @@ def test_a_manual_assignment_is_looked_through_once(broker):
     assert len(looked) < 5000
 
 
-def test_default_partitions_count_as_many_as_num_partitions(tmp_path):
+def test_default_number_of_partitions_counts_towards_the_request_limit(tmp_path):
     """ReplicationControlManager.validateTotalNumberOfPartitions."""
     with AdminBroker(tmp_path / "data", **{"num.partitions": "4000"}) as broker:
         answer = ask(broker, create(*(new_topic(name, -1) for name in "abc")))
@@ -189,13 +188,13 @@ def test_default_partitions_count_as_many_as_num_partitions(tmp_path):
         assert len(broker.topics) == 0
 
 
-def test_a_request_gives_all_its_topics_together_ten_thousand_partitions(broker):
+def test_request_adds_at_most_ten_thousand_partitions(broker):
     ask(broker, create(new_topic("a"), new_topic("b"), new_topic("c")))
     answer = ask(broker, more(total("a", 6_001), total("b", 6_001), total("c", 4_001), validate_only=True))
     assert codes(answer) == [ErrorCode.none, ErrorCode.policy_violation, ErrorCode.none]
 
 
-def test_of_several_topics_the_one_whose_logs_cannot_be_made_is_taken_back(broker, tmp_path):
+def test_only_the_topic_without_all_logs_is_removed(broker, tmp_path):
     (tmp_path / "data" / "b-1").write_text("in the way")
     answer = ask(broker, create(*(new_topic(name, 3) for name in "abc")))
     assert codes(answer) == [ErrorCode.none, ErrorCode.kafka_storage_error, ErrorCode.none]
@@ -207,14 +206,14 @@ def test_of_several_topics_the_one_whose_logs_cannot_be_made_is_taken_back(broke
     assert [broker.topics.get(name).partitions for name in "ac"] == [5, 3]
 
 
-def test_names_that_collide_within_a_request_are_refused(broker):
+def test_second_of_two_colliding_names_in_a_request_is_refused(broker):
     answer = ask(broker, create(new_topic("a.b"), new_topic("a_b"), new_topic("c")))
     assert codes(answer) == [ErrorCode.none, ErrorCode.invalid_topic_exception, ErrorCode.none]
     ask(broker, delete("a.b"))
     assert codes(ask(broker, create(new_topic("a_b")))) == [ErrorCode.none]
 
 
-def test_a_registry_that_cannot_be_written_is_the_answer_of_each_topic(broker, monkeypatch):
+def test_each_topic_has_the_error_if_the_registry_cannot_be_written(broker, monkeypatch):
     ask(broker, create(new_topic("a")))
 
     def failed(path, data):
@@ -225,7 +224,7 @@ def test_a_registry_that_cannot_be_written_is_the_answer_of_each_topic(broker, m
     assert codes(ask(broker, create(new_topic("b")))) == [ErrorCode.kafka_storage_error]
 
 
-def test_a_topic_that_was_made_again_keeps_its_logs_when_the_old_ones_are_taken_away(broker):
+def test_detaching_a_deleted_topic_keeps_the_logs_of_a_new_one_with_its_name(broker):
     ask(broker, create(new_topic("a")))
     old = broker.topics.get("a")
     ask(broker, delete("a"))
@@ -234,7 +233,7 @@ def test_a_topic_that_was_made_again_keeps_its_logs_when_the_old_ones_are_taken_
     assert broker.log("a", 0).topic_id != old.id
 
 
-def test_topics_of_one_configuration_share_it_in_the_answer(broker):
+def test_topics_with_equal_overrides_share_their_encoded_configuration(broker):
     asked = [new_topic(f"t{n}") for n in range(20)] + [new_topic("u", configs={"retention.ms": "7"})]
     key, versions, values = create(*asked, validate_only=True)
     request = Request(key, versions[-1], 1, "c", request_entity(key, versions[-1], values, {}), ConnectionInfo())

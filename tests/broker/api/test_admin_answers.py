@@ -74,6 +74,6 @@ def answers(tmp_path_factory):
 
 
 @pytest.mark.parametrize("number", range(len(ANSWERS)))
-def test_the_answer_is_kafkas(answers, number):
+def test_response_equals_that_of_kafka(answers, number):
     asked, kafkas, ours = answers[number]
     assert compared(ours) == compared(kafkas), asked

@@ -74,7 +74,7 @@ async def handled(broker: Any, frame: bytes, threads: InThreads) -> str:
 @pytest.mark.parametrize(
     ("seed", "count"), [(1, FEW), *(pytest.param(seed, MANY, marks=pytest.mark.slow) for seed in (2, 3))]
 )
-def test_handlers_answer_whatever_a_request_says(seed: int, count: int, tmp_path: Path) -> None:
+def test_handlers_respond_to_any_field_values(seed: int, count: int, tmp_path: Path) -> None:
     draw = random.Random(seed)
     served = [
         (key, version) for key, known in sorted(api.load_all().items())
@@ -123,7 +123,7 @@ async def refused(broker: Any, frame: bytes) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("only", ["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER", None])
-def test_whoever_may_little_is_answered_whatever_a_request_says(only: str | None, tmp_path: Path) -> None:
+def test_handlers_respond_to_any_field_values_of_a_client_with_few_rights(only: str | None, tmp_path: Path) -> None:
     """only: the kind of resource that everybody may do everything with."""
     draw = random.Random(5)
     served = [

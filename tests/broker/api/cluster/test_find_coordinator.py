@@ -17,7 +17,7 @@ def values(key_type: int = 0) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("version", versions(FIND))
-def test_this_broker_coordinates_every_group(version: int) -> None:
+def test_this_broker_coordinates_all_groups(version: int) -> None:
     broker = FakeBroker()
     answer = call(broker, FIND, version, **values())  # type: ignore[arg-type]
     here = {"node_id": 7, "host": "broker.example", "port": 9092, "error_code": "none"}
@@ -31,7 +31,7 @@ def test_this_broker_coordinates_every_group(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(FIND))
-def test_there_is_no_coordinator_without_its_topic(version: int) -> None:
+def test_coordinator_is_not_available_without_its_topic(version: int) -> None:
     answer = call(FakeBroker(refuses=ErrorCode.policy_violation), FIND, version, **values())  # type: ignore[arg-type]
     for told in answer.get("coordinators", [answer]):
         assert (told["error_code"], told["node_id"], told["host"], told["port"]) == (
@@ -40,7 +40,7 @@ def test_there_is_no_coordinator_without_its_topic(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [version for version in versions(FIND) if version >= 1])
-def test_this_broker_coordinates_every_transactional_id(version: int) -> None:
+def test_this_broker_coordinates_all_transactional_ids(version: int) -> None:
     broker = FakeBroker()
     for _ in range(2):
         answer = call(broker, FIND, version, **values(1))  # type: ignore[arg-type]
@@ -48,14 +48,14 @@ def test_this_broker_coordinates_every_transactional_id(version: int) -> None:
         assert broker.created == [("__transaction_state", 50, "compact")]
 
 
-def test_other_coordinators_are_refused() -> None:
+def test_unknown_key_type_is_refused() -> None:
     answer = call(FakeBroker(), FIND, 6, **values(3))  # type: ignore[arg-type]
     assert {told["error_code"] for told in answer["coordinators"]} == {"invalid_request"}
     assert error_answer(FIND, 0, ErrorCode.not_controller, **values())["error_code"] == "not_controller"
 
 
 @pytest.mark.parametrize("version", versions(FIND))
-def test_who_may_know_no_coordinator_creates_no_topic(version: int) -> None:
+def test_denied_client_does_not_create_the_topic(version: int) -> None:
     broker, rights = FakeBroker(), Authorizer(AuthorizerSettings())
     seen = []
     for _ in range(2):
@@ -69,7 +69,7 @@ def test_who_may_know_no_coordinator_creates_no_topic(version: int) -> None:
     assert seen == [([refused] * keys, 0), (["none", refused][:keys], 1)]
 
 
-def test_without_a_key_no_topic_is_created() -> None:
+def test_request_without_keys_does_not_create_the_topic() -> None:
     broker = FakeBroker()
     assert call(broker, FIND, 6, key_type=0, coordinator_keys=[]) == {"coordinators": []}
     assert broker.created == []

@@ -43,7 +43,7 @@ def asked(version: int, *updates: tuple[str, int, int], dry_run: bool = True) ->
 
 @pytest.mark.parametrize("version", range(3))
 @pytest.mark.parametrize(("update", "why"), KAFKAS)
-def test_the_answer_is_kafkas(version: int, update: tuple[str, int, int], why: str | None) -> None:
+def test_response_equals_that_of_kafka(version: int, update: tuple[str, int, int], why: str | None) -> None:
     results = [] if why else [{"feature": update[0], "error_code": "none", "error_message": "NONE"}]
     code = "invalid_update_version" if why else "none"
     wanted = {"error_code": code, "error_message": SINCE + why if why else None}
@@ -51,14 +51,14 @@ def test_the_answer_is_kafkas(version: int, update: tuple[str, int, int], why: s
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_one_that_is_wrong_refuses_all(version: int) -> None:
+def test_one_invalid_feature_refuses_all(version: int) -> None:
     answer = asked(version, ("group.version", 1, 1), ("nonsense", 1, 1))
     assert answer["error_code"] == "invalid_update_version"
     assert answer.get("results", []) == []
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_other_kinds_of_change_and_other_levels_are_refused(version: int) -> None:
+def test_unknown_upgrade_types_and_level_changes_are_refused(version: int) -> None:
     assert asked(version, ("group.version", 1, 7))["error_message"] == (
         f"{SINCE}1 for feature group.version. The controller does not support the given upgrade type."
     )
@@ -68,7 +68,7 @@ def test_other_kinds_of_change_and_other_levels_are_refused(version: int) -> Non
     )
 
 
-def test_the_streams_protocol_has_one_level() -> None:
+def test_streams_version_has_one_level() -> None:
     assert asked(2, ("streams.version", 2, 1))["error_message"] == (
         f"{SINCE}2 for feature streams.version. Local controller 1 only supports versions 0-1"
     )

@@ -16,7 +16,7 @@ from tests.broker.api.helpers.group_calls import (
 
 
 @pytest.mark.parametrize("version", versions(DELETE))
-def test_groups_without_members_are_deleted_with_their_offsets(version: int) -> None:
+def test_empty_groups_are_deleted_with_their_offsets(version: int) -> None:
     broker = FakeBroker()
     member(broker)
     call(broker, COMMIT, 9, **commit_values("simple"))
@@ -32,6 +32,6 @@ def test_groups_without_members_are_deleted_with_their_offsets(version: int) -> 
     assert len(broker.groups.shard("g").offsets) == 0
 
 
-def test_a_failure_of_the_request_has_an_answer() -> None:
+def test_error_of_the_whole_request_is_encoded() -> None:
     answer = error_answer(DELETE, 2, ErrorCode.not_coordinator, groups_names=["g"])
     assert answer == {"results": [{"group_id": "g", "error_code": "not_coordinator"}]}

@@ -8,7 +8,7 @@ from tests.broker.groups.helpers.virtual_time import subscription
 
 
 @pytest.mark.parametrize("version", versions(DESCRIBE))
-def test_a_stable_group_is_shown_with_its_members(version: int) -> None:
+def test_stable_group_is_described_with_its_members(version: int) -> None:
     broker = FakeBroker()
     joined = member(broker)
     answer = call(broker, DESCRIBE, version, groups=["g"], include_authorized_operations=True)
@@ -23,7 +23,7 @@ def test_a_stable_group_is_shown_with_its_members(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(DESCRIBE))
-def test_an_unknown_group_is_dead(version: int) -> None:
+def test_unknown_group_is_dead(version: int) -> None:
     (group,) = call(FakeBroker(), DESCRIBE, version, groups=["g"], include_authorized_operations=False)["groups"]
     assert (group["group_state"], group["members"]) == ("Dead", [])
     assert group["error_code"] == ("group_id_not_found" if version >= 6 else "none")
@@ -33,7 +33,7 @@ def test_an_unknown_group_is_dead(version: int) -> None:
         assert group["authorized_operations"] == -(2**31)
 
 
-def test_a_group_between_generations_has_no_protocol() -> None:
+def test_group_between_generations_has_no_protocol() -> None:
     broker = FakeBroker()
     join(broker, 7)
     (group,) = call(broker, DESCRIBE, 5, groups=["g"], include_authorized_operations=False)["groups"]
@@ -41,7 +41,7 @@ def test_a_group_between_generations_has_no_protocol() -> None:
     assert [one["member_metadata"] for one in group["members"]] == [b""]
 
 
-def test_a_failure_of_the_request_has_an_answer() -> None:
+def test_error_of_the_whole_request_is_encoded() -> None:
     values = {"groups": ["g"], "include_authorized_operations": False}
     (group,) = error_answer(DESCRIBE, 6, ErrorCode.not_coordinator, **values)["groups"]
     assert (group["error_code"], group["group_id"]) == ("not_coordinator", "g")

@@ -7,7 +7,7 @@ from tests.broker.api.helpers.group_calls import HEARTBEAT, FakeBroker, call, er
 
 
 @pytest.mark.parametrize("version", versions(HEARTBEAT))
-def test_a_member_is_told_how_it_stands(version: int) -> None:
+def test_heartbeat_reports_the_state_of_the_group(version: int) -> None:
     broker = FakeBroker()
     joined = member(broker)
     values = {"group_id": "g", "member_id": joined["member_id"], "group_instance_id": None}
@@ -16,7 +16,7 @@ def test_a_member_is_told_how_it_stands(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_a_static_member_that_has_been_replaced_is_fenced(version: int) -> None:
+def test_replaced_static_member_is_fenced(version: int) -> None:
     broker = FakeBroker()
     old = member(broker, group_instance_id="i")
     member(broker, group_instance_id="i")
@@ -24,6 +24,6 @@ def test_a_static_member_that_has_been_replaced_is_fenced(version: int) -> None:
     assert call(broker, HEARTBEAT, version, **values) == {"error_code": "fenced_instance_id"}
 
 
-def test_a_failure_of_the_request_has_an_answer() -> None:
+def test_error_of_the_whole_request_is_encoded() -> None:
     values = {"group_id": "g", "generation_id": 1, "member_id": "m"}
     assert error_answer(HEARTBEAT, 0, ErrorCode.not_coordinator, **values) == {"error_code": "not_coordinator"}

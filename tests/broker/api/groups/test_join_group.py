@@ -8,7 +8,7 @@ from tests.broker.groups.helpers.virtual_time import subscription
 
 
 @pytest.mark.parametrize("version", versions(JOIN))
-def test_a_member_joins_in_every_version(version: int) -> None:
+def test_member_joins_in_every_version(version: int) -> None:
     broker = FakeBroker()
     answer = join(broker, version)
     told = {"member_id": "app-0", "metadata": subscription("orders")}
@@ -23,7 +23,7 @@ def test_a_member_joins_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(JOIN))
-def test_the_member_id_is_required_from_version_4_on(version: int) -> None:
+def test_member_id_is_required_from_version_4_on(version: int) -> None:
     answer = call(FakeBroker(), JOIN, version, **join_values())
     assert answer["error_code"] == ("member_id_required" if version >= 4 else "none")
     assert answer["member_id"] == "app-0"
@@ -36,14 +36,14 @@ def test_version_0_has_the_session_timeout_as_its_rebalance_timeout() -> None:
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (10_000, 10_000)
 
 
-def test_the_member_keeps_where_it_came_from() -> None:
+def test_member_has_client_id_and_host() -> None:
     broker = FakeBroker()
     join(broker, 5)
     (member,) = broker.world.group().members.values()
     assert (member.client_id, member.client_host, member.rebalance_timeout_ms) == ("app", "/10.0.0.9", 60_000)
 
 
-def test_the_answer_waits_for_the_join_phase() -> None:
+def test_response_waits_for_the_join_phase() -> None:
     from tests.broker.groups.helpers.virtual_time import World
 
     broker = FakeBroker(World(group_initial_rebalance_delay_ms=3000))
@@ -52,7 +52,7 @@ def test_the_answer_waits_for_the_join_phase() -> None:
 
 
 @pytest.mark.parametrize("version", versions(JOIN))
-def test_a_refusal_is_readable_in_every_version(version: int) -> None:
+def test_error_is_encoded_in_every_version(version: int) -> None:
     answer = call(FakeBroker(), JOIN, version, **join_values(session_timeout=1))
     assert answer["error_code"] == "invalid_session_timeout"
     assert answer["protocol_name"] == (None if version >= 7 else "")

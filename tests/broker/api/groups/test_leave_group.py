@@ -7,7 +7,7 @@ from tests.broker.api.helpers.group_calls import LEAVE, FakeBroker, call, error_
 
 
 @pytest.mark.parametrize("version", versions(LEAVE))
-def test_a_member_leaves_in_every_version(version: int) -> None:
+def test_member_leaves_in_every_version(version: int) -> None:
     broker = FakeBroker()
     me = member(broker)["member_id"]
     leaving = {"member_id": me, "group_instance_id": None, "reason": None}
@@ -19,13 +19,13 @@ def test_a_member_leaves_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(LEAVE))
-def test_a_stranger_cannot_leave(version: int) -> None:
+def test_unknown_member_cannot_leave(version: int) -> None:
     stranger = {"member_id": "m", "group_instance_id": None, "reason": "bored"}
     answer = call(FakeBroker(), LEAVE, version, group_id="g", member_id="m", members=[stranger])
     codes = [answer["error_code"], *(one["error_code"] for one in answer.get("members", ()))]
     assert codes == (["unknown_member_id"] if version < 3 else ["none", "unknown_member_id"])
 
 
-def test_a_failure_of_the_request_has_an_answer() -> None:
+def test_error_of_the_whole_request_is_encoded() -> None:
     answer = error_answer(LEAVE, 5, ErrorCode.invalid_group_id, group_id="", members=[])
     assert answer == {"error_code": "invalid_group_id", "members": []}

@@ -44,12 +44,12 @@ def test_all_groups_are_listed(version: int) -> None:
         (["Empty"], ["classic"], ["simple"]),
     ],
 )
-def test_filters_leave_out_what_does_not_match(states: list[str], types: list[str], expected: list[str]) -> None:
+def test_groups_are_filtered_by_state_and_type(states: list[str], types: list[str], expected: list[str]) -> None:
     answer = call(two_groups(), LIST, 5, states_filter=states, types_filter=types)
     assert sorted(group["group_id"] for group in answer["groups"]) == expected
 
 
-def test_a_list_that_would_be_incomplete_is_an_error() -> None:
+def test_incomplete_list_is_an_error() -> None:
     broker = two_groups()
     broker.groups.runtime.begin_loading([3])
     with pytest.raises(Exception, match="still being read"):

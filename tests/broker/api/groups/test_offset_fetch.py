@@ -5,11 +5,13 @@ from uuid import UUID
 
 import pytest
 
+from kafkalog_broker.api.groups import offset_fetch
 from kafkalog_broker.api.groups.offset_fetch import PARTITIONS_PER_STEP
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.offset_records import OffsetAndMetadata, OffsetKey
 from kafkalog_broker.storage.topic_registry import Topic
 from tests.broker.api.helpers.group_calls import COMMIT, FETCH, FakeBroker, call, commit_values, error_answer, versions
+from tests.broker.api.helpers.short_time_slices import count_time_slices
 
 
 def fetch_values(groups: tuple[str, ...] = ("g",), *, everything: bool = False, **changes: Any) -> dict[str, Any]:
@@ -119,3 +121,33 @@ def test_version_1_has_no_error_but_those_of_the_partitions(whole: bool) -> None
     (topic,) = answer["topics"]
     told = [(part["partition_index"], part["error_code"]) for part in topic["partitions"]]
     assert told == [(index, code.name) for index in range(count)]
+
+
+def fetch_groups(broker, topics, groups=("g",)):
+    several = [{"group_id": name, "topics": topics, "member_id": None, "member_epoch": -1} for name in groups]
+    return call(broker, FETCH, 8, groups=several, require_stable=False)["groups"]
+
+
+def test_partition_named_more_than_once_has_one_result():
+    broker = FakeBroker()
+    call(broker, COMMIT, 8, **commit_values())
+    topics = [{"name": "orders", "partition_indexes": [0, 1] * 2500 + list(range(3000))}] * 2
+    (group,) = fetch_groups(broker, topics)
+    (orders,) = group["topics"]
+    assert [part["partition_index"] for part in orders["partitions"]] == list(range(3000))
+    assert [part["committed_offset"] for part in orders["partitions"][:3]] == [10, 11, -1]
+    assert orders["partitions"][0]["metadata"] == "note"
+
+
+def test_group_with_null_topics_named_more_than_once_has_one_result():
+    broker = FakeBroker()
+    call(broker, COMMIT, 8, **commit_values())
+    groups = fetch_groups(broker, None, ("g", "g", "h", "g"))
+    assert [group["group_id"] for group in groups] == ["g", "h"]
+    assert len(groups[0]["topics"]) == 1
+
+
+def test_others_are_served_between_steps_of_many_partitions(monkeypatch):
+    ended = count_time_slices(monkeypatch, offset_fetch)
+    fetch_groups(FakeBroker(), [{"name": "orders", "partition_indexes": list(range(10 * PARTITIONS_PER_STEP))}])
+    assert len(ended) == 10

@@ -19,7 +19,7 @@ def metadata(broker, *names, create_missing=True, version=12):
 
 
 @pytest.mark.parametrize("version", [0, 5, 9, 12])
-def test_a_partition_in_a_failed_log_directory_has_no_leader(tmp_path, version):
+def test_partition_in_a_failed_log_directory_has_no_leader(tmp_path, version):
     with AdminBroker(tmp_path / "a", tmp_path / "b") as broker:
         key, _, values = create(new_topic("orders", 4))
         broker.ask(request_entity(key, 7, values, {}))
@@ -41,7 +41,7 @@ def broker(tmp_path):
         yield broker
 
 
-def test_topics_that_are_missing_are_made_in_one_write(broker, monkeypatch):
+def test_missing_topics_are_created_in_one_write(broker, monkeypatch):
     written: list[bytes] = []
 
     def counted(path, data):
@@ -62,7 +62,7 @@ def test_topics_that_are_missing_are_made_in_one_write(broker, monkeypatch):
     assert len(broker.log("t7", 1).segments) == 1
 
 
-def test_a_rule_about_names_is_in_one_place(broker, monkeypatch):
+def test_rule_about_names_applies_to_metadata_and_create_topics(broker, monkeypatch):
     """A rule of one's own is one edit: CreateTopics and topics that are made on demand ask the same function."""
 
     def valid(name):
@@ -76,13 +76,13 @@ def test_a_rule_about_names_is_in_one_place(broker, monkeypatch):
     assert not broker.topics.topics
 
 
-def test_too_many_missing_topics_are_not_made(broker):
+def test_too_many_missing_topics_are_not_created(broker):
     told = metadata(broker, *(f"t{n}" for n in range(5001)))
     assert {topic.error_code.name for topic in told} == {"unknown_topic_or_partition"}
     assert len(broker.topics) == 0
 
 
-def test_nothing_is_made_for_who_does_not_want_it(broker):
+def test_missing_topics_are_not_created_without_request(broker):
     (told,) = metadata(broker, "orders", create_missing=False)
     assert told.error_code.name == "unknown_topic_or_partition"
     assert len(broker.topics) == 0

@@ -50,7 +50,7 @@ def broker(request, tmp_path):
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_waiting_fetch_is_answered_when_the_transaction_ends(broker, committed):
+def test_waiting_fetch_returns_when_the_transaction_ends(broker, committed):
     async def go():
         init = {"transactional_id": "t", "transaction_timeout": TIMEOUT_MS, "producer_id": -1, "producer_epoch": -1}
         begun = await handled(broker.broker, INIT, 5, init)
@@ -73,7 +73,7 @@ def test_a_waiting_fetch_is_answered_when_the_transaction_ends(broker, committed
     assert answer.find(records[21:]) > 0
 
 
-def test_the_answer_to_an_end_comes_when_its_markers_can_be_read(broker):
+def test_end_txn_responds_when_its_markers_are_readable(broker):
     async def go():
         init = {"transactional_id": "t", "transaction_timeout": TIMEOUT_MS, "producer_id": -1, "producer_epoch": -1}
         begun = await handled(broker.broker, INIT, 5, init)

@@ -1,4 +1,4 @@
-"""Requests of thousands of partitions let others go in between; what a coordinator does of them is still one step."""
+"""Others are served while a request with thousands of items is handled; what a coordinator does stays one step."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def commits(*numbers, offset=10):
     return commit_values(topics=[{"name": "orders", "topic_id": None, "partitions": partitions}])
 
 
-def test_offsets_are_committed_in_many_turns_and_one_batch(turns):
+def test_offsets_are_committed_in_many_time_slices_and_one_batch(turns):
     broker = FakeBroker()
     batches = broker.world.log.batches
     turns.do = lambda: seen.append(sum(map(len, batches.values())))
@@ -90,7 +90,7 @@ def test_offsets_are_committed_in_many_turns_and_one_batch(turns):
     assert len(broker.world.log.records()) == MANY, "as in Kafka, of which the last counts"
 
 
-def test_a_commit_is_taken_by_the_group_as_it_is_when_it_is_written(turns):
+def test_later_commit_written_between_time_slices_is_overwritten(turns):
     """A later commit that comes in between is written before, and so it is in memory."""
     broker = FakeBroker()
 
@@ -104,13 +104,13 @@ def test_a_commit_is_taken_by_the_group_as_it_is_when_it_is_written(turns):
     assert broker.groups.shard("g").offsets.get(OffsetKey("g", "orders", 0)).offset == 10
 
 
-def test_each_partition_of_a_commit_that_failed_as_a_whole_has_the_error():
+def test_each_partition_of_a_failed_commit_has_the_error():
     answer = error_answer(COMMIT, 8, ErrorCode.coordinator_not_available, **commits(*[0] * MANY))
     partitions = answer["topics"][0]["partitions"]
     assert [part["error_code"] for part in partitions] == ["coordinator_not_available"] * MANY
 
 
-def test_what_a_group_is_to_forget_is_taken_once_and_some_at_a_time(turns):
+def test_offsets_named_more_than_once_are_deleted_once_in_steps(turns):
     broker = FakeBroker()
     broker.topics["orders"] = replace(broker.topics["orders"], partitions=MANY)
     call(broker, COMMIT, 8, **commits(*range(MANY)))
@@ -122,7 +122,7 @@ def test_what_a_group_is_to_forget_is_taken_once_and_some_at_a_time(turns):
     assert sum(value is None for _, value in broker.world.log.records()) == MANY
 
 
-def test_partitions_are_added_to_a_transaction_in_one_step(process, turns):
+def test_partitions_are_added_to_a_transaction_before_the_first_time_slice_ends(process, turns):
     process.run(process.broker.ensure_topic(TRANSACTION_TOPIC, 50, {}))
     process.run(process.broker.producer_id_is_there())
     begun = process.broker.transactions.init_producer_id("x", 60_000, None)
@@ -140,7 +140,7 @@ def test_partitions_are_added_to_a_transaction_in_one_step(process, turns):
     assert set(open_ones) == {2}
 
 
-def test_offsets_of_a_transaction_are_committed_in_many_turns(process, turns):
+def test_offsets_of_a_transaction_are_committed_in_many_time_slices(process, turns):
     named = [
         {"partition_index": number % 3, "committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": None}
         for number in range(MANY)
@@ -157,14 +157,14 @@ def test_offsets_of_a_transaction_are_committed_in_many_turns(process, turns):
     assert len(turns) >= (MANY + 1) + there // AT_ONCE
 
 
-def test_leaders_are_elected_in_many_turns(process, turns):
+def test_leaders_are_elected_in_many_time_slices(process, turns):
     asked = {"election_type": 0, "topic_partitions": [{"topic": "t", "partitions": [0] * MANY}], "timeout": 1000}
     (told,) = process.ask(request_entity(43, 2, asked, {})).replica_election_results
     assert {one.error_code.name for one in told.partition_result} == {"election_not_needed"}
     assert len(turns) == (MANY + 1)
 
 
-def test_reassignments_are_looked_at_in_many_turns(process, turns):
+def test_reassignments_are_checked_in_many_time_slices(process, turns):
     partitions = [{"partition_index": 0, "replicas": [process.broker.node_id]}] * MANY
     asked = {
         "timeout": 1000,
@@ -187,7 +187,7 @@ class Nothing:
         return ErrorCode.topic_authorization_failed
 
 
-def test_rights_to_all_topics_are_looked_at_in_many_turns(process, turns):
+def test_rights_to_all_topics_are_checked_in_many_time_slices(process, turns):
     values = {"topics": None, "allow_auto_topic_creation": False, "include_cluster_authorized_operations": False,
               "include_topic_authorized_operations": False}  # fmt: skip
     process.run(process.broker.ensure_topic(TRANSACTION_TOPIC, 50, {}))
@@ -219,7 +219,7 @@ NAMED: dict[str, tuple[int, int, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("api_name", NAMED)
-def test_others_are_served_between_any_two_of_many_names(process, turns, api_name):
+def test_others_are_served_between_two_names_of_a_request(process, turns, api_name):
     process.run(process.broker.ensure_topic(OFFSETS_TOPIC, 1, {}))
     key, version, values, array = NAMED[api_name]
     answer = process.ask(request_entity(key, version, values, {}))
@@ -227,7 +227,7 @@ def test_others_are_served_between_any_two_of_many_names(process, turns, api_nam
     assert len(turns) >= MANY
 
 
-def test_others_are_served_between_members_of_a_described_group(process, turns):
+def test_others_are_served_between_two_members_of_a_described_group(process, turns):
     process.run(process.broker.ensure_topic(OFFSETS_TOPIC, 1, {}))
     joining = {
         "group_id": "g", "member_epoch": 0, "instance_id": None, "rack_id": None, "rebalance_timeout": 60_000,
