@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataCache
+from kafkalog_broker.remote.remote_log_metadata_cache import RemoteLogMetadataCache
 from kafkalog_broker.remote.transaction_markers import TransactionMarkers
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import SCAN_READ, TimedSegment, segments_from

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.remote.copy_candidates import segments_to_copy
-from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataCache
+from kafkalog_broker.remote.remote_log_metadata_cache import RemoteLogMetadataCache
 from kafkalog_broker.storage.partition.log import Log
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataCache
+from kafkalog_broker.remote.remote_log_metadata_cache import RemoteLogMetadataCache
 from kafkalog_broker.storage.partition.retention import FAR_AHEAD_MS
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.log.tiered.lineage import why_not_of_the_log, without_empty_epochs

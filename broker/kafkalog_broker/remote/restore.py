@@ -10,11 +10,8 @@ from uuid import UUID
 
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.log_config import REMOTE_STORAGE_ENABLE
-from kafkalog_broker.remote.remote_log_metadata_manager import (
-    COPY_FINISHED,
-    RemoteLogMetadataCache,
-    RemoteLogMetadataManager,
-)
+from kafkalog_broker.remote.remote_log_metadata_cache import COPY_FINISHED, RemoteLogMetadataCache
+from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log

@@ -12,7 +12,8 @@ from typing import Any
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.remote.copy_candidates import prepare_copy, segments_to_copy
 from kafkalog_broker.remote.partition_tasks import PartitionTasks
-from kafkalog_broker.remote.remote_log_metadata_manager import COPY_FINISHED, RemoteLogMetadataManager
+from kafkalog_broker.remote.remote_log_metadata_cache import COPY_FINISHED
+from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
 from kafkalog_broker.remote.remote_partition import RemoteCounts, RemotePartition
 from kafkalog_broker.remote.remote_quota import RemoteQuota
 from kafkalog_broker.runtime.clock import Clock

@@ -9,13 +9,13 @@ from functools import partial
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.remote.partition_tasks import PartitionTasks
-from kafkalog_broker.remote.remote_log_metadata_manager import (
+from kafkalog_broker.remote.remote_log_metadata_cache import (
     COPY_FINISHED,
     COPY_STARTED,
     DELETE_FINISHED,
     DELETE_STARTED,
-    RemoteLogMetadataManager,
 )
+from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
 from kafkalog_broker.remote.remote_partition import Lag, RemoteCounts, RemotePartition
 from kafkalog_broker.remote.remote_retention import expired_segments
 from kafkalog_broker.runtime.clock import Clock

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.remote.remote_log_metadata_manager import DELETE_STARTED
+from kafkalog_broker.remote.remote_log_metadata_cache import DELETE_STARTED
 from kafkalog_broker.runtime.byte_budget import ByteBudget, Lease
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs

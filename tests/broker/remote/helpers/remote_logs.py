@@ -10,7 +10,8 @@ from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.remote.remote_log_manager import RemoteLogManager
-from kafkalog_broker.remote.remote_log_metadata_manager import COPY_FINISHED, RemoteLogMetadataManager
+from kafkalog_broker.remote.remote_log_metadata_cache import COPY_FINISHED
+from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
 from kafkalog_spark.errors import RemoteStorageError
 from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.format.records import read_records
