@@ -16,6 +16,7 @@ has it once. So the committed offsets and the requested partitions bound the siz
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -95,46 +96,32 @@ async def _fetch_group(request: Request, broker: Broker, group: Any, time_slice:
     """Return the offsets of a group: first the topics that the sender may describe, then the others with an error."""
     by_id = request.version >= _FIRST_VERSION_WITH_TOPIC_IDS
     all_topics = group.topics is None
+    results: list[TopicOffsets] = []
+    denied: list[TopicOffsets] = []
     try:
         request.authorize(group.group_id)
         _check_member(broker, group)
-        results: list[TopicOffsets] = []
-        denied: list[TopicOffsets] = []
         partitions = _committed_partitions(broker, group.group_id) if all_topics else _partitions(group.topics, by_id)
         for key, indexes in partitions.items():
-            if isinstance(key, str):
-                topic, topic_id, name = broker.topics.get(key), None, key
+            topic = _resolve(broker, key)
+            if topic.name is not None and not request.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+                denied.append(_denied_offsets(key, indexes))
+                continue
+            if topic.exists or not by_id:
+                # As in Kafka, a null list also includes offsets of a deleted topic with the same name.
+                topic_id = None if all_topics else topic.topic_id
+                offsets_of = partial(_fetch_offsets, request, broker, group.group_id, topic.name or "", topic_id)
+            elif not all_topics:
+                offsets_of = partial(_errors, ErrorCode.unknown_topic_id)
             else:
-                topic, topic_id = broker.topics.by_id(key) if key else None, key
-                name = "" if topic is None else topic.name
-            has_name = isinstance(key, str) or topic is not None
-            if has_name and not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-                # The name of a topic that is requested by ID is not disclosed.
-                shown_name = name if topic_id is None else ""
-                denied.append(_error_offsets(shown_name, topic_id, indexes, ErrorCode.topic_authorization_failed))
-                continue
-            if topic is None and by_id and all_topics:
-                continue
-            if topic is not None:
-                topic_id = topic.id
+                continue  # a deleted topic, which has no ID to be identified by
             offsets: list[CommittedOffset] = []
-            results.append(TopicOffsets(name, topic_id, offsets))
             async for step in time_slice.spread(in_parts(indexes, PARTITIONS_PER_STEP)):
-                if topic is None and by_id:
-                    offsets += _errors(step, ErrorCode.unknown_topic_id)
-                    continue
-                offsets += _fetch_offsets(
-                    request,
-                    broker,
-                    group.group_id,
-                    name,
-                    step,
-                    # As in Kafka, a null list also includes offsets of a deleted topic with the same name.
-                    None if all_topics else topic_id,
-                )
-        return GroupOffsets(group.group_id, results if all_topics else results + denied)
+                offsets += offsets_of(step)
+            results.append(TopicOffsets(topic.name or "", topic.topic_id, offsets))
     except BrokerError as error:
         return _group_error(request, group, error.code)
+    return GroupOffsets(group.group_id, results if all_topics else results + denied)
 
 
 def _check_member(broker: Broker, group: Any) -> None:
@@ -158,8 +145,30 @@ def _partitions(topics: Sequence[Any], by_id: bool) -> Partitions:
     return partitions
 
 
+class _ResolvedTopic(NamedTuple):
+    """A requested topic. It has no name if its ID is unknown, and no ID if its name is unknown."""
+
+    name: str | None
+    topic_id: UUID | None
+    exists: bool
+
+
+def _resolve(broker: Broker, key: TopicKey) -> _ResolvedTopic:
+    if isinstance(key, str):
+        topic = broker.topics.get(key)
+        return _ResolvedTopic(key, None if topic is None else topic.id, topic is not None)
+    topic = broker.topics.by_id(key) if key else None
+    return _ResolvedTopic(None if topic is None else topic.name, key, topic is not None)
+
+
+def _denied_offsets(key: TopicKey, partitions: Iterable[int]) -> TopicOffsets:
+    """Return the error for a topic as the request identifies it, without disclosing the name of a topic by ID."""
+    name, topic_id = (key, None) if isinstance(key, str) else ("", key)
+    return TopicOffsets(name, topic_id, _errors(ErrorCode.topic_authorization_failed, partitions))
+
+
 def _fetch_offsets(
-    request: Request, broker: Broker, group_id: str, topic: str, partitions: Sequence[int], topic_id: UUID | None
+    request: Request, broker: Broker, group_id: str, topic: str, topic_id: UUID | None, partitions: Sequence[int]
 ) -> list[CommittedOffset]:
     """Return the committed offsets of partitions, only those that were committed to `topic_id` unless it is None."""
     require_stable = getattr(request.entity, "require_stable", False)
@@ -180,14 +189,9 @@ def _group_error(request: Request, group: Any, code: ErrorCode) -> GroupOffsets:
     if request.version >= _FIRST_VERSION_WITH_GROUP_ERROR:
         return GroupOffsets(group.group_id, [], code)
     partitions = _partitions(group.topics, by_id=False)
-    return GroupOffsets(
-        group.group_id, [_error_offsets(str(name), None, indexes, code) for name, indexes in partitions.items()]
-    )
+    topics = [TopicOffsets(str(name), None, _errors(code, indexes)) for name, indexes in partitions.items()]
+    return GroupOffsets(group.group_id, topics)
 
 
-def _error_offsets(name: str, topic_id: UUID | None, partitions: Iterable[int], code: ErrorCode) -> TopicOffsets:
-    return TopicOffsets(name, topic_id, _errors(partitions, code))
-
-
-def _errors(partitions: Iterable[int], code: ErrorCode) -> list[CommittedOffset]:
+def _errors(code: ErrorCode, partitions: Iterable[int]) -> list[CommittedOffset]:
     return [CommittedOffset(index, error_code=code) for index in partitions]
