@@ -8,7 +8,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, REFUSALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request
-from kafkalog_broker.storage.topic_registry import Topic, check_topic_name
+from kafkalog_broker.storage.topic import Topic, check_topic_name
 
 ALL_BROKERS = ""
 """Resource name of the configuration that all brokers share."""

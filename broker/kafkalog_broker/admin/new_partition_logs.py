@@ -10,8 +10,8 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.storage.log_manager import NewPartitions
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.new_partitions import NewPartitions
+from kafkalog_broker.storage.topic import Topic
 
 _log = logging.getLogger(__name__)
 

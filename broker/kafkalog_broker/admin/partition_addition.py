@@ -11,7 +11,8 @@ from kafkalog_broker.admin.registry_writes import write_registry
 from kafkalog_broker.admin.topic_validation import log_configs
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage.topic_registry import Outcome, Topic
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_broker.storage.topic_registry import Outcome
 
 _log = logging.getLogger(__name__)
 

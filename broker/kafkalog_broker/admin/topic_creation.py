@@ -15,7 +15,8 @@ from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.config.properties import note_of_unserved
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.storage.topic_registry import Outcome, Topic
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_spark.format.names import is_internal, metrics_name
 from kafkalog_spark.format.partition_metadata import new_uuid
 

@@ -13,8 +13,9 @@ from kafkalog_broker.admin.registry_writes import write_registry
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.storage.log_table import PartitionRemoval, combined
-from kafkalog_broker.storage.topic_registry import Outcome, Topic
+from kafkalog_broker.storage.partition_removal import PartitionRemoval, combined
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 
 _log = logging.getLogger(__name__)

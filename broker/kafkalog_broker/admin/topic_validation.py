@@ -12,7 +12,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topic import Topic
 
 DEFAULT = -1
 """Number of partitions or replicas that stands for the broker's default."""

@@ -32,7 +32,8 @@ from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.file_fault import is_transient
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.producer_ids import ProducerIds
-from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.errors import KafkalogError, UnknownPartition
 from kafkalog_spark.format.names import is_internal, similar_topics
 

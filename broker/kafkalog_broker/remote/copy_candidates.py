@@ -9,7 +9,8 @@ from pathlib import Path
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment, segments_from
-from kafkalog_broker.storage.partition.producer_state import ProducerState, newest_snapshot, replay_segments
+from kafkalog_broker.storage.partition.producer_replay import newest_snapshot, replay_segments
+from kafkalog_broker.storage.partition.producer_state import ProducerState
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import EpochEntry, format_leader_epochs
 from kafkalog_spark.format.partition_metadata import new_uuid

@@ -26,9 +26,10 @@ from kafkalog_broker.remote.segment_expirer import SegmentExpirer
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.log_manager import LogManager
+from kafkalog_broker.storage.partition.file_handles import FileSlice
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_segment import FileSlice
-from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import RECORDS_AT

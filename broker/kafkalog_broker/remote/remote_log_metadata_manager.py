@@ -17,7 +17,7 @@ from kafkalog_broker.coordinator.coordinator_log import record_values
 from kafkalog_broker.remote.remote_log_metadata_cache import COPY_STARTED, RemoteLogMetadataCache
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import CorruptRemoteMetadata, KafkalogError, UnsupportedFormat, printable
 from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.log.tiered.remote_log_metadata import (

@@ -20,8 +20,8 @@ from kafkalog_broker.runtime.byte_budget import ByteBudget, Lease
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.process import IdleTrim
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_segment import SCAN_READ
 from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset
+from kafkalog_broker.storage.partition.segment_lookup import SCAN_READ
 from kafkalog_spark.errors import KafkalogError, RemoteResourceNotFound, RemoteStorageError
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 

@@ -15,7 +15,9 @@ from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadata
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.topic_registry import MOST_MISSING, Topic, TopicRegistry, believed_partitions
+from kafkalog_broker.storage.partition_dirs import MOST_MISSING, believed_partitions
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.format.checkpoint import parse_leader_epochs
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.producer_snapshot import parse_producer_snapshot

@@ -18,7 +18,7 @@ from kafkalog_broker.admin import (
 from kafkalog_broker.api.topics.create_topics import create_topics
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.storage import topic_registry
+from kafkalog_broker.storage import topic_registry, topic_registry_file
 from kafkalog_spark.format import atomic_file
 from tests.broker.api.helpers.admin_broker import AdminBroker
 from tests.broker.api.helpers.admin_scenario import (
@@ -126,7 +126,7 @@ def test_others_are_served_while_a_broker_property_changes_all_topics(broker, tu
 def test_unchanged_lines_of_the_registry_are_not_formatted_again(broker, monkeypatch):
     ask(broker, create(*(new_topic(f"topic-{n}") for n in range(50))))
     made: list[Any] = []
-    really = topic_registry.format_topic
+    really = topic_registry_file.format_topic
 
     def counted(topic):
         made.append(topic.name)

@@ -22,7 +22,7 @@ from kafkalog_broker.mirror.mirror_file import (
 from kafkalog_broker.mirror.node_fetcher import Backoff, RateLimit
 from kafkalog_broker.mirror.source import parse_bootstrap
 from kafkalog_broker.protocol.client_codec import FetchFrom, SourcePartition, SourceTopic
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import OptionError
 
 ONE, TWO, NO_ID = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=0)

@@ -24,7 +24,7 @@ from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.entity_codec import array_writer
 from kafkalog_broker.protocol.response_entity import respond, response_module
 from kafkalog_broker.runtime.process import LogRate
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC
 
 _refusal_log = LogRate(logging.getLogger(__name__))

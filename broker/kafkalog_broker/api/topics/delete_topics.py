@@ -19,7 +19,8 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, TEXTS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
-from kafkalog_broker.storage.topic_registry import Outcome, Topic
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_broker.storage.topic_registry import Outcome
 
 _FIRST_VERSION_WITH_DELETION_DISABLED = 3
 _FIRST_VERSION_WITH_IDS = 6

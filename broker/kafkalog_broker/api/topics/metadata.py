@@ -35,7 +35,7 @@ from kafkalog_broker.protocol.hot_messages import (
 )
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.format.names import is_internal
 
 _FIRST_VERSION_WITH_NULL_NAMES = 12

@@ -15,7 +15,7 @@ from kafkalog_broker.protocol.hot_messages import (
     TopicMetadata,
 )
 from kafkalog_broker.runtime.process import LogRate
-from kafkalog_broker.storage.topic_registry import Topic, check_topic_name
+from kafkalog_broker.storage.topic import Topic, check_topic_name
 from kafkalog_spark.format.names import is_internal
 
 _invalid_name_log = LogRate(logging.getLogger(__name__))

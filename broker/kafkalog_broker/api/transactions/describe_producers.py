@@ -16,7 +16,7 @@ from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.topic_registry import check_topic_name
+from kafkalog_broker.storage.topic import check_topic_name
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
 
 MAX_PRODUCERS = 100_000

@@ -31,10 +31,11 @@ from kafkalog_broker.storage.compaction.cleaning_request import (
     CleaningRequest,
 )
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
-from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, RetainedBatches, holding, write_pieces
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, RetainedBatches, holding
 from kafkalog_broker.storage.partition.log_segment import LogSegment, segments_from
 from kafkalog_broker.storage.partition.offset_lookup import aborted_in
-from kafkalog_broker.storage.partition.producer_state import read_marker
+from kafkalog_broker.storage.partition.overflowing_segment import write_pieces
+from kafkalog_broker.storage.partition.producer_replay import read_marker
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format.atomic_file import descriptor

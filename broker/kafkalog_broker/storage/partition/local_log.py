@@ -21,13 +21,9 @@ from uuid import UUID
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
+from kafkalog_broker.storage.partition.file_handles import FileSlice
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
-from kafkalog_broker.storage.partition.log_segment import (
-    FileSlice,
-    LogSegment,
-    cut_segment,
-    segments_from,
-)
+from kafkalog_broker.storage.partition.log_segment import LogSegment, cut_segment, segments_from
 from kafkalog_broker.storage.partition.producer_state import Producer, ProducerState
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import names

@@ -15,4 +15,4 @@ def fail_log_creation(monkeypatch: pytest.MonkeyPatch, partition: int) -> None:
             raise ValueError("a fault of ours")
         return create_log_files(directory, *arguments, **options)
 
-    monkeypatch.setattr("kafkalog_broker.storage.log_manager.create_log_files", fail)
+    monkeypatch.setattr("kafkalog_broker.storage.new_partitions.create_log_files", fail)
