@@ -30,7 +30,7 @@ MANY = 1_600
 
 @pytest.fixture
 def turns(monkeypatch):
-    """What was done by others while a request had its turn over. `do` is called at each."""
+    """Count how often a request lets others run. `do`, if set, is called each time."""
 
     class Turns(list[int]):
         do: Any = None
@@ -91,7 +91,7 @@ def test_offsets_are_committed_in_many_time_slices_and_one_batch(turns):
 
 
 def test_later_commit_written_between_time_slices_is_overwritten(turns):
-    """A later commit that comes in between is written before, and so it is in memory."""
+    """A commit that is handled between two time slices is written first, so the earlier request overwrites it."""
     broker = FakeBroker()
 
     def another() -> None:
@@ -177,7 +177,7 @@ def test_reassignments_are_checked_in_many_time_slices(process, turns):
 
 
 class Nothing:
-    """The access of who may do nothing."""
+    """Access without any right."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

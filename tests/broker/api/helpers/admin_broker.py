@@ -1,4 +1,4 @@
-"""The part of a broker that admin APIs need: real topics, logs and configuration, no network."""
+"""A broker for admin requests: real topics, logs and configuration, without network and coordinators."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ PROPERTIES = {
 
 
 class Groups:
+    """Group coordinator that records which topics were deleted."""
+
     def __init__(self) -> None:
         self.deleted_topics: list[str] = []
 
@@ -44,7 +46,7 @@ class Groups:
 
 
 class NoShareGroups:
-    """What is told of deleted topics."""
+    """Share coordinator and share partitions without any share group."""
 
     def forget_topics(self, topics: object) -> None: ...
 
@@ -53,7 +55,7 @@ class NoShareGroups:
 
 
 class AdminBroker:
-    """Use as a context manager; `ask` runs a handler and gives the answer as its bytes say it."""
+    """Context manager. `ask` runs a handler and returns the response as decoded from its bytes."""
 
     def __init__(self, *directories: Path, **properties: str) -> None:
         self.config = BrokerConfig.from_properties(
@@ -92,7 +94,7 @@ class AdminBroker:
         self._loop.close()
 
     def check_not_mirrored(self, what: str) -> None:
-        """It mirrors nobody."""
+        """Accept every change: this broker does not mirror another cluster."""
 
     save = Broker.save
 
@@ -113,7 +115,7 @@ class AdminBroker:
         return log
 
     def ask(self, entity: Any) -> Any:
-        """The response entity, through its encoding."""
+        """Return the response to a request entity, encoded and decoded again."""
         key, version = int(entity.__api_key__), int(entity.__version__)
         found = api.load_all()[key]
         request = Request(key, version, 1, "tests", entity, self.connection)
