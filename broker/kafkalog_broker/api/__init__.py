@@ -1,8 +1,8 @@
 """Handlers of Kafka's APIs: one file for each API, or for a few APIs that form one conversation.
 
 A file translates between the protocol and the rest of the broker. Importing it registers its handlers; ApiVersions
-lists the registered APIs. Sub-packages group APIs by subject, together with helpers of that subject. APIs that read or
-write records are directly in this package.
+lists the registered APIs. Sub-packages group APIs by subject, together with helpers of that subject. Directly in this
+package are ApiVersions, telemetry, the APIs that read or write records, and what APIs of all subjects share.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 @api(KEY, 0, 4)
-async def api_versions(request: Request, broker: Broker) -> Any:
+def api_versions(request: Request, broker: Broker) -> Any:
     body = request.entity
     if body is None:  # an unknown version
         return _response(0, ErrorCode.unsupported_version, [registry()[KEY]])

@@ -19,7 +19,7 @@ _ACCEPTED_CODECS = (4, 3, 1, 2)  # zstd, lz4, gzip, snappy: Kafka's order of pre
 
 
 @api(71, 0, 0)
-async def get_telemetry_subscriptions(request: Request, broker: Broker) -> Any:
+def get_telemetry_subscriptions(request: Request, broker: Broker) -> Any:
     instance = broker.telemetry.get(request)
     return respond(
         request,

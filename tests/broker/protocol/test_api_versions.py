@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import struct
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +27,7 @@ def _registered(empty_registry: None) -> None:
 def answer(version: int, **fields: Any) -> tuple[Any, Request]:
     entity = request_class(18, version)(**fields) if version <= 4 else None
     request = Request(18, version, 1, "me", entity, ConnectionInfo())
-    return asyncio.run(api_versions(request, BROKER)), request
+    return api_versions(request, BROKER), request
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -48,7 +47,7 @@ def test_telemetry_is_told_of_where_somebody_receives_it(receiver: Any, told: li
         api(key, 0, 0)(api_versions)
     request = Request(18, 0, 1, "me", request_class(18, 0)(), ConnectionInfo())
     broker: Any = SimpleNamespace(telemetry=SimpleNamespace(receiver=receiver))
-    response = asyncio.run(api_versions(request, broker))
+    response = api_versions(request, broker)
     assert [served.api_key for served in response.api_keys] == told  # type: ignore[union-attr]
 
 
@@ -106,7 +105,7 @@ def test_a_bad_software_name_is_an_invalid_request(field: str, bad: str) -> None
 
 def test_an_unknown_version_is_answered_in_version_0_with_the_range_of_api_versions() -> None:
     request = decode_request(struct.pack(">hhih", 18, 5, 77, -1) + b"whatever")
-    (frame,) = encode_response(request, asyncio.run(api_versions(request, BROKER)))
+    (frame,) = encode_response(request, api_versions(request, BROKER))
     assert frame == struct.pack(">iihihhh", 16, 77, ErrorCode.unsupported_version, 1, 18, 0, 4)
 
 

@@ -16,7 +16,7 @@ from kafkalog_broker.protocol.response_entity import respond
 
 
 @api(35, 1, 5)
-async def describe_log_dirs(request: Request, broker: Broker) -> Any:
+def describe_log_dirs(request: Request, broker: Broker) -> Any:
     topics = request.entity.topics
     requested = None if topics is None else {(topic.topic, index) for topic in topics for index in topic.partitions}
     results = []

@@ -35,5 +35,5 @@ async def alter_partition_reassignments(request: Request, broker: Broker) -> Any
 
 
 @api(46, 0, 0)
-async def list_partition_reassignments(request: Request, broker: Broker) -> Any:
+def list_partition_reassignments(request: Request, broker: Broker) -> Any:
     return respond(request)

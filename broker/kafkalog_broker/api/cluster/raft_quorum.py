@@ -55,7 +55,7 @@ async def describe_quorum(request: Request, broker: Broker) -> Any:
 
 @api(_ADD_RAFT_VOTER, 0, 1)
 @api(_REMOVE_RAFT_VOTER, 0, 0)
-async def change_raft_voters(request: Request, broker: Broker) -> Any:
+def change_raft_voters(request: Request, broker: Broker) -> Any:
     change = "adding" if request.api_key == _ADD_RAFT_VOTER else "removing"
     message = f"Cluster doesn't support {change} voter because the kraft.version feature is 0"
     return error_response(request, ErrorCode.unsupported_version, message)

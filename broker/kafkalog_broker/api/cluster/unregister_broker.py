@@ -11,7 +11,7 @@ from kafkalog_broker.protocol.response_entity import error_response
 
 
 @api(64, 0, 0)
-async def unregister_broker(request: Request, broker: Broker) -> Any:
+def unregister_broker(request: Request, broker: Broker) -> Any:
     node_id = request.entity.broker_id
     if node_id == broker.node_id:
         return error_response(

@@ -18,7 +18,7 @@ from kafkalog_broker.protocol.response_entity import respond
 
 
 @api(74, 0, 1)
-async def list_config_resources(request: Request, broker: Broker) -> Any:
+def list_config_resources(request: Request, broker: Broker) -> Any:
     numbers = list(request.entity.resource_types) if request.version >= 1 else [ConfigResourceType.CLIENT_METRICS]
     kinds = {known_resource_type(number) for number in numbers or ConfigResourceType}
     if None in kinds:

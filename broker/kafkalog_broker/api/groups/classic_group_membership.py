@@ -93,7 +93,7 @@ async def sync_group(request: Request, broker: Broker) -> Any:
 
 
 @api(12, 0, 4)
-async def heartbeat(request: Request, broker: Broker) -> Any:
+def heartbeat(request: Request, broker: Broker) -> Any:
     body = request.entity
     instance_id = getattr(body, "group_instance_id", None)
     code = broker.groups.heartbeat(body.group_id, body.member_id, body.generation_id, instance_id)

@@ -14,7 +14,7 @@ from kafkalog_broker.protocol.response_entity import respond
 
 
 @api(16, 0, 5)
-async def list_groups(request: Request, broker: Broker) -> Any:
+def list_groups(request: Request, broker: Broker) -> Any:
     states, types = getattr(request.entity, "states_filter", ()), getattr(request.entity, "types_filter", ())
     groups = [
         group._asdict()

@@ -17,7 +17,7 @@ from kafkalog_broker.protocol.response_entity import error_response
 
 
 @api(76, 1, 1)
-async def share_group_heartbeat(request: Request, broker: Broker) -> Any:
+def share_group_heartbeat(request: Request, broker: Broker) -> Any:
     body = request.entity
     try:
         check_member_id(body.member_id)

@@ -24,7 +24,7 @@ _TIMES = ("issue_timestamp", "expiry_timestamp", "max_timestamp")
 
 
 @api(38, 1, 3)
-async def create_delegation_token(request: Request, broker: Broker) -> Any:
+def create_delegation_token(request: Request, broker: Broker) -> Any:
     body, principal = request.entity, request.connection.principal
     requester_type, _, requester_name = principal.partition(":")
     owner_type, owner_name = requester_type, requester_name
@@ -46,13 +46,13 @@ async def create_delegation_token(request: Request, broker: Broker) -> Any:
 
 @api(39, 1, 2)
 @api(40, 1, 2)
-async def renew_or_expire_delegation_token(request: Request, broker: Broker) -> Any:
+def renew_or_expire_delegation_token(request: Request, broker: Broker) -> Any:
     code = _error_code(request, broker)
     return respond(request, error_code=code, expiry_timestamp=_absent_time(code))
 
 
 @api(41, 1, 3)
-async def describe_delegation_token(request: Request, broker: Broker) -> Any:
+def describe_delegation_token(request: Request, broker: Broker) -> Any:
     return respond(request, error_code=_error_code(request, broker))
 
 

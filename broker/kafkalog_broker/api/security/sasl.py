@@ -20,7 +20,7 @@ from kafkalog_broker.security.sasl import Refused
 
 
 @api(17, 0, 1)
-async def sasl_handshake(request: Request, broker: Broker) -> Any:
+def sasl_handshake(request: Request, broker: Broker) -> Any:
     exchange = request.connection.sasl
     # No exchange: the listener has no SASL, or the client has authenticated already. A second handshake is refused too.
     if exchange is None or exchange.refused is not None:
@@ -31,7 +31,7 @@ async def sasl_handshake(request: Request, broker: Broker) -> Any:
 
 
 @api(36, 0, 2)
-async def sasl_authenticate(request: Request, broker: Broker) -> Any:
+def sasl_authenticate(request: Request, broker: Broker) -> Any:
     exchange = request.connection.sasl
     if exchange is None:
         message = "SaslAuthenticate request received after successful authentication"

@@ -17,7 +17,7 @@ from kafkalog_spark.format.names import OFFSETS_TOPIC
 
 
 @api(25, 0, 4)
-async def add_offsets_to_txn(request: Request, broker: Broker) -> Any:
+def add_offsets_to_txn(request: Request, broker: Broker) -> Any:
     body = request.entity
     partition = TopicPartition(OFFSETS_TOPIC, broker.groups.runtime.partition_for(body.group_id))
     producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)

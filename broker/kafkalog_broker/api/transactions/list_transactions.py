@@ -17,7 +17,7 @@ from kafkalog_broker.transactions.transaction_metadata import BY_LABEL, Transact
 
 
 @api(66, 0, 2)
-async def list_transactions(request: Request, broker: Broker) -> Any:
+def list_transactions(request: Request, broker: Broker) -> Any:
     body = request.entity
     listed = broker.transactions.all()
     if body.state_filters:
