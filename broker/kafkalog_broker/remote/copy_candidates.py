@@ -15,7 +15,7 @@ from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import EpochEntry, format_leader_epochs
 from kafkalog_spark.format.partition_metadata import new_uuid
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
-from kafkalog_spark.log.remote.remote_storage import LogSegmentData
+from kafkalog_spark.log.remote.segment_upload import LogSegmentData
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
 
 

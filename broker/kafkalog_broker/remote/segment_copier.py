@@ -18,7 +18,8 @@ from kafkalog_broker.remote.remote_partition import RemoteCounts, RemotePartitio
 from kafkalog_broker.remote.remote_quota import RemoteQuota
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_spark.errors import KafkalogError, RemoteStorageError
-from kafkalog_spark.log.remote.remote_storage import LogSegmentData, RemoteStorage
+from kafkalog_spark.log.remote.remote_storage import RemoteStorage
+from kafkalog_spark.log.remote.segment_upload import LogSegmentData
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment
 
 _log = logging.getLogger(__name__)

@@ -35,7 +35,8 @@ from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, fo
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.read.segment_file import Window
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
-from kafkalog_spark.log.write.segment_recovery import RecoveredSegment, should_roll
+from kafkalog_spark.log.write.segment_recovery import RecoveredSegment
+from kafkalog_spark.log.write.segment_roll import should_roll
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
 _JITTER = random.Random()  # draws what is taken off segment.ms; one for all: each is 2.5 kB

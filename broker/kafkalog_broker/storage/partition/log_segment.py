@@ -29,8 +29,8 @@ from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY
 from kafkalog_spark.format.time_index import TimeIndex, TimeIndexWriter, load_time_index
 from kafkalog_spark.format.transaction_index import ENTRY_SIZE as ABORTED_ENTRY
 from kafkalog_spark.format.transaction_index import AbortedTransaction, TransactionIndexWriter, load_transaction_index
+from kafkalog_spark.log.write.header_reader import header_at, headers_from
 from kafkalog_spark.log.write.segment_files import fsync_segment
-from kafkalog_spark.log.write.segment_recovery import header_at, headers_from
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
 _serials = itertools.count()  # tell the segments of a process apart, for their file handles

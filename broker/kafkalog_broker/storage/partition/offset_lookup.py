@@ -72,9 +72,6 @@ def offset_of_max_timestamp(segments: Iterable[LogSegment]) -> TimestampAndOffse
     return None
 
 
-# Look-ups by timestamp in one batch
-
-
 def _answered(
     segment: SegmentLookup, question: tuple[int, int, int], search: Callable[[], TimestampAndOffset | None]
 ) -> TimestampAndOffset | None:

@@ -19,7 +19,7 @@ from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.format import names
 from kafkalog_spark.format.atomic_file import descriptor, fsync_directory
 from kafkalog_spark.format.partition_metadata import UNFINISHED
-from kafkalog_spark.log.write.segment_recovery import headers_from
+from kafkalog_spark.log.write.header_reader import headers_from
 
 
 class StartupFiles(NamedTuple):
