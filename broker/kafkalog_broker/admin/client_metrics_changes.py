@@ -25,7 +25,8 @@ async def alter_client_metrics(broker: Broker, change: ResourceChange) -> None:
     if change.name not in subscriptions and len(subscriptions) >= MAX_SUBSCRIPTIONS:
         raise BrokerError(
             ErrorCode.policy_violation,
-            f"There are {len(subscriptions)} subscriptions to client metrics, at most {MAX_SUBSCRIPTIONS} are kept",
+            f"There are {len(subscriptions)} subscriptions to client metrics, and at most {MAX_SUBSCRIPTIONS} are "
+            "allowed: delete one first.",
         )
     # As in Kafka, APPEND and SUBTRACT are refused: without definitions, no property counts as a list.
     overrides = change.apply_to(subscriptions.get(change.name, {}), definitions={})

@@ -77,7 +77,7 @@ async def delete_created_logs(broker: Broker, logs: NewLogs) -> bool:
     created = [index for name, index in broker.logs.partitions(topic.name) if index in logs.partitions]
     if any(_has_records(broker, topic.name, index) for index in created):
         missing = ((topic.name, index) for index in set(logs.partitions) - set(created))
-        broker.logs.absent.update(dict.fromkeys(missing, "its log could not be made"))
+        broker.logs.absent.update(dict.fromkeys(missing, "its log could not be created"))
         return False
     await broker.run_blocking(broker.logs.detach((topic.name, index) for index in created).finish)
     return True

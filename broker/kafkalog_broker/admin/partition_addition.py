@@ -29,7 +29,7 @@ async def add_partitions(broker: Broker, totals: Mapping[str, int], charge: Char
         The changed topic or the error of each element of `totals`, in order.
     """
     try:
-        broker.check_not_mirrored("topics cannot be given more partitions")
+        broker.check_not_mirrored("partitions cannot be added")
     except BrokerError as error:
         return [error] * len(totals)
     before = {name: topic.partitions for name in totals if (topic := broker.topics.get(name)) is not None}
@@ -51,9 +51,9 @@ async def add_partitions(broker: Broker, totals: Mapping[str, int], charge: Char
     outcomes: dict[str, Outcome] = {**dict(zip(admitted, registered, strict=True)), **over_quota}
     for one in failed:
         topic = one.logs.topic
-        outcomes[topic.name] = one.response_error(f"topic {topic.name} cannot be given {topic.partitions} partitions")
+        outcomes[topic.name] = one.response_error(f"partitions cannot be added to topic {topic.name}")
     for logs in new_logs:
         topic = logs.topic
         if outcomes[topic.name] is topic:
-            _log.info("topic %s has %d partitions now, it had %d", topic.name, topic.partitions, logs.partitions.start)
+            _log.info("topic %s has %d partitions now; it had %d", topic.name, topic.partitions, logs.partitions.start)
     return [outcomes[name] for name in totals]

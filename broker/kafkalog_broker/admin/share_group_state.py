@@ -42,12 +42,12 @@ async def initialize_share_partitions(
                 key = SharePartitionKey(group_id, topic_id, index)
                 broker.share_coordinator.initialize(key, state_epoch, start_offset)
     except BrokerError as error:
-        _log.warning("share group %.200r: the state of its partitions cannot be begun: %s", group_id, error)
+        _log.warning("share group %.200r: cannot initialize the state of share partitions: %s", group_id, error)
         done = False
     try:
         broker.groups.share_groups(group_id).end_initializing(group_id, topics, done=done)
     except BrokerError as error:  # retried after group.share.initialize.retry.interval.ms
-        _log.warning("share group %.200r: which partitions have state cannot be written: %s", group_id, error)
+        _log.warning("share group %.200r: cannot record which share partitions are initialized: %s", group_id, error)
 
 
 async def alter_start_offsets(

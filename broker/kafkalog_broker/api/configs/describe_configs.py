@@ -63,7 +63,8 @@ async def describe_configs(request: Request, broker: Broker) -> Any:
         code, message, configs = ErrorCode.none, "", encoder.no_properties
         try:
             if size > MAX_RESPONSE_BYTES:
-                raise BrokerError(ErrorCode.policy_violation, "The answer is too large: ask for fewer resources.")
+                message = f"The response exceeds {MAX_RESPONSE_BYTES} bytes: describe fewer resources in a request."
+                raise BrokerError(ErrorCode.policy_violation, message)
             kind = known_resource_type(number)
             if kind is None:
                 raise BrokerError(ErrorCode.invalid_request, _UNKNOWN_RESOURCE_TYPE)

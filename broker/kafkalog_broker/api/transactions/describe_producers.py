@@ -36,7 +36,10 @@ async def describe_producers(request: Request, broker: Broker) -> Any:
             try:
                 log = _authorized_log(request, broker, name, index)
                 if described > MAX_PRODUCERS:
-                    raise BrokerError(ErrorCode.policy_violation, "too many producers for one answer")
+                    message = (
+                        f"The response has more than {MAX_PRODUCERS} producers: describe fewer partitions in a request."
+                    )
+                    raise BrokerError(ErrorCode.policy_violation, message)
                 # There may be 100,000 producers, so their structs are made in time slices.
                 producers = [
                     _producer(producer_struct, known.entry())

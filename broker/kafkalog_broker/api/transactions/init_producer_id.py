@@ -37,7 +37,7 @@ async def init_producer_id(request: Request, broker: Broker) -> Any:
             ErrorCode.transactional_id_authorization_failed
             if is_transactional
             else ErrorCode.cluster_authorization_failed,
-            f"this broker mirrors {broker.mirrored} and takes no producers",
+            f"this broker mirrors {broker.mirrored} and is read-only: it does not accept producers",
         )
     await broker.producer_id_is_there()
     if body.transactional_id is None:
