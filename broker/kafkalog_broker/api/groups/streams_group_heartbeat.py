@@ -24,7 +24,7 @@ from kafkalog_spark.format.names import is_internal, valid_topic_name
 
 _PARTITIONS_BY_ENDPOINT = "partitions_by_user_endpoint"
 _UNCHANGED = dict.fromkeys((*TASK_FIELDS.values(), _PARTITIONS_BY_ENDPOINT))
-"""Null for tasks and endpoints, which stands for those of the last response."""
+"""Null in these fields means that tasks and endpoints are those of the last response."""
 
 
 @api(88, 0, 0)

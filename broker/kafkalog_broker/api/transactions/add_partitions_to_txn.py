@@ -10,7 +10,7 @@ v5  TRANSACTION_ABORTABLE
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,9 @@ from kafkalog_spark.format.names import is_internal
 _FIRST_VERSION_BETWEEN_BROKERS = 4
 
 Codes = Mapping[TopicPartition, ErrorCode]
+Partitions = frozenset[TopicPartition]
+Operation = Callable[[Partitions], Codes]
+"""Adds partitions to a transaction or verifies them. Raises BrokerError."""
 
 
 @api(24, 0, 5)
@@ -34,31 +37,30 @@ async def add_partitions_to_txn(request: Request, broker: Broker) -> Any:
     body = request.entity
     if request.version < _FIRST_VERSION_BETWEEN_BROKERS:
         producer = ProducerIdAndEpoch(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
-        topics = body.v3_and_below_topics
-        codes = _missing_or_denied(request, broker, topics) or _add(
-            broker, body.v3_and_below_transactional_id, producer, _partitions(topics), CLASSIC
-        )
+        add = partial(_add, broker, body.v3_and_below_transactional_id, producer, CLASSIC)
+        codes = _codes(request, broker, body.v3_and_below_topics, add)
         return await respond_by_partition(request, partial(_result, request, codes))
     topic_struct = response_module(request).AddPartitionsToTxnTopicResult
     results = []
     for transaction in body.transactions:
+        transactional_id = transaction.transactional_id
         producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
-        codes = _missing_or_denied(request, broker, transaction.topics)
-        if not codes:
-            partitions = _partitions(transaction.topics)
-            if transaction.verify_only:
-                codes = _verify(broker, transaction.transactional_id, producer, partitions)
-            else:
-                codes = _add(broker, transaction.transactional_id, producer, partitions, EPOCH_BUMP)
+        operation: Operation = partial(_add, broker, transactional_id, producer, EPOCH_BUMP)
+        if transaction.verify_only:
+            operation = partial(broker.transactions.verify_partitions, transactional_id, producer)
+        codes = _codes(request, broker, transaction.topics, operation)
         topics = await topic_results(topic_struct, transaction.topics, partial(_result, request, codes))
-        results.append({"transactional_id": transaction.transactional_id, "topic_results": topics})
+        results.append({"transactional_id": transactional_id, "topic_results": topics})
     return respond(request, results_by_transaction=results)
 
 
-def _missing_or_denied(request: Request, broker: Broker, topics: Sequence[Any]) -> Codes:
-    """Return the results of all partitions if one of them does not exist or may not be written to, else nothing.
+def _codes(request: Request, broker: Broker, topics: Sequence[Any], operation: Operation) -> Codes:
+    """Perform `operation` on the partitions of a transaction if all exist and may be written to.
 
     Clients may not add partitions of internal topics, whatever rights they have.
+
+    Returns:
+        The result of each partition.
     """
     from_client = request.version < _FIRST_VERSION_BETWEEN_BROKERS
     codes: dict[TopicPartition, ErrorCode] = {}
@@ -69,37 +71,20 @@ def _missing_or_denied(request: Request, broker: Broker, topics: Sequence[Any]) 
         for index in topic.partitions:
             exists = known is not None and 0 <= index < known.partitions
             codes[TopicPartition(topic.name, index)] = ErrorCode.operation_not_attempted if exists else error
-    if set(codes.values()) <= {ErrorCode.operation_not_attempted}:
-        return {}
-    return codes
-
-
-def _partitions(topics: Sequence[Any]) -> frozenset[TopicPartition]:
-    return frozenset(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
+    if set(codes.values()) - {ErrorCode.operation_not_attempted}:
+        return codes
+    partitions = frozenset(codes)
+    try:
+        return operation(partitions)
+    except BrokerError as failure:
+        return dict.fromkeys(partitions, failure.code)
 
 
 def _add(
-    broker: Broker,
-    transactional_id: str,
-    producer: ProducerIdAndEpoch,
-    partitions: frozenset[TopicPartition],
-    version: int,
+    broker: Broker, transactional_id: str, producer: ProducerIdAndEpoch, version: int, partitions: Partitions
 ) -> Codes:
-    code = ErrorCode.none
-    try:
-        broker.transactions.add_partitions(transactional_id, producer, partitions, version)
-    except BrokerError as error:
-        code = error.code
-    return dict.fromkeys(partitions, code)
-
-
-def _verify(
-    broker: Broker, transactional_id: str, producer: ProducerIdAndEpoch, partitions: frozenset[TopicPartition]
-) -> Codes:
-    try:
-        return broker.transactions.verify_partitions(transactional_id, producer, partitions)
-    except BrokerError as error:
-        return dict.fromkeys(partitions, error.code)
+    broker.transactions.add_partitions(transactional_id, producer, partitions, version)
+    return dict.fromkeys(partitions, ErrorCode.none)
 
 
 def _result(request: Request, codes: Codes, topic: Any, index: int) -> dict[str, ErrorCode]:
