@@ -43,11 +43,12 @@ class _Coordinator(NamedTuple):
     operation: Operation
 
 
-_COORDINATORS = {
+_COORDINATORS: Mapping[int, _Coordinator] = {
     _KeyType.GROUP: _Coordinator(OFFSETS_TOPIC, ResourceType.GROUP, Operation.DESCRIBE),
     _KeyType.TRANSACTION: _Coordinator(TRANSACTION_TOPIC, ResourceType.TRANSACTIONAL_ID, Operation.DESCRIBE),
     _KeyType.SHARE: _Coordinator(SHARE_STATE_TOPIC, ResourceType.CLUSTER, Operation.CLUSTER_ACTION),  # for brokers only
 }
+"""By key type."""
 
 _NO_NODE: Mapping[str, Any] = {"error_code": ErrorCode.none, "node_id": -1, "host": "", "port": -1}
 
@@ -79,8 +80,8 @@ def _key_type(request: Request) -> int:
 
 
 def _coordinator(request: Request) -> _Coordinator | None:
-    number = _key_type(request)
-    return _COORDINATORS[_KeyType(number)] if number in _KeyType._value2member_map_ else None
+    """Return the coordinator for the key type of a request, or None for an unknown key type."""
+    return _COORDINATORS.get(_key_type(request))
 
 
 def _keys(request: Request) -> Sequence[str]:
