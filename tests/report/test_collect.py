@@ -13,8 +13,8 @@ import pytest
 from kafkalog_spark.errors import UnknownPartition
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.report import collect as collect_module
 from kafkalog_spark.report import batch_totals
+from kafkalog_spark.report import collect as collect_module
 from kafkalog_spark.report.collect import collect
 from kafkalog_spark.report.facts import Facts
 from tests.log.helpers.batch_builder import V2Record, batch

@@ -45,7 +45,10 @@ async def initialize_share_partitions(
         _log.warning("share group %.200r: cannot initialize the state of share partitions: %s", group_id, error)
         done = False
     try:
-        broker.groups.share_groups(group_id).end_initializing(group_id, topics, done=done)
+        if done:
+            broker.groups.initialize_share_group_state(group_id, topics)
+        else:
+            broker.groups.uninitialize_share_group_state(group_id, topics)
     except BrokerError as error:  # retried after group.share.initialize.retry.interval.ms
         _log.warning("share group %.200r: cannot record which share partitions are initialized: %s", group_id, error)
 
@@ -73,9 +76,7 @@ async def alter_start_offsets(
         for topic_id, offsets in start_offsets.items()
         if (topic := broker.topics.by_id(topic_id)) is not None
     }
-    share_groups = broker.groups.share_groups(group_id)
-    share_groups.check_type(group_id)
-    state_epoch = share_groups.begin_altering(group_id, topics)
+    state_epoch = broker.groups.alter_share_group_offsets(group_id, topics)
     broker.share_partitions.forget_group(group_id)
     errors: dict[SharePartitionKey, BrokerError] = {}
     for topic_id, offsets in start_offsets.items():
@@ -86,7 +87,7 @@ async def alter_start_offsets(
             except BrokerError as error:
                 errors[key] = error
     if not errors and topics:
-        share_groups.end_initializing(group_id, topics)
+        broker.groups.initialize_share_group_state(group_id, topics)
     return errors
 
 
@@ -101,23 +102,21 @@ async def delete_topic_state(
     Raises:
         BrokerError: If the group cannot be altered.
     """
-    share_groups = broker.groups.share_groups(group_id)
-    topics = share_groups.begin_deleting(group_id, topic_ids)
+    topics = broker.groups.initiate_delete_share_group_offsets(group_id, topic_ids)
     outcomes = await _delete_share_partitions(broker, group_id, topics, time_slice)
     if deleted := [topic_id for topic_id, error in outcomes.items() if error is None]:
-        share_groups.set_deleted(group_id, deleted)
+        broker.groups.complete_delete_share_group_offsets(group_id, deleted)
     return outcomes
 
 
 async def delete_share_group(broker: Broker, group_id: str) -> None:
     """Delete a share group and the state of its share partitions. Raises BrokerError."""
-    share_groups = broker.groups.share_groups(group_id)
-    topics = share_groups.all_with_state(group_id)
+    topics = broker.groups.initiate_delete_share_group(group_id)
     outcomes = await _delete_share_partitions(broker, group_id, topics, TimeSlice())
     for error in outcomes.values():
         if error is not None:
             raise error
-    share_groups.delete(share_groups.group(group_id))
+    broker.groups.delete_share_group(group_id)
 
 
 async def _delete_share_partitions(

@@ -10,7 +10,7 @@ from kafkalog_broker.admin.topic_creation import create_topics
 from kafkalog_broker.admin.topic_validation import DEFAULT, NewTopic, validate_total_partitions
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.streams.streams_group_manager import StreamsGroup
+from kafkalog_broker.groups.streams.streams_group import CreationFailure, StreamsGroup
 from kafkalog_broker.groups.streams.topology import TopicInfo
 from kafkalog_broker.storage.topic_registry import Outcome
 
@@ -50,4 +50,4 @@ async def create_internal_topics(
     for topic, outcome in zip(new, outcomes, strict=True):
         if isinstance(outcome, BrokerError) and outcome.code is not ErrorCode.topic_already_exists:
             _log.info("group %.200r: topic %s is not created: %s", group.group_id, topic.name, outcome)
-            group.failed_topics[topic.name] = outcome.what, now_ms + pause_ms
+            group.failed_topics[topic.name] = CreationFailure(outcome.what, now_ms + pause_ms)

@@ -33,7 +33,7 @@ from typing import Any, TypeVar
 from kafkalog_broker.api.itemized_responses import respond_in_slices
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.messages import JoinAnswer, JoinRequest, LeavingMember, SyncRequest
+from kafkalog_broker.groups.classic.classic_requests import JoinRequest, JoinResponse, LeavingMember, SyncRequest
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
 
@@ -73,7 +73,7 @@ async def join_group(request: Request, broker: Broker) -> Any:
 def join_group_error(request: Request, code: ErrorCode) -> Any:
     """As in Kafka, the response to a denied request does not have the member ID."""
     member_id = "" if code is ErrorCode.group_authorization_failed else request.entity.member_id
-    return _join_response(request, JoinAnswer(code, member_id))
+    return _join_response(request, JoinResponse(code, member_id))
 
 
 @api(14, 0, 5)
@@ -103,22 +103,22 @@ def heartbeat(request: Request, broker: Broker) -> Any:
 @api(13, 0, 5)
 async def leave_group(request: Request, broker: Broker) -> Any:
     body = request.entity
-    classic_protocol = broker.groups.named_shard(body.group_id).classic_protocol(body.group_id)
+    shard = broker.groups.named_shard(body.group_id)
     if request.version < _FIRST_LEAVE_VERSION_WITH_SEVERAL_MEMBERS:
-        (code,) = classic_protocol.leave(body.group_id, [LeavingMember(body.member_id)])
+        (code,) = shard.leave(body.group_id, [LeavingMember(body.member_id)])
         return respond(request, error_code=code)
     leaving = [
         LeavingMember(member.member_id, member.group_instance_id, getattr(member, "reason", None) or _NO_REASON)
         for member in body.members
     ]
-    codes = classic_protocol.leave(body.group_id, leaving)
+    codes = shard.leave(body.group_id, leaving)
     return await respond_in_slices(request, "members", (
         {"member_id": member.member_id, "group_instance_id": member.group_instance_id, "error_code": code}
         for member, code in zip(leaving, codes, strict=True)
     ))  # fmt: skip
 
 
-def _join_response(request: Request, result: JoinAnswer) -> Any:
+def _join_response(request: Request, result: JoinResponse) -> Any:
     if result.protocol_name is None and request.version < _FIRST_JOIN_VERSION_WITH_NULL_PROTOCOL:
         result = result._replace(protocol_name="")
     return respond(request, **result._asdict() | {"members": [member._asdict() for member in result.members]})

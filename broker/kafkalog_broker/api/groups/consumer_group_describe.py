@@ -19,6 +19,7 @@ from kafkalog_broker.api.groups.modern_group_description import (
 )
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
+from kafkalog_broker.groups.consumer.consumer_target_assignment import preferred_assignor
 from kafkalog_broker.protocol.api_registry import Request, api
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
@@ -36,7 +37,7 @@ def _describe(broker: Broker, group: ConsumerGroup) -> GroupDescription:
         for assignment in (member.assigned, member.pending_revocation, group.target.get(member_id, {}))
     ]
     names = existing_topic_names(broker, assignments)
-    assignor = broker.groups.consumer_groups(group.group_id).assignor(group, group.members.values())
+    assignor = preferred_assignor(broker.groups.context.config, group.members.values())
     return GroupDescription(names.values(), {"assignor_name": assignor}, partial(_member_fields, group, names))
 
 

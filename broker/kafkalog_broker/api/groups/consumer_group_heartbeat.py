@@ -17,7 +17,7 @@ from kafkalog_broker.api.groups.modern_group_heartbeat import (
 )
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerHeartbeatRequest
+from kafkalog_broker.groups.consumer.consumer_group_heartbeat import ConsumerHeartbeatRequest
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import error_response
@@ -31,7 +31,7 @@ def consumer_group_heartbeat(request: Request, broker: Broker) -> Any:
     body = request.entity
     try:
         check_subscribed_topics(request, body.subscribed_topic_names or ())
-        result = broker.groups.consumer_groups(body.group_id).heartbeat(_heartbeat(request))
+        result = broker.groups.consumer_group_heartbeat(_heartbeat(request))
     except BrokerError as error:
         return error_response(request, error.code, error.message)
     return heartbeat_response(request, result)

@@ -14,7 +14,7 @@ from typing import Any
 from kafkalog_broker.api.itemized_responses import respond_in_slices
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.classic_group import Group, GroupState
+from kafkalog_broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
 from kafkalog_broker.protocol.acls import ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 
@@ -36,7 +36,7 @@ def _describe(request: Request, broker: Broker, group_id: str) -> dict[str, Any]
     except BrokerError as error:
         code = error.code
         if code is ErrorCode.group_id_not_found:
-            fields, message = {"group_state": GroupState.DEAD.value}, error.what
+            fields, message = {"group_state": ClassicGroupState.DEAD.value}, error.what
             if request.version < _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
                 code, message = ErrorCode.none, None
     if getattr(request.entity, "include_authorized_operations", False) and code is ErrorCode.none:
@@ -44,9 +44,9 @@ def _describe(request: Request, broker: Broker, group_id: str) -> dict[str, Any]
     return {"error_code": code, "error_message": message, "group_id": group_id, **fields}
 
 
-def _group_fields(group: Group) -> dict[str, Any]:
+def _group_fields(group: ClassicGroup) -> dict[str, Any]:
     # Only a stable group has chosen a protocol, to which the metadata of its members belong.
-    is_stable = group.state is GroupState.STABLE
+    is_stable = group.state is ClassicGroupState.STABLE
     members = [
         {"member_id": member.member_id, "group_instance_id": member.group_instance_id, "client_id": member.client_id,
          "client_host": member.client_host, "member_assignment": member.assignment,

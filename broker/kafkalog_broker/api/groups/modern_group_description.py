@@ -8,7 +8,7 @@ from uuid import UUID
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_manager import ModernGroupManager
+from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request
 from kafkalog_broker.protocol.codec import response_class
@@ -40,7 +40,7 @@ class GroupDescription(NamedTuple):
 
 async def describe_groups(
     request: Request,
-    groups: Callable[[str], ModernGroupManager[Any, Any]],
+    groups: Callable[[str], ModernGroups[Any]],
     describe: Callable[[Any], GroupDescription],
     hidden_topics_message: str = _HIDDEN_TOPICS,
 ) -> Any:
@@ -51,7 +51,7 @@ async def describe_groups(
 
     Args:
         request: Request with `group_ids`.
-        groups: Function from a group ID to the manager of the group.
+        groups: Function from a group ID to the groups of its shard.
         describe: Function from a group to its description.
         hidden_topics_message: Error message for a group with a topic that the sender may not describe.
     """
@@ -63,10 +63,10 @@ async def describe_groups(
     async def group_fields(group_id: str) -> Fields:
         nonlocal remaining
         try:
-            manager = groups(group_id)
+            shard_groups = groups(group_id)
             if not group_id:
                 raise BrokerError(ErrorCode.invalid_group_id)
-            group = manager.group(group_id)
+            group = shard_groups.group(group_id)
             description = describe(group)
             for topic in sorted(description.topics):
                 if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, topic):

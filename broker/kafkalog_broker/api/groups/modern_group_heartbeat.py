@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from kafkalog_broker.coordinator.runtime import MOST_NAMES
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse
+from kafkalog_broker.groups.modern.group_epoch import MAX_SUBSCRIBED_TOPICS
+from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request
 from kafkalog_broker.protocol.response_entity import respond
@@ -25,8 +25,10 @@ def check_subscribed_topics(request: Request, names: Sequence[str]) -> None:
     Raises:
         BrokerError: INVALID_REQUEST or TOPIC_AUTHORIZATION_FAILED.
     """
-    if len(names) > MOST_NAMES:
-        raise BrokerError(ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named")
+    if len(names) > MAX_SUBSCRIBED_TOPICS:
+        raise BrokerError(
+            ErrorCode.invalid_request, f"{len(names)} topics, at most {MAX_SUBSCRIBED_TOPICS} may be named"
+        )
     if request.access is not None:
         for name in dict.fromkeys(names):
             if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):

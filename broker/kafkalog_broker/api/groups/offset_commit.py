@@ -20,9 +20,10 @@ from typing import Any
 
 from kafkalog_broker.api.groups.committed_partitions import RequestedCommit, commit_response, requested_commit
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.runtime import write_error
+from kafkalog_broker.coordinator.coordinator_errors import coordinator_error_code
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER, CommitRequest
+from kafkalog_broker.groups.classic.classic_requests import NO_GENERATION, NO_MEMBER
+from kafkalog_broker.groups.offset_requests import CommitRequest
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.runtime.fair_scheduling import run_in_slices
 
@@ -55,4 +56,4 @@ async def _commit(request: Request, broker: Broker, requested: RequestedCommit) 
         prepared = await run_in_slices(broker.groups.prepare_commit(commit))
         return broker.groups.shard(body.group_id).commit(commit, prepared)
     except BrokerError as error:
-        return [write_error(error.code)] * len(requested.partitions)
+        return [coordinator_error_code(error.code)] * len(requested.partitions)

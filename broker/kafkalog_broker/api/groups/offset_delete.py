@@ -10,7 +10,7 @@ from typing import Any
 
 from kafkalog_broker.api.itemized_responses import respond_by_partition
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.runtime import write_error
+from kafkalog_broker.coordinator.coordinator_errors import coordinator_error_code
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import error_response
@@ -40,7 +40,7 @@ async def offset_delete(request: Request, broker: Broker) -> Any:
             step_codes = broker.groups.named_shard(body.group_id).delete_offsets(body.group_id, step)
             codes.update(zip(step, step_codes, strict=True))
     except BrokerError as error:
-        return error_response(request, write_error(error.code))
+        return error_response(request, coordinator_error_code(error.code))
 
     def result(topic: Any, partition: Any) -> dict[str, Any]:
         code = denied.get(topic.name) or codes.get((topic.name, partition.partition_index))

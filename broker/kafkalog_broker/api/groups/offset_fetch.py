@@ -22,8 +22,9 @@ from uuid import UUID
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import NO_OFFSET
+from kafkalog_broker.groups.offset_requests import NO_OFFSET
 from kafkalog_broker.groups.offset_store import CommittedOffset
+from kafkalog_broker.groups.offset_validation import check_fetch
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, in_parts
@@ -126,9 +127,9 @@ async def _fetch_group(request: Request, broker: Broker, group: Any, time_slice:
 
 def _check_member(broker: Broker, group: Any) -> None:
     """Raise BrokerError for a stale member of a consumer group. Members of classic groups are not checked."""
-    modern_group = broker.groups.shard(group.group_id).reconciling(group.group_id)
+    modern_group = broker.groups.shard(group.group_id).consumer_or_streams_group(group.group_id)
     if modern_group is not None:
-        modern_group.check_fetch(getattr(group, "member_id", None), getattr(group, "member_epoch", -1))
+        check_fetch(modern_group, getattr(group, "member_id", None), getattr(group, "member_epoch", -1))
 
 
 def _committed_partitions(broker: Broker, group_id: str) -> Partitions:

@@ -12,7 +12,8 @@ from kafkalog_broker.api.groups.modern_group_description import (
     existing_topic_names,
 )
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.groups.share.share_group_manager import ASSIGNOR, ShareGroup
+from kafkalog_broker.groups.share.share_group import ShareGroup
+from kafkalog_broker.groups.share.share_group_heartbeat import ASSIGNOR
 from kafkalog_broker.protocol.api_registry import Request, api
 
 

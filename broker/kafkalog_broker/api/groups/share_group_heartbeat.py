@@ -11,7 +11,7 @@ from kafkalog_broker.api.groups.modern_group_heartbeat import check_subscribed_t
 from kafkalog_broker.api.share_fetch import check_member_id
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest
+from kafkalog_broker.groups.share.share_group_heartbeat import ShareHeartbeatRequest
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import error_response
 
@@ -22,7 +22,7 @@ def share_group_heartbeat(request: Request, broker: Broker) -> Any:
     try:
         check_member_id(body.member_id)
         check_subscribed_topics(request, body.subscribed_topic_names or ())
-        heartbeat = HeartbeatRequest(
+        heartbeat = ShareHeartbeatRequest(
             group_id=body.group_id,
             member_id=body.member_id,
             member_epoch=body.member_epoch,
@@ -31,7 +31,7 @@ def share_group_heartbeat(request: Request, broker: Broker) -> Any:
             client_id=request.client_id or "",
             client_host=f"/{request.connection.host}",
         )
-        result = broker.groups.share_groups(body.group_id).heartbeat(heartbeat)
+        result = broker.groups.share_group_heartbeat(heartbeat)
     except BrokerError as error:
         return error_response(request, error.code, error.message)
     return heartbeat_response(request, result)

@@ -8,7 +8,8 @@ from typing import Any
 from kafkalog_broker.api.groups.modern_group_description import Fields, GroupDescription, describe_groups
 from kafkalog_broker.api.groups.streams_group_structs import subtopology_fields, task_fields, topic_names
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.groups.streams.streams_group_manager import StreamsGroup, StreamsMember, host_and_port
+from kafkalog_broker.groups.streams.streams_endpoints import host_and_port
+from kafkalog_broker.groups.streams.streams_group import StreamsGroup, StreamsMember
 from kafkalog_broker.protocol.api_registry import Request, api
 
 _HIDDEN_TOPICS = "The described group uses topics that the client is not authorized to describe."

@@ -14,9 +14,10 @@ from kafkalog_broker.api.groups.modern_group_heartbeat import changed_timeout_ms
 from kafkalog_broker.api.groups.streams_group_structs import TASK_FIELDS, task_fields, topic_names, topology_of_request
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_records import TaskRole, TasksKey
-from kafkalog_broker.groups.streams.streams_group_manager import StreamsHeartbeatRequest, StreamsHeartbeatResponse
-from kafkalog_broker.groups.streams.topology import StatusCode, TopicInfo, Topology
+from kafkalog_broker.groups.modern.group_records import Endpoint, TaskRole, TasksKey
+from kafkalog_broker.groups.streams.streams_group_heartbeat import StreamsHeartbeatRequest, StreamsHeartbeatResponse
+from kafkalog_broker.groups.streams.streams_group_status import StatusCode
+from kafkalog_broker.groups.streams.topology import TopicInfo, Topology
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import respond
@@ -34,8 +35,7 @@ def streams_group_heartbeat(request: Request, broker: Broker) -> Any:
         topology = None if body.topology is None else topology_of_request(body.topology)
         if topology is not None:
             _check_topic_names(request, topology)
-        result = broker.groups.streams_groups(body.group_id).heartbeat(_heartbeat(request, topology))
-        assert isinstance(result, StreamsHeartbeatResponse)
+        result = broker.groups.streams_group_heartbeat(_heartbeat(request, topology))
     except BrokerError as error:
         return respond(request, error_code=error.code, error_message=error.message, **_UNCHANGED)
     if result.missing_topics:
@@ -80,7 +80,7 @@ def _heartbeat(request: Request, topology: Topology | None) -> StreamsHeartbeatR
         topology=topology,
         stated_roles={role: len(tasks) for role, tasks in stated.items()},
         process_id=body.process_id,
-        user_endpoint=None if endpoint is None else (endpoint.host, endpoint.port),
+        user_endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
         client_tags=None if tags is None else tuple(sorted({tag.key: tag.value for tag in tags}.items())),
         endpoint_epoch=body.endpoint_information_epoch,
         has_task_offsets=body.task_offsets is not None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, TopicPartition

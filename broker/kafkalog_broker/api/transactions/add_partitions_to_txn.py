@@ -17,7 +17,7 @@ from typing import Any
 from kafkalog_broker.api.error_responses import code_for_version
 from kafkalog_broker.api.itemized_responses import respond_by_partition, topic_results
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import respond, response_module

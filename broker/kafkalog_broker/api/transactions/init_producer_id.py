@@ -14,7 +14,7 @@ from typing import Any
 
 from kafkalog_broker.api.transactions.producer_response import NO_PRODUCER, producer_error_response, producer_response
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalog_broker.api.error_responses import code_for_version
-from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request
 from kafkalog_broker.protocol.response_entity import respond

@@ -13,10 +13,11 @@ from typing import Any
 
 from kafkalog_broker.api.groups.committed_partitions import RequestedCommit, commit_response, requested_commit
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
-from kafkalog_broker.coordinator.runtime import write_error
+from kafkalog_broker.coordinator.coordinator_errors import coordinator_error_code
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER, CommitRequest
+from kafkalog_broker.groups.classic.classic_requests import NO_GENERATION, NO_MEMBER
+from kafkalog_broker.groups.offset_requests import CommitRequest
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.runtime.fair_scheduling import run_in_slices
 from kafkalog_broker.transactions.transaction_coordinator import TXN_OFFSET_COMMIT_ABORTABLE, Speaks
@@ -58,7 +59,7 @@ async def _commit(request: Request, broker: Broker, requested: RequestedCommit) 
         # No await may come between the verification and the commit: the transaction could end meanwhile.
         return broker.groups.shard(body.group_id).commit(commit, prepared)
     except BrokerError as error:
-        return [write_error(error.code)] * len(requested.partitions)
+        return [coordinator_error_code(error.code)] * len(requested.partitions)
 
 
 def _verify_transaction(request: Request, broker: Broker, producer: ProducerIdAndEpoch) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from kafkalog_broker.api.groups import offset_fetch
 from kafkalog_broker.api.groups.offset_fetch import PARTITIONS_PER_STEP
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.offset_records import OffsetAndMetadata, OffsetKey
+from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey
 from kafkalog_broker.storage.topic import Topic
 from tests.broker.api.helpers.group_calls import COMMIT, FETCH, FakeBroker, call, commit_values, error_answer, versions
 from tests.broker.api.helpers.short_time_slices import count_time_slices
