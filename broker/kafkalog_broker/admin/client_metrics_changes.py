@@ -9,7 +9,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.telemetry.client_instances import MAX_SUBSCRIPTIONS, check_subscription
+from kafkalog_broker.telemetry.subscriptions import MAX_SUBSCRIPTIONS, check_subscription
 
 _log = logging.getLogger(__name__)
 

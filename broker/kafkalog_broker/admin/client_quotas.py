@@ -9,7 +9,8 @@ from itertools import islice
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.protocol.api_registry import Layer
-from kafkalog_broker.quotas.client_quotas import Entity, Quotas, throttled
+from kafkalog_broker.quotas.quota_entity import Entity, Quotas
+from kafkalog_broker.quotas.throttling import throttled
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 _log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.share.state_records import NO_START_OFFSET, SharePartitionKey
+from kafkalog_broker.share.share_state import NO_START_OFFSET, SharePartitionKey
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
 
 _log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ async def alter_start_offsets(
         if (topic := broker.topics.by_id(topic_id)) is not None
     }
     state_epoch = broker.groups.alter_share_group_offsets(group_id, topics)
-    broker.share_partitions.forget_group(group_id)
+    broker.share_partitions.drop_group(group_id)
     errors: dict[SharePartitionKey, BrokerError] = {}
     for topic_id, offsets in start_offsets.items():
         async for index, offset in time_slice.spread(offsets.items()):
@@ -123,7 +123,7 @@ async def _delete_share_partitions(
     broker: Broker, group_id: str, topics: Mapping[UUID, SharedTopic], time_slice: TimeSlice
 ) -> Mapping[UUID, BrokerError | None]:
     """Delete the state of share partitions and return the last error of each topic, or None."""
-    broker.share_partitions.forget_group(group_id)
+    broker.share_partitions.drop_group(group_id)
     outcomes: dict[UUID, BrokerError | None] = {}
     for topic_id, topic in topics.items():
         outcomes[topic_id] = None

@@ -86,7 +86,7 @@ def _names_reserved(broker: Broker, names: Sequence[str]) -> Iterator[None]:
 async def _delete_group_state(broker: Broker, topics: Sequence[Topic], time_slice: TimeSlice) -> None:
     """Delete the offsets and the share group state of deleted topics."""
     names, topic_ids = {topic.name for topic in topics}, {topic.id for topic in topics}
-    broker.share_partitions.forget_topics(topic_ids)
+    broker.share_partitions.drop_topics(topic_ids)
     async for _ in time_slice.spread(broker.groups.on_topics_deleted(names, topic_ids)):
         pass
     async for _ in time_slice.spread(broker.share_coordinator.on_topics_deleted(topic_ids)):

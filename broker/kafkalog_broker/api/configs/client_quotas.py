@@ -16,8 +16,9 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
-from kafkalog_broker.quotas.client_quotas import Entity
-from kafkalog_broker.quotas.quota_changes import altered, described
+from kafkalog_broker.quotas.quota_alteration import QuotaOperation, alter
+from kafkalog_broker.quotas.quota_entity import Entity
+from kafkalog_broker.quotas.quota_filter import FilterComponent, matching_entities
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 _MAX_COMPONENTS = 100
@@ -28,9 +29,11 @@ _MAX_COMPONENTS = 100
 async def describe_client_quotas(request: Request, broker: Broker) -> Any:
     body, time_slice = request.entity, TimeSlice()
     quotas = dict(broker.quotas.quotas)  # a copy, because quotas may be altered between two time slices
-    components = [(component.entity_type, component.match_type, component.match) for component in body.components]
+    components = [
+        FilterComponent(component.entity_type, component.match_type, component.match) for component in body.components
+    ]
     try:
-        found = await broker.run_computing(described, quotas, components, strict=body.strict)
+        found = await broker.run_computing(matching_entities, quotas, components, strict=body.strict)
     except BrokerError as error:
         return respond(request, error_code=error.code, error_message=error.what, entries=None)
     entries = []
@@ -63,8 +66,8 @@ async def alter_client_quotas(request: Request, broker: Broker) -> Any:
                 if len(entry.entity) > _MAX_COMPONENTS:
                     message = f"An entity has {len(entry.entity)} components, at most {_MAX_COMPONENTS} are read."
                     raise BrokerError(ErrorCode.invalid_request, message)
-                operations = [(one.key, None if one.remove else float(one.value)) for one in entry.ops]
-                entity, values = altered(quotas, components, operations)
+                operations = [QuotaOperation(one.key, None if one.remove else float(one.value)) for one in entry.ops]
+                entity, values = alter(quotas, components, operations)
                 if not body.validate_only:
                     quotas[entity] = changed[entity] = values
             except BrokerError as error:

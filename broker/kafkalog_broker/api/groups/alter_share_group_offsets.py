@@ -11,8 +11,8 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import error_response, respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.share.share_coordinator import UNKNOWN_PARTITION
-from kafkalog_broker.share.state_records import SharePartitionKey
+from kafkalog_broker.share.share_state import SharePartitionKey
+from kafkalog_broker.share.share_state_shard import UNKNOWN_PARTITION
 
 
 @api(91, 0, 0)

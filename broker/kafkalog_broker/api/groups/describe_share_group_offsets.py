@@ -16,8 +16,7 @@ from kafkalog_broker.protocol.acls import REFUSALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.share.share_coordinator import UNKNOWN_STATE
-from kafkalog_broker.share.state_records import NO_START_OFFSET, NOT_COUNTED, SharePartitionKey
+from kafkalog_broker.share.share_state import NO_START_OFFSET, NOT_COUNTED, UNKNOWN_STATE, SharePartitionKey
 
 _NO_LAG = -1
 

@@ -19,7 +19,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.share.share_coordinator import ShareCoordinator
-from kafkalog_broker.share.state_records import NOT_COUNTED, SharePartitionKey, StateBatch, share_partition
+from kafkalog_broker.share.share_state import NOT_COUNTED, SharePartitionKey, StateBatch, share_partition_key
 
 Fields = dict[str, Any]
 """Fields of a partition's result."""
@@ -68,7 +68,12 @@ def _write(coordinator: ShareCoordinator, key: SharePartitionKey, partition: Any
     ]
     complete_count = getattr(partition, "delivery_complete_count", NOT_COUNTED)
     coordinator.write(
-        key, partition.state_epoch, partition.leader_epoch, partition.start_offset, complete_count, batches
+        key,
+        state_epoch=partition.state_epoch,
+        leader_epoch=partition.leader_epoch,
+        start_offset=partition.start_offset,
+        delivery_complete_count=complete_count,
+        batches=batches,
     )
     return {}
 
@@ -91,7 +96,7 @@ async def _respond(
         return respond(request)
 
     def result(topic: Any, partition: Any) -> Mapping[str, Any]:
-        key = share_partition(group_id, topic.topic_id, partition.partition)
+        key = share_partition_key(group_id, topic.topic_id, partition.partition)
         return operation(broker.share_coordinator, key, partition)
 
     return await respond_by_partition(request, result)

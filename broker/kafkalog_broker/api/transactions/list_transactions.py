@@ -13,7 +13,8 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import respond
-from kafkalog_broker.transactions.transaction_metadata import BY_LABEL, TransactionMetadata
+from kafkalog_broker.transactions.transaction_metadata import TransactionMetadata
+from kafkalog_broker.transactions.transaction_state import BY_LABEL
 
 
 @api(66, 0, 2)

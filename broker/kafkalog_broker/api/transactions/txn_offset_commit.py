@@ -20,8 +20,8 @@ from kafkalog_broker.groups.classic.classic_requests import NO_GENERATION, NO_ME
 from kafkalog_broker.groups.offset_requests import CommitRequest
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.runtime.fair_scheduling import run_in_slices
-from kafkalog_broker.transactions.transaction_coordinator import TXN_OFFSET_COMMIT_ABORTABLE, Speaks
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
+from kafkalog_broker.transactions.transaction_verification import TXN_OFFSET_COMMIT_ABORTABLE, SupportedOperation
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
 _FIRST_VERSION_WITH_LOAD_IN_PROGRESS = 2
@@ -76,6 +76,6 @@ def _verify_transaction(request: Request, broker: Broker, producer: ProducerIdAn
         return True
     if OFFSETS_TOPIC in broker.topics and broker.log(*partition).producer_state.has_open_transaction(*producer):
         return True
-    speaks = Speaks.of(request.version, TXN_OFFSET_COMMIT_ABORTABLE)
-    broker.transactions.verify(body.transactional_id, producer, partition, speaks)
+    operation = SupportedOperation.of(request.version, TXN_OFFSET_COMMIT_ABORTABLE)
+    broker.transactions.verify(body.transactional_id, producer, partition, operation)
     return broker.transactions.unflushed(body.transactional_id) is None

@@ -18,8 +18,9 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.transactions.transaction_coordinator import NOT_READY
-from kafkalog_broker.transactions.transaction_metadata import EndMarker, TopicPartition
+from kafkalog_broker.transactions.transaction_marker import EndMarker
+from kafkalog_broker.transactions.transaction_metadata import TopicPartition
+from kafkalog_broker.transactions.transaction_verification import NOT_READY
 
 WritePartition = Callable[[TopicPartition, Any], Awaitable[ErrorCode]]
 """Function from a partition and a marker struct of the request to the partition's result."""

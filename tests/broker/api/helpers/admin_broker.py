@@ -48,7 +48,7 @@ class Groups:
 class NoShareGroups:
     """Share coordinator and share partitions without any share group."""
 
-    def forget_topics(self, topics: object) -> None: ...
+    def drop_topics(self, topics: object) -> None: ...
 
     def on_topics_deleted(self, topics: object) -> Iterator[None]:
         return iter(())
