@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kafkalog_broker.admin.responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.fetching.fetch_read import READ_COMMITTED
+from kafkalog_broker.fetching.fetch_request import READ_COMMITTED
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice

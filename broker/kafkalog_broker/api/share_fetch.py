@@ -18,9 +18,9 @@ from uuid import UUID
 from kafkalog_broker.admin.responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.fetching.consumer_quota import limited_bytes, throttle
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.hot_messages import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
-from kafkalog_broker.quotas.client_quotas import Client
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.share.share_fetch import FetchedShares, ShareFetch, ShareFetchParams
 from kafkalog_broker.share.share_partition import Acknowledgement, AcknowledgeType
@@ -101,9 +101,7 @@ async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partit
             keys.append(key)
         else:
             refused[key] = ShareFetchPartition(index, code)
-    max_bytes = min(asked.max_bytes, broker.config.fetch_max_bytes)
-    if broker.quotas.in_use:
-        max_bytes = min(max_bytes, broker.quotas.fetch_bytes(Client.of_request(request)) or max_bytes)
+    max_bytes = limited_bytes(broker.quotas, request, min(asked.max_bytes, broker.config.fetch_max_bytes))
     params = ShareFetchParams(
         asked.member_id, asked.max_records, asked.batch_size, min(asked.min_bytes, max_bytes), max_bytes,
         asked.max_wait.total_seconds(), getattr(asked, "share_acquire_mode", 0) == _RECORD_LIMIT,
@@ -137,12 +135,7 @@ def _response(
     for (topic_id, index), acknowledged in outcomes.items():
         partition = topics.setdefault(topic_id, {}).setdefault(index, ShareFetchPartition(index))
         partition.acknowledge_error_code, partition.acknowledge_error_message = acknowledged
-    throttle_ms = 0
-    size = sum(given.size for given in answers.values())
-    if broker.quotas.in_use and size:
-        throttle_ms = broker.quotas.record_fetch(Client.of_request(request), size)
-        if throttle_ms:
-            request.connection.mute(throttle_ms / 1000)
+    throttle_ms = throttle(broker.quotas, request, sum(given.size for given in answers.values()))
     lock_ms = broker.share_partitions.settings_of(asked.group_id).limits.lock_ms
     return ShareFetchResponse(
         [ShareFetchTopic(topic_id, partitions.values()) for topic_id, partitions in topics.items()],

@@ -20,8 +20,8 @@ from crc32c import crc32c
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.append.kernel_fields import Refusal
 from kafkalog_broker.storage.append.recompression import PRODUCER, rebuilt, target_codec, unpacked
+from kafkalog_broker.storage.append.record_layouts import Refusal
 from kafkalog_broker.storage.append.record_walk import RecordFacts, TakesTooLong, refused_records, walk_records
 from kafkalog_spark.errors import CorruptBatch, DecompressesTooFar
 from kafkalog_spark.format import layout

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from kafkalog_broker.storage.append.kernel_fields import MessageColumn, SetFault, Unit
+from kafkalog_broker.storage.append.message_layouts import MessageColumn, SetFault, Unit
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.records import RecordFault
 from kafkalog_spark.kernels.encode import varint_size, write_varint

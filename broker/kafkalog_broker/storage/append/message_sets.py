@@ -27,9 +27,10 @@ import numpy.typing as npt
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.append import lz4_frame
 from kafkalog_broker.storage.append.append_validation import LOG_APPEND_TIME, MAX_RECORDS, MOST_PIECES, validate_batch
-from kafkalog_broker.storage.append.kernel_fields import MessageColumn, SetFault
-from kafkalog_broker.storage.append.recompression import check_lz4_header, packed, target_codec, unpacked
+from kafkalog_broker.storage.append.message_layouts import MessageColumn, SetFault
+from kafkalog_broker.storage.append.recompression import packed, target_codec, unpacked
 from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
@@ -124,7 +125,7 @@ def _opened(wrapper: memoryview, magic: int) -> tuple[int, memoryview]:
     try:
         value_at = wrapper_value_at(wrapper, magic)
         if codec == Codec.LZ4 and magic > 0:
-            check_lz4_header(wrapper[value_at:])
+            lz4_frame.check_header(wrapper[value_at:])
         return codec, unpacked(codec, wrapper[value_at:], MAX_DECOMPRESSED, MOST_PIECES)
     except CorruptBatch as error:
         raise BrokerError(_INVALID, error.what) from error

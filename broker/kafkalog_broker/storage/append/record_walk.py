@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.append.kernel_fields import RecordColumn, Refusal, WalkFact
+from kafkalog_broker.storage.append.record_layouts import RecordColumn, Refusal, WalkFact
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.layout import NO_TIMESTAMP
 from kafkalog_spark.format.records import ManyHeaders, RecordFault, fault, read_records

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from kafkalog_broker.storage.append.kernel_fields import RecordColumn, WalkFact
+from kafkalog_broker.storage.append.record_layouts import RecordColumn, WalkFact
 from kafkalog_spark.format.records import RecordFault
 from kafkalog_spark.kernels.encode import varint_size, write_varint
 from kafkalog_spark.kernels.primitives import copy_bytes, kernel_for, varint, varint32
@@ -25,7 +25,7 @@ _I64 = types.int64
 
 @kernel_for(_I64(_BYTES, _I64, _I64, _I64, _I64, _FACTS))
 def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-untyped-def]
-    """Check `count` records in payload[start:end]; returns a records.RecordFault. facts: see kernel_fields.WalkFact.
+    """Check `count` records in payload[start:end]; returns a records.RecordFault. facts: see record_layouts.WalkFact.
 
     Timestamps wrap around at 64 bits, as Java's do.
     """
@@ -65,7 +65,7 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
 
 @kernel_for(_I64(_BYTES, _I64, _I64, _I64, _ROWS))
 def record_columns(payload, start, end, base_timestamp, columns):  # type: ignore[no-untyped-def]
-    """Fill a row of `columns` (kernel_fields.RecordColumn) per record; returns how many come before a malformed one."""
+    """Fill one row of `columns` (RecordColumn) per record. Returns the number of rows; stops at a malformed record."""
     at = start
     for index in range(columns.shape[0]):
         fault, record_end, timestamp_delta, delta, _, key_size, _ = record_fields(payload, at, end)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from kafkalog_broker.storage.append.kernel_fields import MessageColumn
+from kafkalog_broker.storage.append.message_layouts import MessageColumn
 from kafkalog_broker.storage.compaction.offset_map_kernel import latest_offset
 from kafkalog_spark.format import layout
 from kafkalog_spark.kernels.encode import varint_size, write_varint
