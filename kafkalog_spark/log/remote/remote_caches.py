@@ -29,7 +29,7 @@ class _Piece(NamedTuple):
 class ChunkCache:
     """LRU cache of pieces of at most `most` bytes together, or of one larger piece. Thread-safe.
 
-    At most a third of `most` bytes is fetched at a time, or one larger piece: a fetch holds the bytes of the object
+    At most half of `most` bytes is fetched at a time, or one larger piece: a fetch holds the bytes of the object
     too, which are not counted.
     """
 
@@ -84,7 +84,7 @@ class ChunkCache:
         return piece
 
     def _has_room(self, size: int) -> bool:
-        return not self._fetching or self._fetching + size <= self._most // 3
+        return not self._fetching or self._fetching + size <= self._most // 2
 
     def _entered(self, key: Hashable, size: int) -> _Piece:
         piece = self._pieces[key] = _Piece(size, Future())

@@ -4,6 +4,7 @@ decompress, and are for a thread; aborted records."""
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, cast
@@ -21,6 +22,8 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 """Timestamps of ListOffsets that ask for the end, the beginning, the record of the largest timestamp (KIP-734)."""
 
+_unpacking = threading.Lock()
+"""Held while a batch is searched: one small batch may decompress to MAX_DECOMPRESSED bytes, and many threads search."""
 REMEMBERED = 64  # answers that a segment remembers: about 20 kB. Consumers of many groups begin at the same time
 
 
@@ -81,7 +84,8 @@ def _answered(
     if question in answers:
         return cast(TimestampAndOffset | None, answers[question])
     try:
-        found = search()
+        with _unpacking:
+            found = search()
     except CorruptBatch as error:  # what is in one batch: the log is as good as before
         position, timestamp, _ = question
         raise BrokerError(
