@@ -31,6 +31,7 @@ from kafkalog_broker.security.scram_users import ScramUsers
 from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.share.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.share_partition_manager import SharePartitionManager
+from kafkalog_broker.storage.append.appender import Appender
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import EVERY_APPEND, Log
 from kafkalog_broker.storage.producer_ids import ProducerIds
@@ -104,6 +105,7 @@ class Broker:
             ConvertingReader(self.workers),
             self.clock,
         )
+        self.appender = Appender(self.workers, self.clock, self.flush_if_due)
         self.ensuring = asyncio.Lock()  # held while an internal topic is made
         self.altering = asyncio.Lock()  # held while configuration is changed
         self.leaving: dict[str, asyncio.Event] = {}

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.append.record_layouts import RecordColumn, Refusal, WalkFact
+from kafkalog_broker.storage.append.record_layouts import RecordColumn, WalkFact
+from kafkalog_broker.storage.append.validation_budget import TakesTooLong
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.layout import NO_TIMESTAMP
 from kafkalog_spark.format.records import ManyHeaders, RecordFault, fault, read_records
@@ -35,17 +36,23 @@ _new = tuple.__new__  # RecordFacts(...) makes the same in three times the time
 T = TypeVar("T")
 
 
-class TakesTooLong(Exception):
-    """Raised for a batch that takes the event loop too long, and is for a thread; it may well be valid."""
-
-
 class RecordFacts(NamedTuple):
-    """Facts of a batch's records. Timestamps in ms; `low` is above `high` when no record has a timestamp."""
+    """Facts about the records of a batch, in the order of WalkFact.
+
+    Attributes:
+        records: Number of records.
+        max_timestamp: Largest timestamp in ms, at least -1.
+        smallest_timestamp: Smallest timestamp of the records that have one, in ms; above `largest_timestamp` if none
+            has one.
+        largest_timestamp: Largest timestamp of the records that have one, in ms.
+        in_sequence: 1 if offset deltas are 0, 1, 2 ...
+        null_keys: Number of records without a key.
+    """
 
     records: int
     max_timestamp: int
-    low: int
-    high: int
+    smallest_timestamp: int
+    largest_timestamp: int
     in_sequence: int
     null_keys: int
 
@@ -83,11 +90,11 @@ def load_llvm() -> None:
             dlopen(os.fsencode(library), os.RTLD_NOW)
 
 
-def _kernel_for(count: int, at_once: bool = False) -> Any:
+def _kernel_for(count: int, in_event_loop: bool = False) -> Any:
     """The compiled walk, or None where the plain one is to do. The first batch that is not tiny has it loaded."""
     if count <= PLAIN_RECORDS:
         return None
-    if _kernel is None and count > PLAIN_WHILE_LOADING and not at_once:
+    if _kernel is None and count > PLAIN_WHILE_LOADING and not in_event_loop:
         return load_kernel()
     if _kernel is None:
         _load_soon()
@@ -103,23 +110,33 @@ def _load_soon() -> None:
         _loading.start()
 
 
-def _walked(count: int, plain: Callable[[], T], compiled: Callable[[Any], T], at_once: bool = False) -> T:
+def _walked(count: int, plain: Callable[[], T], compiled: Callable[[Any], T], in_event_loop: bool = False) -> T:
     """Result of one of the two walks: `plain` for few records, as long as they have not too many headers."""
-    kernel = _kernel_for(count, at_once)
+    kernel = _kernel_for(count, in_event_loop)
     if kernel is None:
         try:
             return plain()
         except ManyHeaders:
-            if at_once and _kernel is None:
+            if in_event_loop and _kernel is None:
                 _load_soon()
                 raise TakesTooLong from None
             kernel = load_kernel()
     return compiled(kernel)
 
 
-def walk_records(payload: memoryview, count: int, base_timestamp: int, *, at_once: bool = False) -> RecordFacts:
-    """Walk a batch's uncompressed records; raises CorruptBatch unless they are `count` well-formed ones. at_once: for
-    the event loop, which gets TakesTooLong where the compiled walk is wanted and not loaded yet."""
+def walk_records(payload: memoryview, count: int, base_timestamp: int, *, in_event_loop: bool = False) -> RecordFacts:
+    """Check the uncompressed records of a batch, and return facts about them.
+
+    Args:
+        payload: The records.
+        count: Number of records that the batch announces.
+        base_timestamp: Base timestamp of the batch, in ms.
+        in_event_loop: True if the call must not wait for the compiled walk to be loaded.
+
+    Raises:
+        CorruptBatch: The payload is not `count` well-formed records.
+        TakesTooLong: In the event loop, if the compiled walk is needed and not loaded.
+    """
     if count > len(payload):  # a record takes 7 bytes: no walk is needed to see a count that lies, or that is huge
         raise fault(RecordFault.TOO_FEW, 0, count)
     if count <= PLAIN_RECORDS:  # as `_walked`; for one record the two functions count
@@ -136,10 +153,10 @@ def walk_records(payload: memoryview, count: int, base_timestamp: int, *, at_onc
             raise fault(RecordFault(status), found.records, count)
         return found
 
-    return _walked(count, lambda: _plain_facts(payload, count, base_timestamp), compiled, at_once)
+    return _walked(count, lambda: _plain_facts(payload, count, base_timestamp), compiled, in_event_loop)
 
 
-def _record_columns(payload: memoryview, count: int, base_timestamp: int) -> npt.NDArray[np.int64]:
+def record_columns(payload: memoryview, count: int, base_timestamp: int) -> npt.NDArray[np.int64]:
     """int64[n, len(RecordColumn)] of the well-formed records before the first malformed one."""
 
     def plain() -> npt.NDArray[np.int64]:
@@ -162,7 +179,7 @@ def find_timestamp(
 ) -> tuple[int, int] | None:
     """(timestamp, offset delta) of the first record with a timestamp of at least `wanted` ms and an offset delta of at
     least `lowest_delta`; None when there is none. Raises CorruptBatch."""
-    columns = _record_columns(payload, count, base_timestamp)
+    columns = record_columns(payload, count, base_timestamp)
     timestamps, deltas = columns[:, RecordColumn.TIMESTAMP], columns[:, RecordColumn.OFFSET_DELTA]
     rows = np.flatnonzero((timestamps >= wanted) & (deltas >= lowest_delta))
     if len(rows):
@@ -170,33 +187,6 @@ def find_timestamp(
     if len(columns) < count:
         raise CorruptBatch("a record is malformed")
     return None
-
-
-def refused_records(
-    payload: memoryview,
-    count: int,
-    base_timestamp: int,
-    lowest: int,
-    highest: int,
-    *,
-    needs_keys: bool,
-    append_time_set: bool,
-    most: int,
-) -> tuple[list[tuple[int, Refusal, int]], int, int]:
-    """(place, rule, timestamp) of the first `most` records that break a rule, of records that walk_records has passed;
-    how many there are in all; of how many the timestamp or its type is wrong. lowest, highest: bounds of timestamps,
-    ms, int64; those without a timestamp are within them."""
-    columns = _record_columns(payload, count, base_timestamp)
-    timestamps = columns[:, RecordColumn.TIMESTAMP]
-    rules = np.zeros(len(columns), np.int64)
-    rules[(timestamps != NO_TIMESTAMP) & ((timestamps < lowest) | (timestamps > highest))] = Refusal.TIMESTAMP
-    if append_time_set:
-        rules[:] = Refusal.APPEND_TIME_SET
-    if needs_keys:
-        rules[columns[:, RecordColumn.KEY_SIZE] < 0] = Refusal.NO_KEY
-    rows = np.flatnonzero(rules)
-    first = [(row, Refusal(int(rules[row])), int(timestamps[row])) for row in rows[:most].tolist()]
-    return first, len(rows), int((rules[rows] != Refusal.NO_KEY).sum())
 
 
 def renumbered(payload: memoryview, count: int, base_timestamp: int) -> memoryview | bytes:

@@ -56,8 +56,8 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
         status = np.int64(RecordFault.TOO_MANY)
     facts[WalkFact.COUNT] = index
     facts[WalkFact.MAX_TIMESTAMP] = max_timestamp
-    facts[WalkFact.LOW] = low
-    facts[WalkFact.HIGH] = high
+    facts[WalkFact.SMALLEST_TIMESTAMP] = low
+    facts[WalkFact.LARGEST_TIMESTAMP] = high
     facts[WalkFact.IN_SEQUENCE] = in_sequence
     facts[WalkFact.NULL_KEYS] = null_keys
     return status

@@ -64,10 +64,10 @@ def test_the_facts_of_a_batch(walk):
     assert walk(memoryview(data), 4, BASE) == RecordFacts(4, BASE + 9, BASE - 7, BASE + 9, 1, 2)
 
 
-def test_records_without_a_timestamp_have_no_lowest_and_no_highest(walk):
+def test_walk_of_records_without_timestamps_has_an_empty_range_of_timestamps(walk):
     facts = walk(memoryview(encoded([V2Record(0, -1)] * 2, 0, -1)), 2, -1)
     assert facts.max_timestamp == -1
-    assert facts.low > facts.high
+    assert facts.smallest_timestamp > facts.largest_timestamp
 
 
 def test_offset_deltas_that_are_not_counted_up_are_told(walk):
