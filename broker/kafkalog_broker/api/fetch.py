@@ -64,10 +64,9 @@ async def handle(request: Request, broker: Broker) -> FetchResponse:
             _check_rights(request, name)
         return broker.log(name, partition.partition)
 
+    remote_reads = None if broker.remote is None else broker.remote.reads
     try:
-        result = await broker.fetcher.fetch(
-            _fetch_request(request, broker), find_log, request.connection, broker.remote
-        )
+        result = await broker.fetcher.fetch(_fetch_request(request, broker), find_log, request.connection, remote_reads)
     except BrokerError as error:
         return FetchResponse((), error.code)
     fetched = result.fetched

@@ -23,8 +23,8 @@ from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.partition.log import Log
 
 if TYPE_CHECKING:
-    from kafkalog_broker.remote.remote_log_manager import RemoteLogManager  # loaded only with remote storage
-    from kafkalog_broker.remote.remote_log_reader import RemoteRead
+    from kafkalog_broker.remote.remote_log_reader import RemoteRead  # loaded only with remote storage
+    from kafkalog_broker.remote.remote_reads import RemoteReads
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class ConvertingReader:
         max_bytes: int,
         first: int,
         is_closed: Callable[[], bool],
-        remote: RemoteLogManager | None,
+        remote: RemoteReads | None,
     ) -> Fetched:
         """Read each partition from its fetch offset to the high watermark.
 
@@ -65,7 +65,7 @@ class ConvertingReader:
             first: Number that changes with each request. It chooses the partition that is read first: these clients
                 always name their partitions in the same order.
             is_closed: True if the client has disconnected.
-            remote: Remote storage, None without it.
+            remote: Reads from remote storage, None without it.
         """
         slot = _Slot(self._slots)
         async with slot:
@@ -100,7 +100,7 @@ class _Pass:
     _legacy: LegacyFormat
     left: int
     _is_closed: Callable[[], bool]
-    _remote: RemoteLogManager | None
+    _remote: RemoteReads | None
     size: int = 0
 
     async def read(self, request: FetchPartition, log: Log) -> FetchedPartition:

@@ -22,7 +22,7 @@ from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 if TYPE_CHECKING:
-    from kafkalog_broker.remote.remote_log_manager import RemoteLogManager  # loaded only with remote storage
+    from kafkalog_broker.remote.remote_reads import RemoteReads  # loaded only with remote storage
 
 _Read = Callable[[TimeSlice], Awaitable[Fetched]]
 
@@ -56,7 +56,7 @@ class Fetcher:
     clock: Clock
 
     async def fetch(
-        self, request: FetchRequest, find_log: FindLog, connection: ConnectionInfo, remote: RemoteLogManager | None
+        self, request: FetchRequest, find_log: FindLog, connection: ConnectionInfo, remote: RemoteReads | None
     ) -> FetchResult:
         """Read the requested partitions, and wait for records if there are too few.
 
@@ -67,7 +67,7 @@ class Fetcher:
             request: The request.
             find_log: Returns the log of a partition, if the sender may read it.
             connection: Connection of its sender.
-            remote: Remote storage, None without it.
+            remote: Reads from remote storage, None without it.
 
         Raises:
             BrokerError: The session does not exist or does not accept the request.
@@ -86,7 +86,7 @@ class Fetcher:
 
     def _reader(
         self, request: FetchRequest, context: FetchContext, find_log: FindLog, connection: ConnectionInfo,
-        remote: RemoteLogManager | None,
+        remote: RemoteReads | None,
     ) -> _Read:  # fmt: skip
         """Return the function that reads all partitions once."""
         if request.legacy is None:
@@ -146,7 +146,7 @@ def _first_remote(partitions: Sequence[FetchedPartition]) -> int | None:
 
 
 async def _read_remote(
-    remote: RemoteLogManager, request: FetchRequest, fetched: Fetched, index: int, connection: ConnectionInfo
+    remote: RemoteReads, request: FetchRequest, fetched: Fetched, index: int, connection: ConnectionInfo
 ) -> Fetched:
     """Read one partition from remote storage. Others wait for the next request, as in Kafka.
 

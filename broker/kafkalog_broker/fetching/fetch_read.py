@@ -11,8 +11,8 @@ from typing import NamedTuple
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_request import FetchPartition
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.storage.partition.file_handles import MAX_OPEN_WITH_RESPONSES, FileHandle, FileSlice
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_segment import MANY_OPEN, FileHandle, FileSlice
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 
 READ_AT_ONCE_BYTES = 64 << 10
@@ -20,8 +20,8 @@ READ_AT_ONCE_BYTES = 64 << 10
 while the consumer receives them: a slow consumer costs no memory."""
 MAX_SLICES = 32
 """Number of files that one response may keep open until the consumer has received it: with 1 MB a partition, 32 MB.
-While all responses together keep MANY_OPEN files open, responses are limited to READ_AT_ONCE_BYTES, or one larger
-batch, and are read at once."""
+While all responses together keep MAX_OPEN_WITH_RESPONSES files open, responses are limited to READ_AT_ONCE_BYTES, or
+one larger batch, and are read at once."""
 TURN_EVERY = 16
 """Partitions between two looks at the clock, about 0.5 ms. Few requests have as many."""
 _UNLIMITED = 1 << 62
@@ -124,7 +124,7 @@ async def read_partitions(
     fetched: list[FetchedPartition] = []
     total, must_respond = 0, False
     at_once, slices = READ_AT_ONCE_BYTES, MAX_SLICES
-    if FileHandle.open_now >= MANY_OPEN:
+    if FileHandle.open_now >= MAX_OPEN_WITH_RESPONSES:
         max_bytes, at_once = min(max_bytes, READ_AT_ONCE_BYTES), _UNLIMITED
     left = max_bytes
     for number, request in enumerate(partitions, 1):

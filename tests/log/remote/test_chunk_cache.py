@@ -7,7 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from kafkalog_spark.log.remote.remote_caches import _THREADS, ChunkCache, WeightedCache
+from kafkalog_spark.log.remote.chunk_cache import _THREADS, ChunkCache
+from kafkalog_spark.log.remote.weighted_cache import WeightedCache
 
 
 class Fetches:

@@ -102,7 +102,7 @@ def test_one_question_decompresses_a_batch_once(tmp_path, unpacked):
     assert len(unpacked) == 2
     for wanted in range(2 * offset_lookup.REMEMBERED):
         log.offset_for_timestamp(NOW - wanted)
-    assert len(log.segments[0].found_by_time) <= offset_lookup.REMEMBERED
+    assert len(log.segments[0].time_lookup_cache) <= offset_lookup.REMEMBERED
     log.discard()
 
 
