@@ -15,7 +15,7 @@ from kafkalog_broker.fetching import down_conversion
 from kafkalog_broker.fetching.converted_window import ConversionRequest, OversizedFirst
 from kafkalog_broker.fetching.down_conversion import convert
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.append.message_sets import validate_message_set
+from kafkalog_broker.storage.append.message_set_validation import validate_message_set
 from kafkalog_spark.format.layout import ControlType
 from tests.broker.fetching.helpers.converted_logs import (
     OLD,
