@@ -51,6 +51,7 @@ _FIRST_BATCH_VERSION = 4
 _FIRST_SESSION_VERSION = 7
 _FIRST_TOPIC_ID_VERSION = 13
 _LAST_REPLICA_ID_VERSION = 14  # later versions have it in the replica state
+_new = tuple.__new__  # a third of the time of FetchRequest(...)
 _LONG_RESPONSE = 2_000
 """Partitions of a response, some 3 microseconds each, before which other requests get a turn."""
 
@@ -95,10 +96,10 @@ def _fetch_request(request: Request, broker: Broker) -> FetchRequest:
         request, broker, is_remembered=session is not None and session.epoch != FINAL_EPOCH
     )
     min_bytes = min(entity.min_bytes, max_bytes)  # as in Kafka: more could never be returned
-    return FetchRequest(
+    return _new(FetchRequest, (
         partitions, missing, session, entity.max_wait.total_seconds(), min_bytes, max_bytes, read_committed,
         request.correlation_id, legacy,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def _session_request(request: Request) -> SessionRequest | None:
@@ -150,12 +151,10 @@ def _partitions(
 
 def _count_partitions(topic: TopicKey, request: Request, broker: Broker) -> int:
     """Return the number of partitions of a topic. Raises BrokerError if it is unknown or must not be read."""
-    known = broker.topics.get(topic) if isinstance(topic, str) else broker.topics.by_id(topic)
-    name = topic if known is None else known.name
-    if not isinstance(name, str):
-        raise BrokerError(ErrorCode.unknown_topic_id)
+    name = topic if isinstance(topic, str) else broker.topic_name(topic)
     if request.access is not None:
         _check_rights(request, name)
+    known = broker.topics.get(name)
     if known is None:
         raise BrokerError(ErrorCode.unknown_topic_or_partition)
     return known.partitions
