@@ -28,7 +28,7 @@ from kafkalog_broker.api.consumer_groups import (
     heartbeat_response,
     topic_names,
 )
-from kafkalog_broker.api.share_fetch import check_member_id
+from kafkalog_broker.api.share_acknowledge import check_member_id
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest

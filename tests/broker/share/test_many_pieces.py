@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog_broker.api.share_fetch import BATCHES_A_STEP, AckOutcome, checked
+from kafkalog_broker.api.share_acknowledge import BATCHES_A_STEP, AckOutcome, checked
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.modern.group_context import Limits
 from kafkalog_broker.share.acquisition import Acquisition, Span
@@ -233,9 +233,9 @@ def test_a_request_is_gone_through_as_often_however_many_partitions_it_acknowled
     def response(request: Any, broker: Any, answers: Any, said: Any) -> Any:
         return said
 
-    monkeypatch.setattr(api, "_asked", to_fetch)
+    monkeypatch.setattr(api, "_requested_partitions", to_fetch)
     monkeypatch.setattr(api, "acknowledge_all", acknowledge_all)
-    monkeypatch.setattr(api, "_fetched", fetched)
+    monkeypatch.setattr(api, "_fetch", fetched)
     monkeypatch.setattr(api, "_response", response)
     asked = Counted(partitions)
     answer = asyncio.run(api.share_fetch_request(SimpleNamespace(entity=asked, version=2), None))
