@@ -25,8 +25,9 @@ from kafkalog_broker.fetching.converted_window import ConversionRequest, Convert
 from kafkalog_broker.fetching.legacy_messages import I64, Source, end_positions, find, units_of, write
 from kafkalog_broker.fetching.legacy_wrappers import convert_compressed
 from kafkalog_broker.storage.append.fetched_batches import sweep_batches
+from kafkalog_broker.storage.append.kernel_loading import load_kernel
 from kafkalog_broker.storage.append.message_layouts import Unit
-from kafkalog_broker.storage.append.record_walk import as_array, load_kernel
+from kafkalog_broker.storage.append.record_walk import as_array
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout

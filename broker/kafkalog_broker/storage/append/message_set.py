@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.append.kernel_loading import load_kernel
 from kafkalog_broker.storage.append.message_layouts import MessageColumn, SetFault
-from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_broker.storage.append.validation_budget import MAX_RECORDS
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout

@@ -13,7 +13,7 @@ import pytest
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append import recompression
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.append.record_walk import load_kernel
+from kafkalog_broker.storage.append.kernel_loading import load_kernel
 from kafkalog_broker.storage.append.topic_rules import MAX_RECORD_ERRORS, InvalidRecords
 from kafkalog_broker.storage.append.validation_budget import MAX_PIECES, MAX_RECORDS
 from kafkalog_spark.errors import DecompressesTooFar

@@ -16,7 +16,7 @@ import pytest
 
 from kafkalog_broker.coordinator.coordinator_log import OffsetsBatch, decode_batches
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.storage.append import record_walk
+from kafkalog_broker.storage.append import kernel_loading, record_walk
 from kafkalog_broker.storage.append.record_layouts import RecordColumn
 from kafkalog_broker.storage.append.record_walk import find_timestamp, record_columns, renumbered, walk_records
 from kafkalog_broker.storage.append.topic_rules import InvalidRecords, TimestampBounds, check_records
@@ -102,7 +102,7 @@ def in_order(found: plain_decoder.Batch, count: int) -> bool:
 
 @pytest.fixture(params=["plain", "compiled"])
 def walker(request, monkeypatch):
-    record_walk.load_kernel()
+    kernel_loading.load_kernel()
     monkeypatch.setattr(record_walk, "PLAIN_RECORDS", 10**9 if request.param == "plain" else -1)
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.storage.append import record_walk
+from kafkalog_broker.storage.append import kernel_loading, record_walk
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.append.validation_budget import (
     LOOP_BUDGETS,
@@ -114,10 +114,10 @@ def test_a_batch_that_is_numbered_anew_and_packed_again_goes_to_a_thread():
 
 @pytest.mark.parametrize("data", [sent(1001, size=0), batch(0, [V2Record(0, NOW, headers=((b"", b""),) * 1001)])])
 def test_the_event_loop_does_not_wait_for_the_compiled_walk_and_walks_no_thousands_plainly(data, monkeypatch):
-    kernel = record_walk.load_kernel()
-    monkeypatch.setattr(record_walk, "_kernel", None)
-    monkeypatch.setattr(record_walk, "_load_soon", lambda: None)
+    kernel = kernel_loading.load_kernel()
+    monkeypatch.setattr(kernel_loading, "_kernel", None)
+    monkeypatch.setattr(record_walk, "load_kernel_soon", lambda: None)
     with pytest.raises(TakesTooLong):
         validate_batch(data, log_config(), NOW, LOOP_BUDGETS[NONE])
-    monkeypatch.setattr(record_walk, "_kernel", kernel)
+    monkeypatch.setattr(kernel_loading, "_kernel", kernel)
     assert validate_batch(data, log_config(), NOW, LOOP_BUDGETS[NONE]).data == data
