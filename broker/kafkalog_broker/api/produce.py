@@ -28,7 +28,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
@@ -43,8 +43,8 @@ from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.append.topic_rules import InvalidRecords
 from kafkalog_broker.storage.partition.log import AppendInfo, Log
-from kafkalog_broker.transactions.transaction_coordinator import PRODUCE_ABORTABLE, Speaks, produce_error
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
+from kafkalog_broker.transactions.transaction_verification import PRODUCE_ABORTABLE, SupportedOperation, produce_error
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import Codec
@@ -146,7 +146,9 @@ def _append(
         log = _log(request, broker, topic, index)
         transaction = None
         if entity.transactional_id is not None:
-            transaction = _Transaction(broker, entity.transactional_id, Speaks.of(version, PRODUCE_ABORTABLE))
+            transaction = _Transaction(
+                broker, entity.transactional_id, SupportedOperation.of(version, PRODUCE_ABORTABLE)
+            )
         appended: AppendInfo | Coroutine[Any, Any, AppendInfo]
         if version < FIRST_BATCH_VERSION:
             message_set = _checked_message_set(log, records, entity.acks)
@@ -250,10 +252,10 @@ def _lacks_transactional_right(request: Request) -> bool:
 class _Transaction:
     """The transaction of a request (ProducerTransaction)."""
 
-    __slots__ = ("_broker", "_speaks", "_transactional_id")
+    __slots__ = ("_broker", "_operation", "_transactional_id")
 
-    def __init__(self, broker: Broker, transactional_id: str, speaks: Speaks) -> None:
-        self._broker, self._transactional_id, self._speaks = broker, transactional_id, speaks
+    def __init__(self, broker: Broker, transactional_id: str, operation: SupportedOperation) -> None:
+        self._broker, self._transactional_id, self._operation = broker, transactional_id, operation
 
     def admits(self, log: Log, header: BatchHeader) -> bool:
         """Return True if the batch continues a transaction that the partition knows, or if the coordinator lets it
@@ -265,14 +267,14 @@ class _Transaction:
             return True
         state.verifications.begin(
             *producer, header.base_sequence, broker.clock.now_ms(),
-            adds_partitions=self._speaks is Speaks.ADDS_PARTITIONS,
+            adds_partitions=self._operation is SupportedOperation.ADD_PARTITION,
         )  # fmt: skip
         partition = TopicPartition(log.topic, log.partition)
         try:
-            broker.transactions.verify(self._transactional_id, producer, partition, self._speaks)
+            broker.transactions.verify(self._transactional_id, producer, partition, self._operation)
             return broker.transactions.unflushed(self._transactional_id) is None
         except BrokerError as error:
-            raise produce_error(error, self._speaks) from error
+            raise produce_error(error, self._operation) from error
 
     async def flush(self) -> None:
         """Flush the coordinator's last record of the transaction. Raises BrokerError, after which the producer sends
@@ -280,4 +282,4 @@ class _Transaction:
         try:
             await self._broker.transaction_ends.flush(self._transactional_id)
         except BrokerError as error:
-            raise produce_error(error, self._speaks) from error
+            raise produce_error(error, self._operation) from error

@@ -15,9 +15,9 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
-from kafkalog_broker.share.share_partition import Acknowledgement, AcknowledgeType
-from kafkalog_broker.share.share_partition_manager import FINAL_EPOCH, INITIAL_EPOCH, Partition, SessionKey
-from kafkalog_broker.share.state_records import NO_TOPIC, share_partition
+from kafkalog_broker.share.acknowledgement import Acknowledgement, AcknowledgeType
+from kafkalog_broker.share.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, TopicIdPartition
+from kafkalog_broker.share.share_state import NO_TOPIC, share_partition_key
 
 FIRST_RENEWING_VERSION = 2
 """Version of ShareFetch and of ShareAcknowledge."""
@@ -45,14 +45,14 @@ async def handle(request: Request, broker: Broker) -> Any:
     if epoch == FINAL_EPOCH:
         sessions.get(key)
     else:
-        sessions.next_request(key, epoch)
+        sessions.advance(key, epoch)
     outcomes = await acknowledge_all(request, broker, time_slice)
     if epoch == FINAL_EPOCH:
         broker.share_partitions.end_session(key)
     lock_ms = broker.share_partitions.settings_of(entity.group_id).limits.lock_ms
 
     def outcome(topic: Any, partition: Any) -> Mapping[str, Any]:
-        return outcomes[topic.topic_id or NO_TOPIC, partition.partition_index]._asdict()
+        return outcomes[TopicIdPartition(topic.topic_id or NO_TOPIC, partition.partition_index)]._asdict()
 
     return await respond_by_partition(request, outcome, acquisition_lock_timeout=lock_ms)
 
@@ -69,7 +69,9 @@ def check_member_id(member_id: str | None) -> None:
         raise BrokerError(ErrorCode.invalid_request, "Invalid member id in the request.")
 
 
-async def acknowledge_all(request: Request, broker: Broker, time_slice: TimeSlice) -> Mapping[Partition, AckOutcome]:
+async def acknowledge_all(
+    request: Request, broker: Broker, time_slice: TimeSlice
+) -> Mapping[TopicIdPartition, AckOutcome]:
     """Apply the acknowledgements of a ShareFetch or ShareAcknowledge.
 
     Returns:
@@ -78,13 +80,14 @@ async def acknowledge_all(request: Request, broker: Broker, time_slice: TimeSlic
     entity = request.entity
     may_renew = request.version >= FIRST_RENEWING_VERSION
     is_renewing = may_renew and entity.is_renew_ack
-    outcomes: dict[Partition, AckOutcome] = {}
+    outcomes: dict[TopicIdPartition, AckOutcome] = {}
     for topic in entity.topics:
         known = broker.topics.by_id(topic.topic_id)
         for partition in topic.partitions:
             if time_slice.over:
                 await time_slice.next()
-            key = share_partition(entity.group_id, topic.topic_id, partition.partition_index)
+            key = share_partition_key(entity.group_id, topic.topic_id, partition.partition_index)
+            named = TopicIdPartition(key.topic_id, key.partition)
             try:
                 if known is None:
                     raise BrokerError(ErrorCode.unknown_topic_id)
@@ -96,9 +99,9 @@ async def acknowledge_all(request: Request, broker: Broker, time_slice: TimeSlic
                     raise BrokerError(ErrorCode.unknown_topic_or_partition)
                 if batches:
                     broker.share_partitions.acknowledge(key, entity.member_id, batches)
-                outcomes[key.topic_id, key.partition] = AckOutcome()
+                outcomes[named] = AckOutcome()
             except BrokerError as error:
-                outcomes[key.topic_id, key.partition] = AckOutcome(error.code, error.message)
+                outcomes[named] = AckOutcome(error.code, error.message)
     return outcomes
 
 

@@ -2,7 +2,7 @@
 
 Acknowledgements in the request are applied first. The request waits up to max_wait_ms for min_bytes and is woken by
 appends and by records that other members release (`share/share_fetch.py`). Sessions remember the partitions
-(`share/share_partition_manager.py`).
+(`share/share_sessions.py`).
 
 v2  acquire mode: strictly no more than max records (KIP-1206); renewing locks (KIP-1222)
 """
@@ -21,14 +21,14 @@ from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.hot_messages import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.share_fetch import FetchedShares, ShareFetch, ShareFetchParams
-from kafkalog_broker.share.share_partition_manager import (
+from kafkalog_broker.share.share_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
-    Partition,
     SessionKey,
     ShareSession,
+    TopicIdPartition,
 )
-from kafkalog_broker.share.state_records import NO_TOPIC, SharePartitionKey
+from kafkalog_broker.share.share_state import NO_TOPIC, SharePartitionKey
 
 _RECORD_LIMIT = 1  # ShareAcquireMode
 
@@ -36,7 +36,7 @@ _RECORD_LIMIT = 1  # ShareAcquireMode
 class _RequestedPartitions(NamedTuple):
     """Partitions to fetch, and the session if the response may leave out those without news."""
 
-    partitions: Sequence[Partition]
+    partitions: Sequence[TopicIdPartition]
     session: ShareSession | None
 
 
@@ -49,7 +49,7 @@ async def share_fetch_request(request: Request, broker: Broker) -> ShareFetchRes
         _check_renewing(entity)
     has_acks = any(partition.acknowledgement_batches for topic in entity.topics for partition in topic.partitions)
     partitions, session = _requested_partitions(request, broker, has_acks)
-    outcomes: Mapping[Partition, AckOutcome] = {}
+    outcomes: Mapping[TopicIdPartition, AckOutcome] = {}
     if has_acks:
         outcomes = await acknowledge_all(request, broker, time_slice)
     fetched: FetchedShares = {}
@@ -76,7 +76,11 @@ def _requested_partitions(request: Request, broker: Broker, has_acks: bool) -> _
     """Open, continue or end the session (SharePartitionManager.newContext). Raises BrokerError."""
     entity, sessions = request.entity, broker.share_partitions.sessions
     key, epoch = SessionKey(entity.group_id, entity.member_id), entity.share_session_epoch
-    named = [(topic.topic_id or NO_TOPIC, one.partition_index) for topic in entity.topics for one in topic.partitions]
+    named = [
+        TopicIdPartition(topic.topic_id or NO_TOPIC, one.partition_index)
+        for topic in entity.topics
+        for one in topic.partitions
+    ]
     if epoch == FINAL_EPOCH:
         sessions.get(key)
         return _RequestedPartitions((), None)
@@ -85,11 +89,13 @@ def _requested_partitions(request: Request, broker: Broker, has_acks: bool) -> _
             raise BrokerError(ErrorCode.invalid_request)
         named = list(dict.fromkeys(named))  # a partition is read once, however often it is named
         session = sessions.begin(key, named)
-        broker.share_partitions.connected(id(request.connection), request.connection.on_close, session)
+        broker.share_partitions.bind_session(request.connection, session)
         return _RequestedPartitions(named, None)
-    session = sessions.next_request(key, epoch)
+    session = sessions.advance(key, epoch)
     forgotten = [
-        (topic.topic_id or NO_TOPIC, index) for topic in entity.forgotten_topics_data for index in topic.partitions
+        TopicIdPartition(topic.topic_id or NO_TOPIC, index)
+        for topic in entity.forgotten_topics_data
+        for index in topic.partitions
     ]
     sessions.update(session, named, forgotten)
     partitions = list(session.partitions)
@@ -97,7 +103,7 @@ def _requested_partitions(request: Request, broker: Broker, has_acks: bool) -> _
     return _RequestedPartitions(partitions[first:] + partitions[:first], session)
 
 
-async def _fetch(request: Request, broker: Broker, partitions: Sequence[Partition]) -> FetchedShares:
+async def _fetch(request: Request, broker: Broker, partitions: Sequence[TopicIdPartition]) -> FetchedShares:
     entity, refused = request.entity, FetchedShares()
     keys: list[SharePartitionKey] = []
     for topic_id, index in partitions:
@@ -128,7 +134,7 @@ def _changed(session: ShareSession, fetched: FetchedShares) -> FetchedShares:
     """
     changed: FetchedShares = {}
     for key, partition in fetched.items():
-        index = key.topic_id, key.partition
+        index = TopicIdPartition(key.topic_id, key.partition)
         must_name = session.partitions.get(index, False)
         if partition.acquired_records or partition.error_code or must_name:
             changed[key] = partition
@@ -138,7 +144,7 @@ def _changed(session: ShareSession, fetched: FetchedShares) -> FetchedShares:
 
 
 def _response(
-    request: Request, broker: Broker, fetched: FetchedShares, outcomes: Mapping[Partition, AckOutcome]
+    request: Request, broker: Broker, fetched: FetchedShares, outcomes: Mapping[TopicIdPartition, AckOutcome]
 ) -> ShareFetchResponse:
     topics: dict[UUID, dict[int, ShareFetchPartition]] = {}
     for key, share in fetched.items():

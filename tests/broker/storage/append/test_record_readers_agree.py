@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kafkalog_broker.coordinator.coordinator_log import OffsetsBatch, decode_batches
+from kafkalog_broker.coordinator.record_batch import CoordinatorBatch, decode_batches
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.storage.append import kernel_loading, record_walk
 from kafkalog_broker.storage.append.record_layouts import RecordColumn
@@ -91,7 +91,7 @@ def told_by_the_oracle(data: bytes) -> plain_decoder.Batch | None:
         return None
 
 
-def decoded(data: bytes) -> list[OffsetsBatch]:
+def decoded(data: bytes) -> list[CoordinatorBatch]:
     return list(decode_batches([data]))
 
 
