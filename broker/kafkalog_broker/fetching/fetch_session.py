@@ -1,12 +1,12 @@
-"""Fetch sessions (KIP-227): the broker remembers what a consumer fetches; requests and answers carry changes.
+"""Fetch sessions (KIP-227): the broker remembers the partitions of a consumer; requests and responses carry changes.
 
-A request names (session id, epoch):
+A request names (session ID, epoch):
 
-    id 0, epoch -1   no session: all partitions are in the request, all in the answer
-    id 0, epoch 0    open one: as above, and the answer carries the new session's id (0 when there is no room)
-    id n, epoch -1   close session n, and answer without one
-    id n, epoch 0    close session n, open another
-    id n, epoch e    the next request of session n: e must be the one expected, which then grows (after 2**31-1 comes 1)
+    ID 0, epoch -1   no session: the request names all partitions, and so does the response
+    ID 0, epoch 0    open a session: as above, and the response carries its ID (0 if the cache is full)
+    ID n, epoch -1   close session n, and respond without a session
+    ID n, epoch 0    close session n, open another
+    ID n, epoch e    next request of session n: e must be the expected epoch, which then grows (after 2**31-1 comes 1)
 """
 
 from __future__ import annotations

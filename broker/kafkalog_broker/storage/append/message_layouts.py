@@ -22,11 +22,11 @@ class SetFault(IntEnum):
 
 
 class Unit(IntEnum):
-    """Columns of `units`, int64[n, len(Unit)]: batches, or the sets of messages that wrappers hold."""
+    """Columns of units, int64[n, len(Unit)]: v2 batches, or the message sets of wrappers."""
 
     START = 0  # in the payload, of records or messages
     END = 1
-    BASE_OFFSET = 2  # of messages: what is added to each offset
+    BASE_OFFSET = 2  # of messages: added to each offset
     COUNT = 3  # records
     BASE_TIMESTAMP = 4  # ms
     APPEND_TIME = 5  # 1: every record has TIMESTAMP
@@ -38,10 +38,10 @@ class MessageColumn(IntEnum):
 
     OFFSET = 0
     TIMESTAMP = 1  # ms
-    APPEND_TIME = 2  # 1: of LogAppendTime
+    APPEND_TIME = 2  # 1 if the timestamp type is LogAppendTime
     KEY_AT = 3
     KEY_SIZE = 4
     VALUE_AT = 5
     VALUE_SIZE = 6
-    NUMBER = 7  # of the record in its unit
-    END = 8  # position after what it is made of
+    NUMBER = 7  # index of the record in its unit
+    END = 8  # position after the record or message

@@ -1,4 +1,4 @@
-"""The records of a batch, unpacked within bounds, and the batch rebuilt with another codec or other offset deltas."""
+"""Decompression of the records of a batch within bounds, and batches rebuilt with another codec or offset deltas."""
 
 from __future__ import annotations
 
@@ -22,21 +22,26 @@ _LEVELS = {
 }
 
 _KEPT_SCRATCH = 4 << 20
-"""Bytes of the unpacking buffer that a thread keeps; most batches decompress to less. A larger one belongs to its
-caller alone, and is given back to the system when the caller lets go of the records."""
+"""Bytes of the decompression buffer that a thread keeps; most batches decompress to less. A larger buffer belongs to
+its caller alone, and is freed with the last reference to the records."""
 
 _threads = threading.local()
 
 
 def target_codec(compression_type: str, source: int) -> int:
+    """Return the codec that compression.type demands for a batch whose producer used the codec `source`."""
     if compression_type == PRODUCER:
         return source
     return Codec.NONE if compression_type == "uncompressed" else Codec[compression_type.upper()]
 
 
 def unpacked(codec: int, records: memoryview, limit: int = MAX_DECOMPRESSED, pieces: int = MAX_PIECES) -> memoryview:
-    """The uncompressed records, good until the same thread calls again. Raises CorruptBatch for a broken stream,
-    DecompressesTooFar for more than `limit` bytes or `pieces` (see decompress)."""
+    """Return the decompressed records, valid until the same thread calls again.
+
+    Raises:
+        CorruptBatch: The compressed stream is broken.
+        DecompressesTooFar: It has more than `limit` bytes or `pieces` (see `decompress`).
+    """
     scratch: Scratch | None = getattr(_threads, "scratch", None)
     if scratch is None:
         scratch = Scratch(64 << 10, most=MAX_DECOMPRESSED)
@@ -64,6 +69,7 @@ def release_frames(error: BaseException | None) -> None:
 
 
 def packed(records: memoryview | bytes, codec: int, config: LogConfig) -> bytes:
+    """Compress records with the level that the topic has for the codec."""
     level = getattr(config, _LEVELS[Codec(codec)], None) if codec in _LEVELS else None
     return compress(Codec(codec), records, level)
 
@@ -77,8 +83,17 @@ def rebuilt(
     config: LogConfig,
     in_sequence: bool,
 ) -> bytearray:
-    """A batch with the same records, producer id, epoch, sequence and transactional bit. in_sequence: offset deltas are
-    0, 1, 2 ... already. Timestamps of records and the base timestamp stay."""
+    """Return a batch with the same records, timestamps, producer and transactional bit.
+
+    Args:
+        batch: The batch of the producer.
+        records: Its decompressed records.
+        codec: Codec of the result.
+        attributes: Attributes of the result; the bits of the codec are replaced.
+        max_timestamp: Max timestamp of the result, in ms.
+        config: Configuration of the topic, for the compression level.
+        in_sequence: True if offset deltas are 0, 1, 2 ... already; otherwise the records are renumbered.
+    """
     (
         base_offset, _, leader_epoch, magic, _, _, _, base_timestamp, _, producer_id, producer_epoch, base_sequence,
         count,

@@ -1,6 +1,6 @@
 """Walks over the records of one v2 batch, compiled. Imported by record_walk when the first batch needs it.
 
-Importing this loads Numba (0.3 s, 25 MB), which a broker that serves small batches only does without.
+Importing this loads Numba (0.3 s, 25 MB), which a broker that receives only small batches never needs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _I64 = types.int64
 
 @kernel_for(_I64(_BYTES, _I64, _I64, _I64, _I64, _FACTS))
 def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-untyped-def]
-    """Check `count` records in payload[start:end]; returns a records.RecordFault. facts: see record_layouts.WalkFact.
+    """Check `count` records in payload[start:end] and fill `facts` (WalkFact). Returns a records.RecordFault.
 
     Timestamps wrap around at 64 bits, as Java's do.
     """
@@ -45,7 +45,7 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
         null_keys += key_size < 0
         timestamp = base_timestamp + timestamp_delta
         max_timestamp = max(max_timestamp, timestamp)
-        if timestamp != -1:  # records without a timestamp are not held against any bound
+        if timestamp != -1:  # records without a timestamp are within all bounds
             low = min(low, timestamp)
             high = max(high, timestamp)
         if delta != index:
@@ -80,8 +80,8 @@ def record_columns(payload, start, end, base_timestamp, columns):  # type: ignor
 
 @kernel_for(_I64(_BYTES, _I64, _I64, _I64, _OUT))
 def renumbered(payload, start, end, count, out):  # type: ignore[no-untyped-def]
-    """Write `count` well-formed records to `out` with offset deltas 0, 1, 2 ...; returns the bytes that takes. An empty
-    `out` is not written to: that is how to learn the room needed."""
+    """Write `count` well-formed records to `out` with offset deltas 0, 1, 2 ... Returns their size in bytes; an empty
+    `out` is not written, to compute the size only."""
     at = start
     filled: Any = np.int64(0)
     for index in range(count):
