@@ -214,7 +214,7 @@ class NodeFetcher:
         assert fetched.diverging is not None
         check_fetched(fetched)
         before, epoch = mirror.log.log_end_offset, fetched.diverging[0]
-        end = mirror.follower.end_of_epoch(*fetched.diverging)
+        end = mirror.follower.truncation_offset(*fetched.diverging)
         why = f"the source's log is another one after leader epoch {epoch}"
         await mirror.truncate_to(end, f"an unclean election: {why}")
         if mirror.log.log_end_offset == before:
@@ -242,7 +242,7 @@ class NodeFetcher:
         for entry in reversed(mirror.log.epochs.entries):
             found = await end_of_epoch(self._connection, mirror.key, entry.epoch)
             if found is not None and found.offset >= 0:
-                end = mirror.follower.end_of_epoch(found.epoch, found.offset)
+                end = mirror.follower.truncation_offset(found.epoch, found.offset)
                 await mirror.truncate_to(end, f"the source's log is another one after leader epoch {found.epoch}")
                 break
         if mirror.log.log_end_offset == before:
@@ -259,7 +259,7 @@ class NodeFetcher:
             found = await end_of_epoch(self._connection, mirror.key, epoch)
             if found is None or (found.epoch == epoch and found.offset >= mirror.log.log_end_offset):
                 break
-            end = mirror.follower.end_of_epoch(found.epoch, found.offset)
+            end = mirror.follower.truncation_offset(found.epoch, found.offset)
             if end >= mirror.log.log_end_offset:
                 break
             await mirror.truncate_to(end, f"the source's log is another one from leader epoch {found.epoch} on")

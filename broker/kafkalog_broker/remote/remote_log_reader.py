@@ -11,10 +11,11 @@ from uuid import UUID
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.remote.remote_log_metadata_cache import RemoteLogMetadataCache
 from kafkalog_broker.remote.transaction_markers import TransactionMarkers
+from kafkalog_broker.storage.partition.aborted_transactions import aborted_in
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import segments_from
-from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset, aborted_in, offset_in_segment
-from kafkalog_broker.storage.partition.segment_lookup import SCAN_READ, SegmentLookup
+from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset, offset_in_segment
+from kafkalog_broker.storage.partition.segment_lookup import SCAN_READ, BatchEnd, SegmentEnd, SegmentLookup
 from kafkalog_spark.errors import CorruptIndex, CorruptLog, RemoteResourceNotFound
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.offset_index import OffsetIndex, parse_offset_index
@@ -35,7 +36,7 @@ class RemoteSegmentFile(SegmentLookup):
     def __init__(self, storage: RemoteStorage, segment: RemoteSegment) -> None:
         self.segment = segment
         self.base_offset = segment.start_offset
-        self.end = segment.size, segment.until
+        self.end = SegmentEnd(segment.size, segment.until)
         self.log_path = f"{segment.name}.log"
         self.time_lookup_cache: dict[tuple[int, int, int], Any] = {}
         self.fetched_bytes = 0
@@ -155,8 +156,8 @@ class RemoteLogReader:
             return RemoteRead(b"", offset, [] if committed else None, fetched)
         raise log.error(
             ErrorCode.offset_out_of_range,
-            f"offset {offset} of leader epoch {log.epochs.epoch_of(offset)} does not exist in remote storage; the log "
-            f"goes from {log.log_start_offset} to {log.log_end_offset}",
+            f"offset {offset} of leader epoch {log.epochs.epoch_for_offset(offset)} does not exist in remote storage; "
+            f"the log has offsets {log.log_start_offset} to {log.log_end_offset}",
             offset,
         )
 
@@ -171,12 +172,13 @@ class RemoteLogReader:
             position = bounds.position
         if position >= file.size:
             return None
-        end, next_offset = file.boundary(position, position + max_bytes)
-        if end == position:
+        whole = file.last_batch_end(position, position + max_bytes)
+        if whole is None:
             if not at_least_one:
                 return _Batches(b"", position, offset)
             first = next(file.bounds_from(position))
-            end, next_offset = file.boundary(position, first.end)
+            whole = BatchEnd(first.end, first.last_offset + 1)
+        end, next_offset = whole
         if end == file.size:
             next_offset = segment.until
         records = file.read(position, end - position)
@@ -206,7 +208,7 @@ class RemoteLogReader:
             may_lack = may_lack or not indexed.has_whole_transaction_index
             until = segment.until
         if not is_complete:
-            with log.failing(nothing_happened=True):
+            with log.offline_on_error(unchanged=True):
                 found += aborted_in(segments_from(log.segments, until), offset, up_to)
         if may_lack:
             following: list[RemoteSegmentFile] = []

@@ -124,7 +124,7 @@ def restore_lineage(log: Log, remote: RemoteLogMetadataCache, storage: RemoteSto
         "%s: leader-epoch-checkpoint does not reach below the first local offset %d; the epochs before it are taken "
         "from the remote segment %s", log.name, local_start, last.segment_id,
     )  # fmt: skip
-    with log.failing():
+    with log.offline_on_error():
         log.epochs.replace([*begin, *rest])
 
 
@@ -149,7 +149,7 @@ def restore_log(
         "%s ends at offset %d, its remote segments at %d: it goes on there", log.name, log.log_end_offset, last.until
     )
     gone = Follower(log).truncate_fully_and_start_at(last.until)
-    with log.failing():
+    with log.offline_on_error():
         log.epochs.replace(epochs)
         log.local.log_start_offset = last.start_offset if start is None else start
         log.producer_state.load(producers, last.until)

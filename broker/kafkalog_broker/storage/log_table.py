@@ -23,7 +23,7 @@ from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
-from kafkalog_broker.storage.partition.local_log import LoadedLog
+from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, RecoveryNeeded, load_log
 from kafkalog_broker.storage.topic import Topic

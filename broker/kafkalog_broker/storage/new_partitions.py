@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_broker.storage.log_table import Key
-from kafkalog_broker.storage.partition.local_log import LoadedLog, create_log_files
+from kafkalog_broker.storage.partition.loaded_log import LoadedLog, create_log_files
 from kafkalog_broker.storage.partition_removal import remove
 from kafkalog_spark.format.atomic_file import DIRECTORY_MODE, fsync_directory
 

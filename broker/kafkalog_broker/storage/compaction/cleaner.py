@@ -27,9 +27,9 @@ from kafkalog_broker.storage.compaction.cleaning_request import (
 from kafkalog_broker.storage.compaction.last_records import last_batches, last_records
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
 from kafkalog_broker.storage.compaction.segment_groups import SourceSize, group_segments
-from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, RetainedBatches, holding
+from kafkalog_broker.storage.partition.aborted_transactions import aborted_in
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, RetainedBatches, segment_containing
 from kafkalog_broker.storage.partition.log_segment import LogSegment, segments_from
-from kafkalog_broker.storage.partition.offset_lookup import aborted_in
 from kafkalog_broker.storage.partition.overflowing_segment import write_pieces
 from kafkalog_broker.storage.partition.producer_replay import read_marker
 from kafkalog_spark.errors import KafkalogError
@@ -197,7 +197,7 @@ class Cleaner:
                     except KafkalogError as error:
                         raise error.at(path=segment.log_path, position=window.start) from None
             for aborted in transactions.take_retained():
-                holding(aborted.last_offset, cleaned).aborted.append(aborted)
+                segment_containing(aborted.last_offset, cleaned).aborted.append(aborted)
             self._host.check()
             for written in cleaned:
                 written.finish(_modified_ns(group[-1]))

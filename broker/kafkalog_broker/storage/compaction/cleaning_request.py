@@ -126,7 +126,7 @@ class CleaningHost:
 
     def _begin_replace(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment]) -> list[LogSegment]:
         self.check()
-        with self._log.failing():
+        with self._log.offline_on_error():
             new, renamed = self._log.local.begin_replace(old, cleaned, self._now_ms())
         for path in renamed:
             self._schedule_removal(path, self._log.config.file_delete_delay_ms)
@@ -134,7 +134,7 @@ class CleaningHost:
 
     def _finish_replace(self, cleaned: Sequence[CleanedSegment], new: Sequence[LogSegment]) -> None:
         if not self._log.is_closed:  # else the next start completes the replacement, or the partition was deleted
-            with self._log.failing():
+            with self._log.offline_on_error():
                 self._log.local.finish_replace(new, cleaned)
 
 

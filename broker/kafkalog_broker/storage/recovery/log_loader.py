@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
-from kafkalog_broker.storage.partition.local_log import LoadedLog
+from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.overflowing_segment import split_segment
 from kafkalog_broker.storage.partition.producer_replay import first_bad_marker, newest_snapshot, replay, replay_segments
 from kafkalog_broker.storage.partition.producer_state import ProducerState
