@@ -51,7 +51,7 @@ from kafkalog_broker.storage.housekeeping import RETENTION_CHECKS_PER_TICK
 from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
+from kafkalog_broker.storage.producer_ids import ProducerIds, largest_cluster_id
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_ends import TransactionEnds
@@ -279,7 +279,7 @@ class Server(Broker):
             topics=self.topics,
             clock=self.clock,
             call=self.run_blocking,
-            stay_above=lambda ids: self.producer_ids.stay_above(largest_given(list(ids))),
+            stay_above=lambda ids: self.producer_ids.stay_above(largest_cluster_id(list(ids))),
             deleted=deleted,
         )
         await remote.start(topic, partial(settle_location, storage, metadata, online, self.clock.now_ms()))

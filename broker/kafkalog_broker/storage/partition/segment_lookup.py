@@ -185,13 +185,13 @@ class SegmentLookup:
             position += whole
             lowest = last + 1
 
-    def check_batches(self, data: bytes, at: int, position: int, limit: int) -> tuple[int, int]:
+    def check_batches(self, data: bytes, at: int, position: int, limit: int) -> BatchEnd | None:
         """Check the batch headers in data[at:], the bytes of the .log from `position` on, where a batch begins.
 
-        A loop of its own beside `bounds_from`, because every batch sent to a consumer passes through it.
+        A loop of its own beside `bounds_from`, because every batch read from remote storage passes through it.
 
         Returns:
-            (position, offset) at the end of the last batch that ends at or before `limit`; (position, -1) without one.
+            End of the last batch that ends at or before `limit`; None if there is none.
 
         Raises:
             CorruptBatch: As `bounds_from`, also for the batch after these if its header is in `data`.
@@ -216,7 +216,7 @@ class SegmentLookup:
             if at < file_end <= len(data):
                 what = f"{file_end - at} bytes are left, which is not a whole batch"
                 raise CorruptBatch(what, path=self.log_path, position=at + to_position)
-        return at + to_position, offset
+        return None if offset < 0 else BatchEnd(at + to_position, offset)
 
     def _wrong(self, position: int, whole: int, magic: int, base: int, last: int, lowest: int) -> CorruptBatch:
         """Return the error for a damaged header. lowest: the lowest offset that the batch may have."""
