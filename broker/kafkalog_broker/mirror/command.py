@@ -18,15 +18,13 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import TextIO
-
-from tqdm import tqdm
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS
 from kafkalog_broker.mirror.client_properties import ClientSettings, client_settings
 from kafkalog_broker.mirror.mirror import Mirror, MirrorOptions
 from kafkalog_broker.mirror.mirror_file import check_is_mirror, keep_own_groups
+from kafkalog_broker.mirror.progress import LOG_INTERVAL_S, TICK_S, Progress, summary
 from kafkalog_broker.mirror.source import parse_bootstrap
 from kafkalog_broker.net.loop_watch import new_event_loop
 from kafkalog_broker.runtime.clock import Clock, SystemClock
@@ -85,67 +83,6 @@ def serving_options(
     )
 
 
-_LOG_INTERVAL_S = 60.0  # interval of progress lines in the log
-TICK_S = 1.0  # interval of `Progress.show`
-
-
-def summary(mirror: Mirror, received_before: int, seconds: float) -> str:
-    """Describe the progress in a line: partitions, lag, MB per second, partitions that wait."""
-    rate = (mirror.received_bytes - received_before) / max(seconds, 1e-9) / 1e6
-    names = sorted(partition.name for partition in mirror.partitions.values() if partition.trouble is not None)
-    waiting = f", {len(names)} waiting: {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}" if names else ""
-    return f"{len(mirror.partitions)} partitions, lag {mirror.lag:,} offsets, {rate:.1f} MB/s{waiting}"
-
-
-class Progress:
-    """Shows the progress: a bar with --once, a status line on a terminal, otherwise a log line per minute."""
-
-    def __init__(self, mirror: Mirror, *, once: bool, stream: TextIO = sys.stderr) -> None:
-        self._mirror = mirror
-        self._stream = stream
-        self._once = once
-        self._is_terminal = stream.isatty()
-        self._bar: tqdm[None] | None = None
-        self._shown_at, self._shown_bytes = time.monotonic(), 0
-
-    def show(self) -> None:
-        """Update the display."""
-        now = time.monotonic()
-        if self._is_terminal and self._once:
-            self._draw_bar()
-        elif self._is_terminal or now - self._shown_at >= _LOG_INTERVAL_S:
-            line = summary(self._mirror, self._shown_bytes, now - self._shown_at)
-            self._shown_at, self._shown_bytes = now, self._mirror.received_bytes
-            if self._is_terminal:
-                print(f"\r\x1b[K{line}", end="", file=self._stream, flush=True)
-            else:
-                _log.info("%s", line)
-
-    def _draw_bar(self) -> None:
-        targets = self._mirror.targets
-        if targets is None:
-            return
-        partitions = self._mirror.partitions
-        total = done = 0
-        for key, end in targets.items():
-            log = partitions[key].log if key in partitions else None
-            total += max(end - (0 if log is None else log.log_start_offset), 0)
-            done += 0 if log is None else max(min(log.log_end_offset, end) - log.log_start_offset, 0)
-        if self._bar is None:
-            self._bar = tqdm(total=total, unit=" offsets", unit_scale=True, file=self._stream)
-        self._bar.total = total
-        self._bar.n = done
-        self._bar.refresh()
-
-    def close(self) -> None:
-        """Finish the bar or the status line."""
-        if self._bar is not None:
-            self._draw_bar()
-            self._bar.close()
-        elif self._is_terminal and not self._once:
-            print(file=self._stream)
-
-
 class ServedMirror:
     """Mirror of a broker that serves it while it copies.
 
@@ -200,8 +137,8 @@ class ServedMirror:
     async def _log_progress(self, mirror: Mirror) -> None:
         before = 0
         while True:
-            await asyncio.sleep(_LOG_INTERVAL_S)
-            _log.info("mirror: %s", summary(mirror, before, _LOG_INTERVAL_S))
+            await asyncio.sleep(LOG_INTERVAL_S)
+            _log.info("mirror: %s", summary(mirror, before, LOG_INTERVAL_S))
             before = mirror.received_bytes
 
 

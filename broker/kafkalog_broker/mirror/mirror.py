@@ -13,19 +13,16 @@ from pathlib import Path
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.mirror.backoff import Backoff
 from kafkalog_broker.mirror.client_properties import ClientSettings
-from kafkalog_broker.mirror.mirror_file import (
-    MirroredTopics,
-    check_source,
-    is_same,
-    is_wanted,
-    plan_topics,
-    unmatched_names,
-)
-from kafkalog_broker.mirror.node_fetcher import Backoff, NodeFetcher, RateLimit
+from kafkalog_broker.mirror.mirror_file import check_source
+from kafkalog_broker.mirror.mirrored_topics import MirroredTopics
+from kafkalog_broker.mirror.node_fetcher import NodeFetcher
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror
+from kafkalog_broker.mirror.rate_limit import RateLimit
 from kafkalog_broker.mirror.source import Address, Source, SourceUnreachable
 from kafkalog_broker.mirror.source_offsets import find_ends
+from kafkalog_broker.mirror.topic_plan import is_same, is_wanted, plan_topics, unmatched_names
 from kafkalog_broker.protocol.client_codec import Key, SourceCluster, SourceTopic
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice

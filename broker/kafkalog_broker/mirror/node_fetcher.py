@@ -15,6 +15,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.fetch_session import ClientSession
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror, Received
+from kafkalog_broker.mirror.rate_limit import RateLimit
 from kafkalog_broker.mirror.source import SourceConnection, SourceUnreachable
 from kafkalog_broker.mirror.source_bounds import ImpossibleAnswer, check_fetched
 from kafkalog_broker.mirror.source_errors import SESSION_ERRORS, TRANSIENT, error_text
@@ -26,29 +27,6 @@ from kafkalog_broker.storage.producer_ids import ProducerIds, largest_cluster_id
 from kafkalog_spark.errors import KafkalogError, printable
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.read.segment_file import Window
-
-
-@dataclass(slots=True)
-class RateLimit:
-    """Limit of --max-bytes-per-second for all connections of a mirror; None means no limit.
-
-    Times are seconds of one clock.
-    """
-
-    _rate: int | None
-    _free_at: float = 0.0
-
-    def bound(self, max_bytes: int) -> int:
-        """Return the number of bytes to request at once: at most those of one second, to avoid bursts."""
-        return max_bytes if self._rate is None else max(min(max_bytes, self._rate), 1)
-
-    def record(self, size: int, now: float) -> float:
-        """Count received bytes, and return the seconds to wait before the next request."""
-        if self._rate is None:
-            return 0.0
-        self._free_at = max(self._free_at, now) + size / self._rate
-        return self._free_at - now
-
 
 _log = logging.getLogger(__name__)
 
@@ -289,27 +267,3 @@ def _check_all(records: list[memoryview]) -> list[Window | Exception]:
         except Exception as error:  # noqa: BLE001 - returned to the caller
             windows.append(error)
     return windows
-
-
-@dataclass(slots=True)
-class Backoff:
-    """Exponential pauses after failures: `_first_ms`, doubled with each failure up to `_max_ms`.
-
-    Attributes:
-        until_ms: End of the last pause, in ms of a monotonic clock.
-    """
-
-    _first_ms: int
-    _max_ms: int
-    _pause_ms: int = 0
-    until_ms: int = 0
-
-    def failed(self, now_ms: int) -> int:
-        """Return the pause from now on."""
-        self._pause_ms = min(self._pause_ms * 2, self._max_ms) or self._first_ms
-        self.until_ms = now_ms + self._pause_ms
-        return self._pause_ms
-
-    def worked(self) -> None:
-        """Reset the next pause to the first one."""
-        self._pause_ms = 0

@@ -23,8 +23,8 @@ from kafkalog_broker.storage.compaction.cleaning_request import (
     CleaningHost,
     CleaningRequest,
     OwnerThread,
-    Throttler,
 )
+from kafkalog_broker.storage.compaction.throttler import Throttler
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable
 from kafkalog_broker.storage.partition.log import Log

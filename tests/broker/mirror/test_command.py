@@ -14,7 +14,7 @@ import pytest
 
 from kafkalog_broker.mirror import command
 from kafkalog_broker.mirror.__main__ import parse_bytes, parser
-from kafkalog_broker.mirror.command import Progress, summary
+from kafkalog_broker.mirror.progress import Progress, summary
 
 ROOT = Path(__file__).parents[3]
 GIVEN = ("--bootstrap", "127.0.0.1:1", "--log-dir", "mirror", "--topics", "orders")

@@ -9,19 +9,14 @@ import uuid
 import pytest
 
 from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.mirror.backoff import Backoff
 from kafkalog_broker.mirror.client_properties import client_settings
 from kafkalog_broker.mirror.fetch_session import ClientSession
-from kafkalog_broker.mirror.mirror_file import (
-    MIRROR_FILE,
-    OtherSource,
-    check_source,
-    is_wanted,
-    keep_own_groups,
-    plan_topics,
-)
-from kafkalog_broker.mirror.node_fetcher import Backoff, RateLimit
+from kafkalog_broker.mirror.mirror_file import MIRROR_FILE, OtherSource, check_source, keep_own_groups
+from kafkalog_broker.mirror.rate_limit import RateLimit
 from kafkalog_broker.mirror.source import parse_bootstrap
 from kafkalog_broker.mirror.source_errors import TRANSIENT, error_text
+from kafkalog_broker.mirror.topic_plan import is_wanted, plan_topics
 from kafkalog_broker.protocol.client_codec import FetchFrom, SourcePartition, SourceTopic
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import OptionError

@@ -13,7 +13,8 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror import takeover
-from kafkalog_broker.mirror.mirror_file import CONFIGS, MIRROR_FILE, check_source, is_mirror
+from kafkalog_broker.mirror.mirror_file import MIRROR_FILE, check_source, is_mirror
+from kafkalog_broker.mirror.mirrored_topics import CONFIGS
 from kafkalog_broker.mirror.takeover_record import (
     TAKEOVER_FILE,
     TakenPartition,

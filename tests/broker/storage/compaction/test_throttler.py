@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from kafkalog_broker.storage.compaction.cleaning_request import Throttler
+from kafkalog_broker.storage.compaction.throttler import Throttler
 
 
 class Time:
