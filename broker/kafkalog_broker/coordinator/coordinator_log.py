@@ -18,7 +18,7 @@ from kafkalog_spark.errors import CorruptBatch, InvalidRecord
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, check_crc, control_type
 from kafkalog_spark.format.layout import ControlType
-from kafkalog_spark.format.messages import Message
+from kafkalog_spark.format.messages.internal import Message
 from kafkalog_spark.format.records import RecordView, read_records
 from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords, batches_of, build_batch

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.coordinator.coordinator_log import encoded
-from kafkalog_spark.format.messages import decode_key, message
+from kafkalog_spark.format.messages.internal import decode_key, message
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
 
 

@@ -25,7 +25,8 @@ from kafkalog_spark.errors import CorruptFile, CorruptLog, KafkalogError, Unsupp
 from kafkalog_spark.format.atomic_file import descriptor, read_state, replace_files
 from kafkalog_spark.format.batch_header import check_crc
 from kafkalog_spark.format.layout import RECORDS_AT
-from kafkalog_spark.format.messages import Malformed, message
+from kafkalog_spark.format.messages.internal import message
+from kafkalog_spark.format.messages.wire import Malformed
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC, LOG_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.format.records import read_records

@@ -15,7 +15,7 @@ from kafkalog_broker.coordinator.coordinator_log import OffsetsBatch, ProducerId
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_spark.errors import KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.layout import MAX_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ControlType
-from kafkalog_spark.format.messages import message
+from kafkalog_spark.format.messages.internal import message
 
 log = logging.getLogger(__name__)
 
@@ -302,7 +302,7 @@ def transaction_value(metadata: TransactionMetadata) -> bytes:
         (
             metadata.producer_id, metadata.producer_epoch, metadata.timeout_ms, metadata.state,
             None if metadata.state is TransactionState.EMPTY else topics.items(), metadata.last_update_ms,
-            metadata.start_ms, metadata.previous_producer_id, metadata.next_producer_id, metadata.client_version,
+            metadata.start_ms, metadata.previous_producer_id, metadata.next_producer_id, metadata.client_version, -1,
         )
     )  # fmt: skip
 
@@ -314,7 +314,7 @@ def read_transaction_key(data: bytes) -> str:
 
 def read_transaction_value(transactional_id: str, data: bytes) -> TransactionMetadata:
     what = f"the record of transactional id {transactional_id!r}"
-    producer_id, epoch, timeout_ms, status, topics, updated_ms, start_ms, *tagged = _VALUE.decode(data, what)
+    producer_id, epoch, timeout_ms, status, topics, updated_ms, start_ms, *tagged, _ = _VALUE.decode(data, what)
     try:
         state = TransactionState(status)
     except ValueError:

@@ -95,7 +95,7 @@ def test_version_0_is_read():
 
 @pytest.mark.parametrize(
     ("value", "why"),
-    [("0002" + "00" * 40, "version 2"), ("0001" + "00" * 14 + "09" + "00" * 20, "state 9"), ("0001", "left")],
+    [("0002" + "00" * 40, "version 2"), ("0001" + "00" * 14 + "09" + "00" * 20, "state 9"), ("0001", "it ends early")],
 )
 def test_what_cannot_be_understood_is_named(value, why):
     with pytest.raises(KafkalogError, match=why):

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_spark.format.messages import Message, message
+from kafkalog_spark.format.messages.internal import Message, message
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata) of each assignment strategy a member supports, best first."""

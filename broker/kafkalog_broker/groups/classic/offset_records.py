@@ -16,8 +16,8 @@ from uuid import UUID
 
 from kafkalog_broker.coordinator.coordinator_log import encoded, too_long
 from kafkalog_spark.errors import InvalidRecord
-from kafkalog_spark.format.messages import decode_key as decode_any_key
-from kafkalog_spark.format.messages import message
+from kafkalog_spark.format.messages.internal import decode_key as decode_any_key
+from kafkalog_spark.format.messages.internal import message
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
 _GROUP_KEY, _GROUP_VALUE, _OFFSET_VALUE = map(message, ("GroupMetadataKey", "GroupMetadataValue", "OffsetCommitValue"))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.coordinator.coordinator_log import Record, encoded
-from kafkalog_spark.format.messages import decode_key, message
+from kafkalog_spark.format.messages.internal import decode_key, message
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
 
@@ -130,7 +130,7 @@ _NAMES = {
     for kind in kinds
 }
 _KEYS = {layout: message(name + "Key") for layout, name in _NAMES.items()}
-_BY_KEY = {version: layout for layout, key in _KEYS.items() for version in key.read}
+_BY_KEY = {version: layout for layout, key in _KEYS.items() for version in key.begins}
 _VALUES = {layout: message(name + "Value") for layout, name in _NAMES.items() if layout[1] is not RecordKind.TOPICS}
 _OF_NAMES = {RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT, RecordKind.REGEX}
 MEMBER_FIELDS = {
