@@ -38,7 +38,7 @@ from kafkalog_broker.config.log_config import LogConfig, check_remote_storage_st
 from kafkalog_broker.config.properties import note_of_unserved
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation
-from kafkalog_broker.protocol.api_registry import Request
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.storage.topic_registry import Outcome as Changed
 from kafkalog_broker.telemetry.client_instances import MAX_SUBSCRIPTIONS, check_subscription

@@ -8,10 +8,16 @@ from typing import Any
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, TEXTS, Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.protocol.codec import response_class
+from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.hot_messages import NodeEndpoint
-from kafkalog_broker.protocol.response_entity import answer_layout, entity, error_response, respond, struct_of
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.responses import (
+    answer_layout,
+    entity,
+    error_response,
+    respond,
+    struct_of,
+)
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.security.api_rights import RIGHTS
 from kafkalog_broker.security.authorizer import Authorizer

@@ -24,8 +24,9 @@ from kafkalog_broker.admin.responses import needs_text, respond_in_slices
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import ANONYMOUS, Request, api, on_error
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.request import ANONYMOUS, Request
+from kafkalog_broker.protocol.responses import respond
 from kafkalog_broker.security.sasl import Refused
 from kafkalog_broker.security.scram_users import Outcome, changed, number_of
 

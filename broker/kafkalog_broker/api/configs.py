@@ -36,9 +36,10 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, GROUPS
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS, Operation
-from kafkalog_broker.protocol.api_registry import Layer, Request, api, on_error
-from kafkalog_broker.protocol.entity_codec import array_writer
-from kafkalog_broker.protocol.response_entity import respond, response_module
+from kafkalog_broker.protocol.api_messages import array_writer
+from kafkalog_broker.protocol.api_registry import Layer, api, on_error
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond, response_structs
 from kafkalog_broker.quotas.client_quotas import throttled
 from kafkalog_broker.quotas.quota_changes import altered, described
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
@@ -95,7 +96,7 @@ class _Texts:
     def __init__(self, request: Request, broker: Broker) -> None:
         asked = request.entity
         self._version = request.version
-        self._write = array_writer(response_module(request).DescribeConfigsResult, "configs")
+        self._write = array_writer(response_structs(request).DescribeConfigsResult, "configs")
         self._synonyms = asked.include_synonyms
         self._documentation = getattr(asked, "include_documentation", False)
         self._broker = broker

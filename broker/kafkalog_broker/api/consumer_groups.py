@@ -23,9 +23,10 @@ from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, Consum
 from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerHeartbeatRequest
 from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse, ModernGroupManager
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.codec import response_class
-from kafkalog_broker.protocol.response_entity import entity, error_response, respond, struct_of
+from kafkalog_broker.protocol.api_messages import response_class
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import entity, error_response, respond, struct_of
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 _CLIENTS_MAKE_IDS_FROM = 1

@@ -39,13 +39,14 @@ from kafkalog_broker.fetching.fetch_session import (
 )
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE, LongPoll, LongPolls
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api
+from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.hot_messages import (
     FetchResponse,
     PartitionFetchResponse,
     RefusedPartitions,
     TopicFetchResponse,
 )
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.quotas.client_quotas import Client
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log

@@ -47,10 +47,12 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group, GroupState
 from kafkalog_broker.groups.classic.messages import JoinAnswer, JoinRequest, LeavingMember, SyncRequest
 from kafkalog_broker.protocol.acls import ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
+_REBALANCE_TIMEOUT_FROM = 1
 _KNOWN_MEMBER_ID_FROM = 4
 _NULL_PROTOCOL_FROM = 7
 _SKIPPING_ASSIGNMENT_FROM = 9
@@ -63,7 +65,7 @@ A = TypeVar("A")
 async def join_group(request: Request, broker: Broker) -> Any:
     asked = request.entity
     session_timeout = asked.session_timeout // _MS
-    rebalance_timeout = getattr(asked, "rebalance_timeout", None)
+    rebalance_timeout = asked.rebalance_timeout if request.version >= _REBALANCE_TIMEOUT_FROM else None
     join = JoinRequest(
         group_id=asked.group_id,
         member_id=asked.member_id,

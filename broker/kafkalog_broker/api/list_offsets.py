@@ -32,8 +32,9 @@ from kafkalog_broker.admin.responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_COMMITTED
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import entity, respond, response_structs
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import FileSlice
@@ -97,7 +98,7 @@ async def list_offsets(request: Request, broker: Broker) -> Any:
     while by_time:
         for key, answer in await broker.run_computing(_search, by_time):
             answers[key] = answer
-    struct = response_module(request).ListOffsetsPartitionResponse
+    struct = response_structs(request).ListOffsetsPartitionResponse
     topics: dict[str, list[Any]] = {}
     async for name, index in turn.spread(wanted):  # 2 us each: of 20,000 partitions others would wait for 40 ms
         code, (timestamp, offset, epoch) = answers[name, index]

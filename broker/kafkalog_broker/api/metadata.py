@@ -23,7 +23,7 @@ from kafkalog_broker.admin.topic_changes import NewTopic, check_totals, create_t
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.hot_messages import (
     OPERATIONS_NOT_ASKED_FOR,
     ZERO_ID,
@@ -31,7 +31,8 @@ from kafkalog_broker.protocol.hot_messages import (
     PartitionMetadata,
     TopicMetadata,
 )
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.topic_registry import Topic, check_topic_name

@@ -47,8 +47,9 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER, CommitRequest, CommittedPartition
 from kafkalog_broker.groups.offset_store import CommittedOffset
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import error_response
+from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import error_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, in_parts, run_in_slices
 from kafkalog_broker.transactions.transaction_coordinator import TXN_OFFSET_COMMIT_ABORTABLE, Speaks
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition

@@ -19,8 +19,9 @@ from kafkalog_broker.admin.responses import respond_by_partition, respond_in_sli
 from kafkalog_broker.admin.topic_changes import check_assignment
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
 

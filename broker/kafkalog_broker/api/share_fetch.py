@@ -18,8 +18,9 @@ from uuid import UUID
 from kafkalog_broker.admin.responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.hot_messages import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.quotas.client_quotas import Client
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.share.share_fetch import FetchedShares, ShareFetch, ShareFetchParams

@@ -35,8 +35,9 @@ from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest
 from kafkalog_broker.groups.modern.group_records import NO_STATE, SharedTopic
 from kafkalog_broker.groups.share.share_group_manager import ASSIGNOR, ShareGroup
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import error_response, respond
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import error_response, respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.share_coordinator import UNKNOWN_PARTITION, UNKNOWN_STATE, ShareCoordinator
 from kafkalog_broker.share.state_records import (

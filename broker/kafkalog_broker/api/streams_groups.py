@@ -27,8 +27,9 @@ from kafkalog_broker.groups.streams.streams_group_manager import (
 )
 from kafkalog_broker.groups.streams.topology import StatusCode, Subtopology, TopicInfo, Topology, topology_of
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
 from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_spark.format.names import is_internal, valid_topic_name
 
@@ -39,7 +40,7 @@ MOST_PARTS = 5_000
 written in one step of the event loop. Applications of Kafka Streams have some hundred."""
 
 _UNCHANGED = dict.fromkeys((*_ROLE_FIELDS.values(), "partitions_by_user_endpoint"))
-"""Tasks and endpoints as in the last answer: kio has no defaults for these."""
+"""Tasks and endpoints as in the last answer."""
 
 
 @api(88, 0, 0)

@@ -24,9 +24,10 @@ from kafkalog_broker.admin.topic_changes import NewTopic, check_more_partitions,
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, TEXTS, Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.entity_codec import array_writer
-from kafkalog_broker.protocol.response_entity import respond, response_module
+from kafkalog_broker.protocol.api_messages import array_writer
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond, response_structs
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.partition.log import Log
@@ -81,7 +82,7 @@ def _created(request: Request, broker: Broker, topic: Topic, encoded: dict[Any, 
     facts = {"name": topic.name, "topic_id": topic.id, "error_message": None}
     if not request.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, quiet=True):
         return {**facts, "topic_config_error_code": int(ErrorCode.topic_authorization_failed)}
-    result, key = response_module(request).CreatableTopicResult, tuple(topic.configs.items())
+    result, key = response_structs(request).CreatableTopicResult, tuple(topic.configs.items())
     if key not in encoded and request.version >= _CONFIGS_FROM:
         write = array_writer(result, "configs")
         # Texts as the request had them: only DescribeConfigs shows parsed values.

@@ -43,8 +43,9 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS, Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import entity, respond, response_structs
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.topic_registry import check_topic_name
 from kafkalog_broker.transactions.transaction_coordinator import NOT_READY
@@ -140,7 +141,7 @@ async def add_partitions_to_txn(request: Request, broker: Broker) -> Any:
     for one in asked.transactions:
         producer = ProducerIdAndEpoch(one.producer_id, one.producer_epoch)
         codes = _added(request, broker, one.transactional_id, producer, one.topics, verify_only=one.verify_only)
-        kind = response_module(request).AddPartitionsToTxnTopicResult
+        kind = response_structs(request).AddPartitionsToTxnTopicResult
         topics = await answers_by_partition(kind, one.topics, partial(_code, request, codes))
         results.append({"transactional_id": one.transactional_id, "topic_results": topics})
     return respond(request, results_by_transaction=results)
@@ -236,7 +237,7 @@ with POLICY_VIOLATION: the client asks for fewer of them."""
 @api(61, 0, 0)
 async def describe_producers(request: Request, broker: Broker) -> Any:
     """A partition that is named more than once is answered once."""
-    turn, state = TimeSlice(), response_module(request).ProducerState
+    turn, state = TimeSlice(), response_structs(request).ProducerState
     topics, listed = [], 0
     for name, indexes in _once(request.entity.topics).items():
         partitions = []
@@ -277,7 +278,7 @@ def _producer_state(kind: Any, entry: ProducerEntry) -> Any:
 
 @api(65, 0, 0)
 async def describe_transactions(request: Request, broker: Broker) -> Any:
-    states, kind = [], response_module(request).TransactionState
+    states, kind = [], response_structs(request).TransactionState
     async for transactional_id in TimeSlice().spread(request.entity.transactional_ids):
         fields: dict[str, Any] = {"transactional_id": transactional_id}
         try:

@@ -19,8 +19,9 @@ from kafkalog_broker.groups.modern.modern_group import ModernGroupState
 from kafkalog_broker.metrics.exposition import BUCKETS_S, MAX_GROUP_TOPICS, MAX_GROUPS, MAX_TOPICS, Samples
 from kafkalog_broker.net.dispatch import Answer, ConnectionClosed, Dispatch, Frame
 from kafkalog_broker.net.listener import Network
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, registry
-from kafkalog_broker.protocol.codec import api_name
+from kafkalog_broker.protocol.api_messages import api_name
+from kafkalog_broker.protocol.api_registry import registry
+from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.quotas.client_quotas import CLIENT_KEYS, IP_KEYS
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.traffic import Traffic

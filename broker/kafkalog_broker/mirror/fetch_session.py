@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.client_codec import FetchCall, Fetched, FetchFrom, Key
+from kafkalog_broker.protocol.mirror_messages import FetchCall, Fetched, FetchFrom, Key
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 

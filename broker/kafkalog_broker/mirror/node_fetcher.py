@@ -23,7 +23,15 @@ from kafkalog_broker.mirror.fetch_session import (
 )
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror, Received
 from kafkalog_broker.mirror.source import SourceConnection, SourceUnreachable, end_of_epoch, log_bounds
-from kafkalog_broker.protocol.client_codec import FETCH, NO_ID, SESSIONS, TOPIC_IDS, FetchAnswer, Fetched, Key
+from kafkalog_broker.protocol.mirror_messages import (
+    FETCH,
+    NO_ID,
+    SESSIONS,
+    TOPIC_IDS,
+    FetchAnswer,
+    Fetched,
+    Key,
+)
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given

@@ -25,12 +25,18 @@ from kafkalog_broker.mirror.fetch_session import (
     check_offset,
     error_text,
 )
-from kafkalog_broker.protocol import client_codec
-from kafkalog_broker.protocol.client_codec import (
+from kafkalog_broker.protocol.api_messages import api_name
+from kafkalog_broker.protocol.client_messages import read_response, request_body
+from kafkalog_broker.protocol.headers import request_header, without_header
+from kafkalog_broker.protocol.mirror_messages import (
+    ALL_TOPICS,
     CONSUMER,
     EARLIEST,
     FETCH,
     LATEST,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_FOR_LEADER_EPOCH,
     VERSIONS,
     Asked,
     FetchAnswer,
@@ -38,9 +44,12 @@ from kafkalog_broker.protocol.client_codec import (
     Key,
     SourceCluster,
     SourceTopic,
-    read_response,
+    cluster_of,
+    decode_fetch,
+    encode_fetch,
+    epoch_ends,
+    listed_offsets,
 )
-from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.security.sasl import MIN_ITERATIONS
 from kafkalog_spark.errors import KafkalogError, OptionError, printable
 
@@ -141,9 +150,7 @@ class SourceConnection:
     async def call(self, api_key: int, read: Callable[[Any], T], **fields: Any) -> T:
         """Result of `read`, which is given the response to a request with these fields. Raises SourceUnreachable."""
         version = self.required_version(api_key)
-        answer = await self._send(
-            api_key, version, client_codec.request_body(api_key, version, **fields), most=_MAX_ANSWER
-        )
+        answer = await self._send(api_key, version, request_body(api_key, version, **fields), most=_MAX_ANSWER)
         with self._understood():
             if len(answer) <= _READ_AT_ONCE:
                 return read(read_response(api_key, version, answer))
@@ -151,9 +158,9 @@ class SourceConnection:
 
     async def fetch(self, call: FetchCall, version: int, most: int) -> FetchAnswer:
         """most: partitions that may be answered. Raises SourceUnreachable."""
-        answer = await self._send(FETCH, version, client_codec.encode_fetch(call, version), most=MAX_RESPONSE)
+        answer = await self._send(FETCH, version, encode_fetch(call, version), most=MAX_RESPONSE)
         with self._understood():
-            return client_codec.decode_fetch(answer, version, most)
+            return decode_fetch(answer, version, most)
 
     @contextlib.contextmanager
     def _understood(self) -> Iterator[None]:
@@ -171,7 +178,7 @@ class SourceConnection:
     async def _send(self, api_key: int, version: int, body: bytes, *, most: int) -> memoryview:
         """The response without its header."""
         self._correlation_id = correlation_id = (self._correlation_id + 1) % 2**31
-        head = client_codec.request_header(api_key, version, correlation_id, self._client_id)
+        head = request_header(api_key, version, correlation_id, self._client_id)
         try:
             expected = self._frames.expect(most)
             try:
@@ -188,7 +195,7 @@ class SourceConnection:
             self.close()
             raise _unreachable(self.address, ValueError("a response to another request came"))
         with self._understood():
-            return client_codec.without_header(answer, has_tags=client_codec.is_flexible(api_key, version))
+            return without_header(answer, api_key, version)
 
     def close(self) -> None:
         """At once, and not awaited: requests under way fail."""
@@ -217,9 +224,7 @@ async def ask_offsets(connection: SourceConnection, keys: Collection[Key], times
     for name, index in keys:
         by_topic.setdefault(name, []).append({"partition_index": index, "timestamp": timestamp})
     topics = [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]
-    answered = await connection.call(
-        client_codec.LIST_OFFSETS, client_codec.listed_offsets, replica_id=CONSUMER, topics=topics
-    )
+    answered = await connection.call(LIST_OFFSETS, listed_offsets, replica_id=CONSUMER, topics=topics)
     return {key: answered.get(key, _NOT_ANSWERED) for key in keys}
 
 
@@ -243,14 +248,12 @@ def answered_offset(asked: Asked) -> int:
 async def end_of_epoch(connection: SourceConnection, key: Key, epoch: int) -> Asked | None:
     """Where a leader epoch ends at the leader; None when it does not say (before 2.1, or nobody may ask). Raises
     SourceUnreachable, ImpossibleAnswer."""
-    if connection.version(client_codec.OFFSET_FOR_LEADER_EPOCH) is None:
+    if connection.version(OFFSET_FOR_LEADER_EPOCH) is None:
         return None
     name, index = key
     asked_for = {"partition": index, "current_leader_epoch": UNKNOWN, "leader_epoch": epoch}
     topics = [{"topic": name, "partitions": [asked_for]}]
-    answered = await connection.call(
-        client_codec.OFFSET_FOR_LEADER_EPOCH, client_codec.epoch_ends, replica_id=CONSUMER, topics=topics
-    )
+    answered = await connection.call(OFFSET_FOR_LEADER_EPOCH, epoch_ends, replica_id=CONSUMER, topics=topics)
     asked = answered.get(key)
     if asked is None or asked.error:
         return None
@@ -305,7 +308,7 @@ class Source:
     async def _ask(self, connection: SourceConnection) -> SourceCluster:
         self._connection = connection
         try:
-            cluster = await connection.call(client_codec.METADATA, client_codec.cluster_of, **client_codec.ALL_TOPICS)
+            cluster = await connection.call(METADATA, cluster_of, **ALL_TOPICS)
         except SourceUnreachable:
             connection.close()
             raise

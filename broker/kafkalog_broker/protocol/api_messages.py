@@ -22,7 +22,7 @@ from typing import Any
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_spark.format.messages.classes import StructValue, struct_class
-from kafkalog_spark.format.messages.compiler import CompiledMessage, Conversion, Read, Values, Write
+from kafkalog_spark.format.messages.compiler import CompiledMessage
 from kafkalog_spark.format.messages.definitions import (
     Attribute,
     Definition,
@@ -33,8 +33,14 @@ from kafkalog_spark.format.messages.definitions import (
     struct_of,
     versions,
 )
+from kafkalog_spark.format.messages.reader import Read
+from kafkalog_spark.format.messages.values import Conversion, Values
+from kafkalog_spark.format.messages.writer import Write
 
 REQUEST, RESPONSE = "request", "response"
+API_VERSIONS = 18
+"""The API key whose response header has no tagged fields in any version, and whose unknown versions are answered
+(KIP-511)."""
 
 
 @cache

@@ -1,6 +1,6 @@
-"""Messages that are sent and received all the time, as tuples and the like: they take a tenth of the time of kio's
-classes, whose fields they are named after. Records are whole batches in order, bytes-like pieces or slices of files,
-sent untouched."""
+"""Messages of hot paths: tuples and the like that are written in place of the classes of `api_messages`, whose fields
+they are named after, and a parser of Produce requests with one batch. Records are whole batches in order: bytes-like
+pieces or slices of files, which are sent untouched."""
 
 from __future__ import annotations
 
@@ -187,12 +187,12 @@ class ProduceRequest:
 
 
 def produce_request(entity: Any) -> ProduceRequest:
-    """The request of an entity of kio's of any version, or of the guides'."""
+    """Return a request of any version in this form."""
     return ProduceRequest(
-        getattr(entity, "transactional_id", None),
+        entity.transactional_id,
         entity.acks,
         [
-            (topic.name if hasattr(topic, "name") else topic.topic_id or _ZERO_ID,
+            (topic.topic_id or _ZERO_ID if entity.__version__ >= FIRST_TOPIC_ID_VERSION else topic.name,
              [(one.index, one.records) for one in topic.partition_data])
             for topic in entity.topic_data
         ],
@@ -201,7 +201,7 @@ def produce_request(entity: Any) -> ProduceRequest:
 
 def parse_one_batch(frame: bytes | memoryview, position: int, version: int) -> ProduceRequest | None:
     """The body that begins at `position`, of a request with one batch and no transactional id, in half the time; None
-    for all others, and for those in which something is wrong: `codec.decode_request` says what."""
+    for all others, and for those in which something is wrong: `frames.decode_request` says what."""
     try:
         if FIRST_FLEXIBLE_VERSION <= version < FIRST_TOPIC_ID_VERSION:
             no_id, acks, _, topics, size = _FLEXIBLE_HEAD.unpack_from(frame, position)

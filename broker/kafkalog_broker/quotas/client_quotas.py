@@ -12,8 +12,9 @@ from hashlib import sha512
 from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Api, Request
-from kafkalog_broker.protocol.codec import with_throttle_time
+from kafkalog_broker.protocol.api_registry import Api
+from kafkalog_broker.protocol.frames import with_throttle_time
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import timed
 
 DEFAULT = ""  # the name that stands for everybody who has no quota of their own: real names are never empty

@@ -18,7 +18,7 @@ from crc32c import crc32c
 from kafkalog_broker.config import group_properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.consumer import regexes
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_spark.errors import KafkalogError
 

@@ -1,7 +1,7 @@
 """Kafka's message definitions, and the structs that they describe in one version.
 
-`kafka_messages.jsonl` has one definition per line: those of Kafka's jars (JSON resources of MessageGenerator, KIP-482)
-without comments. There are requests, responses, headers, and records of internal topics.
+`kafka_messages.jsonl` has one definition per line: those of Apache Kafka's jars (JSON resources of MessageGenerator,
+KIP-482; Apache License 2.0) without comments. There are requests, responses, headers, and records of internal topics.
 `tests/format/record_messages.py` makes the file.
 """
 

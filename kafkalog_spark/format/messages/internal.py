@@ -20,8 +20,10 @@ from functools import cache
 from typing import Any
 
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
-from kafkalog_spark.format.messages.compiler import CompiledMessage, Read, Values
+from kafkalog_spark.format.messages.compiler import CompiledMessage
 from kafkalog_spark.format.messages.definitions import Struct, definition, heads, struct_of, versions
+from kafkalog_spark.format.messages.reader import Read
+from kafkalog_spark.format.messages.values import Values
 from kafkalog_spark.format.messages.wire import Malformed
 
 _BEGIN = struct.Struct(">h")

@@ -13,7 +13,7 @@ class Malformed(ValueError):
         self.position = position
 
 
-def read_unsigned_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_unsigned_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """Return an unsigned varint of at most 32 bits, and the position after it.
 
     Raises:

@@ -11,7 +11,7 @@ import pytest
 from kafkalog_broker.admin import config_changes, topic_changes
 from kafkalog_broker.api import topics
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.storage import topic_registry
 from kafkalog_spark.format import atomic_file
 from tests.broker.api.helpers.admin_broker import AdminBroker

@@ -15,10 +15,11 @@ from kafkalog_broker import api
 from kafkalog_broker.config.properties import STANDARD
 from kafkalog_broker.errors import BrokerError, MalformedRequest
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
-from kafkalog_broker.protocol.codec import decode_request, encode_response, request_class
+from kafkalog_broker.protocol.frames import decode_request, encode_response
 from kafkalog_broker.security.acl import Acl, Pattern
 from kafkalog_broker.security.authorizer import admit
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
+from tests.broker.protocol.helpers.kio_messages import kio_request_class
 from tests.broker.protocol.helpers.request_fuzz import header
 from tests.broker.protocol.helpers.request_tokens import damaged, joined, tokens_of
 
@@ -85,7 +86,7 @@ def test_handlers_answer_whatever_a_request_says(seed: int, count: int, tmp_path
         threads = InThreads(running.broker)
         for place in range(count):
             key, version = served[place] if place < len(served) else draw.choice(served)
-            tokens = tokens_of(request_class(key, version), draw)
+            tokens = tokens_of(kio_request_class(key, version), draw)
             body = joined(tokens) if draw.random() < 0.4 else damaged(tokens, draw)
             frame = header(key, version) + body
             try:
@@ -139,7 +140,7 @@ def test_whoever_may_little_is_answered_whatever_a_request_says(only: str | None
             running.broker.authorizer.acls.change((), [everything])
         for place in range(5_000):
             key, version = served[place] if place < len(served) else draw.choice(served)
-            tokens = tokens_of(request_class(key, version), draw)
+            tokens = tokens_of(kio_request_class(key, version), draw)
             body = joined(tokens) if draw.random() < 0.7 else damaged(tokens, draw)
             try:
                 running.run(refused(running.broker, header(key, version) + body))

@@ -14,7 +14,7 @@ from kafkalog_broker.mirror import fetch_session
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.fetch_session import ResponseFrames
 from kafkalog_broker.mirror.source import SourceConnection, SourceUnreachable
-from kafkalog_broker.protocol.client_codec import METADATA
+from kafkalog_broker.protocol.mirror_messages import METADATA
 
 LARGE = fetch_session._POOLED_FROM
 

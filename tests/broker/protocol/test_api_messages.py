@@ -5,19 +5,22 @@ from __future__ import annotations
 import dataclasses
 import io
 import sys
+from typing import Any
 
+import kio.schema.errors
 import kio.serial
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.static.constants import EntityType
 
+from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol import api_messages
-from kafkalog_broker.protocol.api_messages import reader, request_class, response_class, writer
-from kafkalog_broker.protocol.codec import request_class as kio_request_class
-from kafkalog_broker.protocol.codec import response_class as kio_response_class
+from kafkalog_broker.protocol.api_messages import array_writer, reader, request_class, response_class, writer
+from kafkalog_broker.protocol.responses import entity
 from kafkalog_spark.format.messages.wire import Malformed
-from tests.broker.protocol.helpers.drawn_entities import (
+from kafkalog_spark.format.messages.writer import OWN_PIECE
+from tests.broker.protocol.helpers.drawn_messages import (
     REQUEST_VERSIONS,
     encode,
     entities,
@@ -25,7 +28,7 @@ from tests.broker.protocol.helpers.drawn_entities import (
     served_first,
     versions_with,
 )
-from tests.broker.protocol.helpers.same_values import is_same, ours_of
+from tests.broker.protocol.helpers.kio_messages import is_same, kio_request_class, kio_response_class, ours_of
 from tests.searches import examples
 
 RESPONSE_VERSIONS = versions_with(EntityType.response)
@@ -42,6 +45,12 @@ CLASSES = [
 
 def test_the_apis_and_versions_are_those_of_kio() -> None:
     assert {key: list(api_messages.api_versions(key)) for key in api_messages.api_keys()} == REQUEST_VERSIONS
+
+
+def test_error_codes_are_those_of_kio() -> None:
+    assert {code.name: code.value for code in ErrorCode} == {
+        code.name: code.value for code in kio.schema.errors.ErrorCode
+    }
 
 
 def test_the_structs_of_all_versions_have_the_fields_of_kios() -> None:
@@ -104,3 +113,26 @@ def test_requests_are_written_as_kio_writes_them(key: int, data: st.DataObject) 
 def test_a_body_that_ends_early_is_malformed() -> None:
     with pytest.raises(Malformed, match="it ends early"):
         reader(request_class(12, 0))(b"\0", 0)
+
+
+CONFIGS = response_class(32, 4)
+
+
+def answer_with(configs: Any) -> Any:
+    return entity(CONFIGS, results=[{"resource_name": "orders", "configs": configs}] * 2)
+
+
+@pytest.mark.parametrize("length", [1, OWN_PIECE])
+def test_an_array_that_is_encoded_already_is_not_copied_when_it_is_large(length: int) -> None:
+    structs = CONFIGS._message.classes
+    config = structs.DescribeConfigsResourceResult(name="n" * length, value=None, read_only=True)
+    encoded = b"".join(array_writer(structs.DescribeConfigsResult, "configs")((config,), bytearray()))
+    write = writer(CONFIGS)
+    pieces = write(answer_with(encoded), bytearray())
+    assert b"".join(pieces) == b"".join(write(answer_with((config,)), bytearray()))
+    assert [piece is encoded for piece in pieces] == ([False] if length == 1 else [False, True, False, True, False])
+
+
+def test_what_cannot_be_null_is_refused() -> None:
+    with pytest.raises(TypeError, match="resource_name is null"):
+        writer(CONFIGS)(entity(CONFIGS, results=[{"resource_name": None}]), bytearray())

@@ -10,10 +10,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from kio.schema.errors import ErrorCode
 from kio.schema.init_producer_id.v1.request import InitProducerIdRequest
 from kio.static.primitive import i32Timedelta
 
+from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.storage.producer_ids import (
     BLOCK,
     FILE,

@@ -1,85 +1,16 @@
-"""The other side of the codec: requests as a client writes them, and responses as it reads them. What a mirror asks a
-cluster: Metadata, ListOffsets, OffsetForLeaderEpoch and Fetch 5 (that of Kafka 0.11) to 13 (topic ids, served since
-3.1)."""
+"""Requests of a mirror to another cluster: Metadata, ListOffsets, OffsetForLeaderEpoch, and Fetch from version 5
+(Kafka 0.11) to 13 (topic ids, Kafka 3.1)."""
 
 from __future__ import annotations
 
-import struct
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeVar
-
-from kio.schema.create_acls.v3.request import CreateAclsRequest
-from kio.schema.create_topics.v7.request import CreateTopicsRequest
-from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
-from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
+from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.codec import MAX_ELEMENTS, api_name, request_class, response_class
-from kafkalog_broker.protocol.entity_codec import UNBOUNDED, Body, entity_reader, entity_writer, skip_tagged_fields
-from kafkalog_broker.protocol.response_entity import entity
-
-B = TypeVar("B", bytes, memoryview)
-
-
-def request_header(api_key: int, version: int, correlation_id: int, client_id: str) -> bytes:
-    name = client_id.encode()
-    tags = b"\0" if is_flexible(api_key, version) else b""
-    return struct.pack(">hhih", api_key, version, correlation_id, len(name)) + name + tags
-
-
-def encode_client_request(request: Any, client_id: str) -> bytes:
-    """Encode a request entity of kio with a header, without the size in front."""
-    head = request_header(request.__api_key__, request.__version__, 1, client_id)
-    kind: Any = type(request)
-    return b"".join(entity_writer(kind)(request, bytearray(head)))
-
-
-def request_body(api_key: int, version: int, **fields: Any) -> bytes:
-    """With those of `fields` that its version has, as response_entity.entity takes them."""
-    kind: Any = request_class(api_key, version)
-    return b"".join(entity_writer(kind)(entity(kind, **fields), bytearray()))
-
-
-def decode_response(api_key: int, version: int, body: bytes) -> Any:
-    """The response entity. body: from its header on."""
-    kind: Any = response_class(api_key, version)
-    return read_response(api_key, version, without_header(body, has_tags=kind.__header_schema__.__version__ >= 1))
-
-
-def without_header(response: B, *, has_tags: bool) -> B:
-    return response[skip_tagged_fields(response, 4) if has_tags else 4 :]
-
-
-def read_response(api_key: int, version: int, body: Body, most: int = UNBOUNDED) -> Any:
-    """The response entity. body: without its header. most: elements of all its arrays. Raises MalformedRequest."""
-    try:
-        return entity_reader(response_class(api_key, version))(body, 0, most)
-    except MalformedRequest as error:
-        error.what = f"a response to {api_name(api_key)} version {version} cannot be read: {error.what}"
-        raise
-
-
-def plain_login_requests(user: str, password: str) -> tuple[Any, Any]:
-    token = f"\0{user}\0{password}".encode()
-    return SaslHandshakeRequest(mechanism="PLAIN"), SaslAuthenticateRequest(auth_bytes=token)
-
-
-def create_acls_request(acls: Iterable[tuple[int, int, str, str, str, int, int]]) -> Any:
-    """acls: resource, pattern type, name, principal, host, operation, permission."""
-    names = ("resource_type", "resource_pattern_type", "resource_name", "principal", "host", "operation",
-             "permission_type")  # fmt: skip
-    return entity(CreateAclsRequest, creations=[dict(zip(names, acl, strict=True)) for acl in acls])
-
-
-def create_topic_request(name: str, partitions: int, configs: Mapping[str, object]) -> Any:
-    topic = {
-        "name": name, "num_partitions": partitions, "replication_factor": 1,
-        "configs": [{"name": key, "value": str(value)} for key, value in configs.items()],
-    }  # fmt: skip
-    return entity(CreateTopicsRequest, topics=[topic])
-
+from kafkalog_broker.protocol.client_messages import read_response, request_body
+from kafkalog_broker.protocol.frames import MAX_ELEMENTS
 
 FETCH, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH = 1, 2, 3, 23
 VERSIONS: Mapping[int, tuple[int, int]] = {
@@ -166,12 +97,7 @@ def epoch_ends(answer: Any) -> dict[Key, Asked]:
     }
 
 
-def is_flexible(api_key: int, version: int) -> bool:
-    """True if request and response have tagged headers."""
-    return bool(getattr(request_class(api_key, version), "__flexible__", False))
-
-
-# ---- Fetch: records stay where they lie in the response
+# Fetch: records are views of the response.
 
 
 class FetchFrom(NamedTuple):
