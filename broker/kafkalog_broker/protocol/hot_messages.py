@@ -13,9 +13,7 @@ from uuid import UUID
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.format.varints import read_uvarint
 
-# Responses to Fetch, ShareFetch and Metadata, all versions.
-
-Topic = Hashable  # name, or id in versions that name topics by it (from Fetch 13 on)
+Topic = Hashable  # name, or topic ID in versions that have it (from Fetch 13 on)
 
 
 class EpochEnd(NamedTuple):
@@ -25,8 +23,12 @@ class EpochEnd(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionFetchResponse:
-    """Answer for a partition. -1 stands for an offset that is not known. `records`: None is sent as null, () as empty,
-    which is what Kafka does on errors. `aborted_transactions`: None for read_uncommitted."""
+    """Response for a partition. -1 stands for an unknown offset.
+
+    Attributes:
+        records: None is written as null, () as empty, as Kafka does on errors.
+        aborted_transactions: None for read_uncommitted.
+    """
 
     partition_index: int
     error_code: int = 0
@@ -42,7 +44,7 @@ class PartitionFetchResponse:
 
 
 class RefusedPartitions:
-    """Partitions that get the same error and nothing else: numbers, whose answers are made when they are written."""
+    """Partitions with the same error, as their numbers alone. Their responses are made when they are written."""
 
     def __init__(self, error_code: int) -> None:
         self.error_code = error_code
@@ -52,7 +54,7 @@ class RefusedPartitions:
         return len(self.indexes)
 
     def __iter__(self) -> Iterator[PartitionFetchResponse]:
-        # An empty list of aborted transactions, not null: as Kafka where no log was asked.
+        # An empty list of aborted transactions, not null, as Kafka writes where no log was read.
         return (PartitionFetchResponse(index, self.error_code, aborted_transactions=()) for index in self.indexes)
 
 

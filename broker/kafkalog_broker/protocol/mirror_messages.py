@@ -16,10 +16,11 @@ FETCH, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH = 1, 2, 3, 23
 VERSIONS: Mapping[int, tuple[int, int]] = {
     FETCH: (5, 13), LIST_OFFSETS: (2, 7), METADATA: (4, 12), OFFSET_FOR_LEADER_EPOCH: (2, 4),
 }  # fmt: skip
-"""By API key: 0.11 knows the lowest ones (OffsetForLeaderEpoch: 2.1), 4.3 the highest."""
-SESSIONS, TOPIC_IDS = 7, 13  # versions of Fetch from which on there are such
+"""Lowest and highest version that a mirror uses, by API key. Kafka 0.11 serves the lowest ones (2.1 that of
+OffsetForLeaderEpoch), Kafka 4.3 the highest ones."""
+SESSIONS, TOPIC_IDS = 7, 13  # first versions of Fetch with sessions, and with topic IDs
 EARLIEST, LATEST = -2, -1
-CONSUMER = -1  # as replica id
+CONSUMER = -1  # replica ID of consumers
 NO_ID = uuid.UUID(int=0)
 
 
@@ -27,14 +28,14 @@ Key = tuple[str, int]  # topic and partition
 
 
 class SourcePartition(NamedTuple):
-    """leader: node id, -1 without one. leader_epoch: -1 where it is not known (before 2.1)."""
+    """leader: node ID, or -1 if there is none. leader_epoch: -1 if it is unknown (before Kafka 2.1)."""
 
     leader: int
     leader_epoch: int
 
 
 class SourceTopic(NamedTuple):
-    """A topic of the cluster. id: zero before 2.8."""
+    """A topic of the source cluster. id: zero before Kafka 2.8."""
 
     name: str
     id: uuid.UUID
@@ -43,7 +44,7 @@ class SourceTopic(NamedTuple):
 
 
 class SourceCluster(NamedTuple):
-    """Cluster as Metadata describes it. nodes: (host, port) by node id."""
+    """The source cluster as Metadata describes it. nodes: (host, port) by node ID."""
 
     cluster_id: str | None
     nodes: Mapping[int, tuple[str, int]]
@@ -51,7 +52,7 @@ class SourceCluster(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A partition's answer. error: an ErrorCode, or the number of one of a later release."""
+    """Response for a partition. error: an ErrorCode, or its number if the code is of a later release."""
 
     error: int
     offset: int
@@ -66,21 +67,22 @@ ALL_TOPICS: Mapping[str, Any] = {
 
 
 def cluster_of(answer: Any) -> SourceCluster:
-    """Of a response to Metadata. Topics that have an error are left out, as if they were not there just now."""
+    """Return the cluster that a response to Metadata describes. Topics with an error are left out."""
     topics = {}
     for topic in answer.topics:
         if not topic.error_code and topic.name is not None:
             partitions = {
-                int(one.partition_index): SourcePartition(int(one.leader_id), int(getattr(one, "leader_epoch", -1)))
+                int(one.partition_index): SourcePartition(int(one.leader_id), int(one.leader_epoch))
                 for one in topic.partitions
             }
-            topic_id = getattr(topic, "topic_id", None) or NO_ID
+            topic_id = topic.topic_id or NO_ID
             topics[topic.name] = SourceTopic(str(topic.name), topic_id, topic.is_internal, partitions)
     nodes = {int(node.node_id): (node.host, int(node.port)) for node in answer.brokers}
     return SourceCluster(answer.cluster_id, nodes, topics)
 
 
 def listed_offsets(answer: Any) -> dict[Key, Asked]:
+    """Return the offsets in a response to ListOffsets."""
     return {
         (topic.name, int(one.partition_index)): Asked(one.error_code, int(one.offset))
         for topic in answer.topics
@@ -89,7 +91,7 @@ def listed_offsets(answer: Any) -> dict[Key, Asked]:
 
 
 def epoch_ends(answer: Any) -> dict[Key, Asked]:
-    """Of a response to OffsetForLeaderEpoch."""
+    """Return the leader epochs in a response to OffsetForLeaderEpoch, with their end offsets."""
     return {
         (topic.topic, int(one.partition)): Asked(one.error_code, int(one.end_offset), int(one.leader_epoch))
         for topic in answer.topics
@@ -97,11 +99,8 @@ def epoch_ends(answer: Any) -> dict[Key, Asked]:
     }
 
 
-# Fetch: records are views of the response.
-
-
 class FetchFrom(NamedTuple):
-    """A partition in the request, in the protocol's words. topic_id: zero where it is not known; epochs: -1."""
+    """A partition of the request, with the names of its fields. topic_id: zero if unknown. Epochs: -1 if unknown."""
 
     topic_id: uuid.UUID
     partition: int
@@ -113,7 +112,7 @@ class FetchFrom(NamedTuple):
 
 
 class FetchCall(NamedTuple):
-    """A request. session: (id, epoch), (0, -1) without one. Sizes in bytes."""
+    """A Fetch request. session: (ID, epoch), or (0, -1) without a session. Sizes are in bytes."""
 
     session: tuple[int, int]
     partitions: Sequence[tuple[Key, FetchFrom]]
@@ -124,8 +123,14 @@ class FetchCall(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Answer for a partition. topic: its name or, from version 13 on, its id. error: as in Asked.
-    diverging: (epoch, end offset) of the leader's log where it is not what the client says it has."""
+    """Response for a partition.
+
+    Attributes:
+        topic: Name or, from version 13 on, topic ID.
+        error: As in Asked.
+        records: A view of the response.
+        diverging: (epoch, end offset) of the leader's log if it diverges from the log of the mirror.
+    """
 
     topic: str | uuid.UUID
     partition: int
@@ -137,7 +142,7 @@ class Fetched(NamedTuple):
 
 
 class FetchAnswer(NamedTuple):
-    """A response. throttle_ms: for so long the client is to be quiet."""
+    """A response. throttle_ms: time for which the mirror must send nothing more."""
 
     throttle_ms: int
     error: int
@@ -146,7 +151,7 @@ class FetchAnswer(NamedTuple):
 
 
 def encode_fetch(call: FetchCall, version: int) -> bytes:
-    """The body of the request, which reads committed and uncommitted records alike."""
+    """Return the body of the request, whose isolation level is read_uncommitted."""
     wanted: dict[tuple[str, uuid.UUID], list[FetchFrom]] = {}
     for (name, _), fetch in call.partitions:
         wanted.setdefault((name, fetch.topic_id), []).append(fetch)
@@ -166,7 +171,14 @@ def encode_fetch(call: FetchCall, version: int) -> bytes:
 
 
 def decode_fetch(body: memoryview, version: int, most: int) -> FetchAnswer:
-    """Read a response. most: partitions that it may have. Raises MalformedRequest for what is none."""
+    """Return a response.
+
+    Args:
+        most: Number of partitions that it may have.
+
+    Raises:
+        MalformedRequest: If the bytes are not that response, or if it has more partitions.
+    """
     answer = read_response(FETCH, version, body, 2 * most + MAX_ELEMENTS)
     partitions = [
         Fetched(
@@ -177,11 +189,11 @@ def decode_fetch(body: memoryview, version: int, most: int) -> FetchAnswer:
         for one in topic.partitions
     ]  # fmt: skip
     if len(partitions) > most:
-        raise MalformedRequest(f"a response to Fetch has more than the {most} partitions that were asked for")
+        raise MalformedRequest(f"a response to Fetch has more than the {most} requested partitions")
     throttle_ms = answer.throttle_time // timedelta(milliseconds=1)
-    return FetchAnswer(throttle_ms, getattr(answer, "error_code", 0), getattr(answer, "session_id", 0), partitions)
+    return FetchAnswer(throttle_ms, answer.error_code, answer.session_id, partitions)
 
 
 def _diverging(partition: Any) -> tuple[int, int] | None:
-    end = getattr(partition, "diverging_epoch", None)
-    return None if end is None or end.epoch < 0 else (end.epoch, end.end_offset)
+    end = partition.diverging_epoch
+    return None if end.epoch < 0 else (end.epoch, end.end_offset)
