@@ -15,7 +15,7 @@ from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.frames import decode_request, encode_response
 from kafkalog_broker.protocol.request import ConnectionInfo, Request
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topic import Topic
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.groups.helpers.virtual_time import RANGE, World
 from tests.broker.protocol.helpers.kio_messages import kio_request_class, kios_of, read_response, written
