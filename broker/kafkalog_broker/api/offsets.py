@@ -53,8 +53,8 @@ from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import error_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, in_parts, run_in_slices
-from kafkalog_broker.transactions.transaction_coordinator import TXN_OFFSET_COMMIT_ABORTABLE, Speaks
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
+from kafkalog_broker.transactions.transaction_verification import TXN_OFFSET_COMMIT_ABORTABLE, SupportedOperation
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
 _GROUP_ID_NOT_FOUND_FROM = 9
@@ -156,8 +156,8 @@ def _verify(request: Request, broker: Broker, producer: ProducerIdAndEpoch) -> b
         return True
     if OFFSETS_TOPIC in broker.topics and broker.log(*partition).producer_state.has_open_transaction(*producer):
         return True
-    speaks = Speaks.of(request.version, TXN_OFFSET_COMMIT_ABORTABLE)
-    broker.transactions.verify(asked.transactional_id, producer, partition, speaks)
+    operation = SupportedOperation.of(request.version, TXN_OFFSET_COMMIT_ABORTABLE)
+    broker.transactions.verify(asked.transactional_id, producer, partition, operation)
     return broker.transactions.unflushed(asked.transactional_id) is None
 
 

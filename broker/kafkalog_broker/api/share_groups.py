@@ -39,14 +39,16 @@ from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import error_response, respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.share.share_coordinator import UNKNOWN_PARTITION, UNKNOWN_STATE, ShareCoordinator
-from kafkalog_broker.share.state_records import (
+from kafkalog_broker.share.share_coordinator import ShareCoordinator
+from kafkalog_broker.share.share_state import (
     NO_START_OFFSET,
     NOT_COUNTED,
+    UNKNOWN_STATE,
     SharePartitionKey,
     StateBatch,
-    share_partition,
+    share_partition_key,
 )
+from kafkalog_broker.share.share_state_shard import UNKNOWN_PARTITION
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
 
 _log = logging.getLogger(__name__)
@@ -169,7 +171,7 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
             if (topic := broker.topics.by_id(topic_id)) is not None
         }
         epoch = broker.groups.alter_share_group_offsets(asked.group_id, infos)
-        broker.share_partitions.forget_group(asked.group_id)
+        broker.share_partitions.drop_group(asked.group_id)
         for topic_id, offsets in wanted.items():
             async for index, offset in turn.spread(offsets.items()):
                 key = SharePartitionKey(asked.group_id, topic_id, index)
@@ -279,7 +281,7 @@ async def delete_group(broker: Broker, group_id: str) -> None:
 async def _delete_state(
     broker: Broker, group_id: str, topics: Mapping[UUID, SharedTopic], turn: TimeSlice
 ) -> dict[UUID, BrokerError | None]:
-    broker.share_partitions.forget_group(group_id)
+    broker.share_partitions.drop_group(group_id)
     outcomes: dict[UUID, BrokerError | None] = {}
     for topic_id, info in topics.items():
         outcomes[topic_id] = None
@@ -306,7 +308,10 @@ def _write(coordinator: ShareCoordinator, key: SharePartitionKey, partition: Any
         for one in partition.state_batches
     ]
     complete = getattr(partition, "delivery_complete_count", NOT_COUNTED)
-    coordinator.write(key, partition.state_epoch, partition.leader_epoch, partition.start_offset, complete, batches)
+    coordinator.write(
+        key, state_epoch=partition.state_epoch, leader_epoch=partition.leader_epoch,
+        start_offset=partition.start_offset, delivery_complete_count=complete, batches=batches,
+    )  # fmt: skip
 
 
 _ASK: Mapping[int, Callable[[ShareCoordinator, SharePartitionKey, Any], Fields | None]] = {
@@ -331,7 +336,7 @@ async def share_group_state(request: Request, broker: Broker) -> Any:
         return respond(request)
 
     def answer(topic: Any, partition: Any) -> Fields:
-        key = share_partition(group_id, topic.topic_id, partition.partition)
+        key = share_partition_key(group_id, topic.topic_id, partition.partition)
         return ask(broker.share_coordinator, key, partition) or {}
 
     return await respond_by_partition(request, answer)

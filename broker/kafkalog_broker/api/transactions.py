@@ -48,15 +48,10 @@ from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import entity, respond, response_structs
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.topic import check_topic_name
-from kafkalog_broker.transactions.transaction_coordinator import NOT_READY
-from kafkalog_broker.transactions.transaction_metadata import (
-    BY_LABEL,
-    CLASSIC,
-    EPOCH_BUMP,
-    EndMarker,
-    TopicPartition,
-    TransactionMetadata,
-)
+from kafkalog_broker.transactions.transaction_marker import EndMarker
+from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, TopicPartition, TransactionMetadata
+from kafkalog_broker.transactions.transaction_state import BY_LABEL
+from kafkalog_broker.transactions.transaction_verification import NOT_READY
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kafkalog_spark.format.names import OFFSETS_TOPIC, is_internal
 from kafkalog_spark.format.producer_snapshot import ProducerEntry

@@ -1,13 +1,10 @@
-"""Many state batches or acknowledgements at once: what they say of each offset, and that each is gone through once."""
+"""Acknowledging many records: the state of each offset, and the number of passes over the runs."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import pairwise
-from operator import attrgetter
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -19,26 +16,32 @@ from hypothesis import strategies as st
 from kafkalog_broker.api.share_fetch import BATCHES_A_STEP, AckOutcome, checked
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.modern.group_settings import Limits
+from kafkalog_broker.share.acknowledgement import Acknowledgement, acknowledge
 from kafkalog_broker.share.acquisition import Acquisition, Span
-from kafkalog_broker.share.share_partition import Acknowledgement, SharePartition, StateChange
-from kafkalog_broker.share.state_records import StateBatch, combined
+from kafkalog_broker.share.share_partition import SharePartition
+from kafkalog_broker.share.share_state import StateBatch
+from kafkalog_broker.share.state_batches import combine_batches
+from kafkalog_broker.share.state_change import StateChange
 from tests.broker.share.helpers.lines_run import lines_run
 from tests.searches import examples
 
 ACCEPT = 1
 FEW, MANY = 100, 400
-"""Four times as many: one pass runs about four times as many lines, one pass for each sixteen times."""
-
-STATE_BATCHES = st.lists(
-    st.builds(
-        lambda first, size, state, count: StateBatch(first, first + size, state, count),
-        st.integers(0, 25), st.integers(0, 12), st.sampled_from([0, 2, 4]), st.integers(1, 4),
-    ),
-    max_size=9,
-)  # fmt: skip
+"""With four times as many acknowledgements, one pass over them runs about four times as many lines, and one pass for
+each of them sixteen times as many."""
 
 
-rank = attrgetter("delivery_count", "delivery_state")
+LIMITS = Limits(max_in_flight=10_000, max_deliveries=5, lock_ms=1000)
+
+
+def held(offsets: int, batch_size: int = 10_000, start: int = 0) -> SharePartition:
+    """All offsets acquired by "m", in batches of some size."""
+    partition = SharePartition(0)
+    spans = [Span(at, min(at + batch_size, offsets) - 1) for at in range(0, offsets, batch_size)]
+    assert Acquisition(partition, LIMITS, "m", 0, spans, offsets, batch_size, 0).acquire()
+    if start:
+        partition.advance_to_log_start(start)
+    return partition
 
 
 def by_offset(batches: Sequence[StateBatch]) -> dict[int, tuple[int, int]]:
@@ -51,79 +54,23 @@ def by_offset(batches: Sequence[StateBatch]) -> dict[int, tuple[int, int]]:
     return found
 
 
-@settings(max_examples=examples(2000))
-@given(so_far=STATE_BATCHES, new=STATE_BATCHES, start=st.sampled_from([-1, 0, 5, 12, 60]))
-def test_of_each_offset_the_highest_count_and_then_the_highest_state_holds(
-    so_far: list[StateBatch], new: list[StateBatch], start: int
-) -> None:
-    highest: dict[int, tuple[int, int]] = {}
-    for batch in so_far + new:
-        for offset in range(max(start, batch.first_offset), batch.last_offset + 1):
-            said = batch.delivery_count, batch.delivery_state
-            highest[offset] = max(highest.get(offset, said), said)
-    found = combined(so_far, new, start)
-    assert by_offset(found) == highest
-    assert found == sorted(found)
-    if len(found) > 1:  # neighbours that say the same are one
-        assert all(a.last_offset + 1 < b.first_offset or rank(a) != rank(b) for a, b in pairwise(found))
-
-
-def rising(count: int) -> list[StateBatch]:
-    return [StateBatch(at, at + count, 0, 1 + at % 9) for at in range(count)]
-
-
-def nested(count: int) -> list[StateBatch]:
-    return [StateBatch(at, 2 * count - at, 2, 1 + at) for at in range(count)]
-
-
-def nested_downwards(count: int) -> list[StateBatch]:
-    return [StateBatch(at, 3 * count - at, 2, count - at) for at in range(count)]
-
-
-def scattered(count: int) -> list[StateBatch]:
-    return [
-        StateBatch(first, first + at * 6271 % 100_000, at % 3 * 2, at * 31 % 997)
-        for at in range(count)
-        for first in (at * 7919 % 100_003,)
-    ]
-
-
-@pytest.mark.parametrize("batches", [rising, nested, nested_downwards, scattered])
-def test_state_batches_are_combined_in_one_pass(batches: Callable[[int], list[StateBatch]]) -> None:
-    few, many = (lines_run(partial(combined, (), batches(count), 0)) for count in (FEW, MANY))
-    assert many < 8 * few
-
-
-LIMITS = Limits(max_in_flight=10_000, max_deliveries=5, lock_ms=1000)
-
-
-def held(offsets: int, batch_size: int = 10_000, start: int = 0) -> SharePartition:
-    """All offsets acquired by "m", in batches of some size."""
-    partition = SharePartition(0)
-    spans = [Span(at, min(at + batch_size, offsets) - 1) for at in range(0, offsets, batch_size)]
-    assert Acquisition(partition, LIMITS, "m", 0, spans, offsets, batch_size, 0).acquire()
-    if start:
-        partition.log_start_moved(start)
-    return partition
-
-
 def outcome(partition: SharePartition, said: Sequence[Acknowledgement]) -> tuple[Any, ...]:
-    """What becomes of the partition, and what is written; or why it is refused."""
+    """Return the error, the written batches, and the state of the partition after acknowledgements."""
     refused = None
     written: dict[int, tuple[int, int]] = {}
     try:
-        change: StateChange = partition.acknowledge("m", said, 500, LIMITS)
-        written = by_offset(combined((), change.batches, -1))
-        change.done()
+        change: StateChange = acknowledge(partition, "m", said, 500, LIMITS)
+        written = by_offset(combine_batches((), change.batches, -1))
+        change.commit()
     except BrokerError as error:
         refused = error.code, error.what
     offsets = {
-        offset: (run.state, run.count, run.member, run.deadline)
+        offset: (run.state, run.delivery_count, run.member_id, run.lock_deadline)
         for batch in partition.batches
         for run in batch.runs
         for offset in range(run.first, run.last + 1)
     }
-    return refused, written, offsets, partition.start_offset, partition.end_offset, partition.complete
+    return refused, written, offsets, partition.start_offset, partition.end_offset, partition.delivery_complete_count
 
 
 @settings(max_examples=examples(600))
@@ -132,10 +79,10 @@ def outcome(partition: SharePartition, said: Sequence[Acknowledgement]) -> tuple
     before=st.integers(0, 3), after=st.integers(0, 3), size=st.integers(1, 45), start=st.sampled_from([0, 0, 2, 7]),
     accepted=st.none() | st.integers(0, 45),
 )  # fmt: skip
-def test_a_type_for_each_offset_is_as_many_acknowledgements_of_one_offset(
+def test_types_for_each_offset_equal_acknowledgements_of_single_offsets(
     types: list[int], before: int, after: int, size: int, start: int, accepted: int | None
 ) -> None:
-    """Many types are cut in one pass, few are looked up: each offset ends as when it is named alone."""
+    """Many types take one pass over the runs, few are looked up; both must end in the same states."""
     offsets = before + len(types) + after
     outcomes = []
     first, last = before, before + len(types) - 1
@@ -153,11 +100,11 @@ def test_a_type_for_each_offset_is_as_many_acknowledgements_of_one_offset(
         assert together[1:] == by_itself[1:]
 
 
-def test_many_acknowledgements_of_one_batch_do_not_go_through_all_of_it_each() -> None:
+def test_many_acknowledgements_of_one_batch_take_one_pass() -> None:
     def all_of(count: int) -> int:
         partition = held(count)
         said = [Acknowledgement(at, at, [1 + at % 2]) for at in range(count)]
-        return lines_run(lambda: partition.acknowledge("m", said, 0, LIMITS))
+        return lines_run(lambda: acknowledge(partition, "m", said, 0, LIMITS))
 
     few, many = all_of(FEW), all_of(MANY)
     assert many < 8 * few
@@ -178,7 +125,7 @@ def checks(batches: Sequence[tuple[int, int, list[int]]]) -> tuple[list[Acknowle
             return done.value, steps
 
 
-def test_a_hundred_thousand_renewals_of_one_offset_are_one_after_many_steps() -> None:
+def test_repeated_renewals_of_one_offset_are_merged_in_steps() -> None:
     left, steps = checks([(0, 0, [RENEW])] * 100_000)
     assert left == [Acknowledgement(0, 0, [RENEW])]
     assert steps == 100_000 // BATCHES_A_STEP
@@ -186,7 +133,7 @@ def test_a_hundred_thousand_renewals_of_one_offset_are_one_after_many_steps() ->
 
 @settings(max_examples=examples(600))
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.sampled_from([1, 2, 4, 4, 4])), max_size=12))
-def test_renewals_that_are_left_out_change_nothing(pieces: list[tuple[int, int, int]]) -> None:
+def test_merging_repeated_renewals_does_not_change_the_outcome(pieces: list[tuple[int, int, int]]) -> None:
     """pieces: (how much further each begins, how much further it ends, type)."""
     batches, end = list[tuple[int, int, list[int]]](), 0
     for skip, size, kind in pieces:
@@ -214,7 +161,7 @@ class Counted:
         return self._topics
 
 
-def test_a_request_is_gone_through_as_often_however_many_partitions_it_acknowledges(
+def test_passes_over_a_request_do_not_depend_on_its_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     api = importlib.import_module("kafkalog_broker.api.share_fetch")
