@@ -120,17 +120,18 @@ class Request:
     charge: Callable[[int], None] = _do_nothing
     has_long_answer: bool = False
 
-    def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
-        """Return the error if the sender may not perform the API's own operation on `name`, else `none`.
+    def authorization_error(self, name: str, *, quiet: bool = False) -> ErrorCode:
+        """Return why the sender may not perform this API's operation on the named resource, or `ErrorCode.none`.
 
         Args:
-            quiet: Do not log a denial.
+            name: Topic, group or transactional ID, as `security/api_rights.py` says for the API.
+            quiet: Do not log the denial.
         """
         return ErrorCode.none if self.access is None else self.access.refused(name, quiet=quiet)
 
-    def check(self, name: str) -> None:
-        """Raise BrokerError if the sender may not perform the API's own operation on `name`."""
-        if code := self.refused(name):
+    def authorize(self, name: str) -> None:
+        """Raise BrokerError if `authorization_error` returns an error."""
+        if code := self.authorization_error(name):
             raise BrokerError(code)
 
     def may(self, operation: Operation, resource: ResourceType, name: str, *, quiet: bool = False) -> bool:

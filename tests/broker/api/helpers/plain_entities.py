@@ -1,4 +1,4 @@
-"""Requests and responses from and to plain dictionaries, lists, numbers and texts."""
+"""Conversion of requests and responses from and to dictionaries, lists, numbers and strings."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from kafkalog_broker.protocol.api_messages import request_class
 from kafkalog_spark.format.messages.classes import StructValue
 
 TOKENS = (38, 39, 40)
-"""APIs whose answers hold the time -1, which kio cannot read: they are compared as hexadecimal digits."""
+"""APIs whose responses have the time -1, which kio cannot decode. They are compared as hexadecimal digits."""
 
 
 def request_entity(key: int, version: int, values: Mapping[str, Any], ids: Mapping[str, uuid.UUID]) -> Any:
-    """The request of that version with those of the `values` that it has. `ids`: topic ids for `$id:NAME`."""
+    """Return a request with those of `values` that its version has. `ids`: topic IDs by NAME of `$id:NAME`."""
     return _build(request_class(key, version), values, ids)
 
 
 def plain(value: Any) -> Any:
-    """A message as JSON knows it. Error codes as names, times in ms."""
+    """Return a message as values of JSON, with error codes as names and times in ms."""
     if isinstance(value, StructValue):
         return {name: plain(getattr(value, name)) for name in value._fields}
     if isinstance(value, tuple | list):
