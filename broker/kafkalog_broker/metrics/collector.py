@@ -93,7 +93,7 @@ class Collector:
         samples.add("kafkalog_tls_handshakes_total", network.tls_turns.done, "done")
         samples.add("kafkalog_tls_handshakes_total", network.tls_turns.failed, "failed")
         samples.add("kafkalog_queued_request_bytes", network.shared.memory.used)
-        samples.add("kafkalog_fetch_sessions", len(self._broker.fetch_sessions))
+        samples.add("kafkalog_fetch_sessions", len(self._broker.fetcher.sessions))
 
     async def _add_topics(self, samples: Samples, turn: TimeSlice) -> None:
         broker = self._broker

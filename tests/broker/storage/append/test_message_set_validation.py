@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.append import message_sets
-from kafkalog_broker.storage.append.append_validation import MAX_RECORDS
-from kafkalog_broker.storage.append.message_sets import validate_message_set
+from kafkalog_broker.storage.append import message_set as message_set_reader
+from kafkalog_broker.storage.append.message_set_validation import validate_message_set
+from kafkalog_broker.storage.append.validation_budget import MAX_RECORDS
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED
 from tests.broker.storage.helpers.stored_logs import HOUR, NOW, log_config, sent
 from tests.log.helpers.legacy_builder import (
@@ -125,7 +125,7 @@ def test_what_a_wrapper_decompresses_to_is_bounded() -> None:
 
 def test_messages_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_RECORDS == 1_000_000
-    monkeypatch.setattr(message_sets, "MAX_RECORDS", 10)
+    monkeypatch.setattr(message_set_reader, "MAX_RECORDS", 10)
     ten = [LegacyRecord(n, None, None, NOW) for n in range(10)]
     assert len(made(message_set(1, ten)).records) == 10
     assert refused(message_set(1, [*ten, ten[0]])) is ErrorCode.invalid_record

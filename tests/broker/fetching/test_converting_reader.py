@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,18 +12,18 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.api import fetch
-from kafkalog_broker.api.fetch import _Slot
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.fetching import down_conversion
-from kafkalog_broker.fetching import down_conversion as converted_read
-from kafkalog_broker.fetching.down_conversion import CONVERTED_BYTES, read_converted
-from kafkalog_broker.fetching.fetch_session import FetchContext, FetchPartition
+from kafkalog_broker.fetching.converting_reader import CONVERTED_BYTES, ConvertingReader, _Slot
+from kafkalog_broker.fetching.fetch_request import FetchPartition
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_spark.format.layout import ControlType
 from tests.broker.fetching.helpers.converted_logs import (
     OLD_CODECS,
+    InlineWorkers,
     append,
     data_of,
+    legacy_format,
     read,
     records_of,
     some,
@@ -55,7 +56,7 @@ def test_what_waits_for_data_does_not_count_what_it_does_not_see(tmp_path: Path)
     log = new_log(tmp_path)
     transaction(log, ControlType.ABORT)
     fetched = read(log, 1)
-    assert (fetched.size, fetched.has_errors, fetched.partitions[0].is_full) == (0, False, False)
+    assert (fetched.size, fetched.must_respond, fetched.partitions[0].is_cut_off) == (0, False, False)
     log.discard()
 
 
@@ -101,16 +102,24 @@ def test_a_batch_larger_than_the_limit_is_given_in_parts(tmp_path: Path) -> None
     log.discard()
 
 
-def test_a_response_is_bounded_whatever_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("version", [0, 2, 3])
+def test_fetch_of_a_legacy_client_is_limited_to_the_bytes_that_may_be_converted(version: int) -> None:
     assert CONVERTED_BYTES == 4 << 20
-    monkeypatch.setattr(converted_read, "CONVERTED_BYTES", 10_000)
+    broker: Any = SimpleNamespace(config=SimpleNamespace(fetch_max_bytes=50 << 20))
+    entity = SimpleNamespace(max_bytes=1 << 30, min_bytes=1 << 30, max_wait=timedelta(), topics=())
+    request: Any = SimpleNamespace(entity=entity, version=version, correlation_id=0)
+    translated = fetch._fetch_request(request, broker)
+    assert (translated.max_bytes, translated.min_bytes) == (CONVERTED_BYTES, CONVERTED_BYTES)
+
+
+def test_converted_response_stays_within_max_bytes(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     for _ in range(40):
         append(log, some(1, size=1_000))
     for version in (1, 3):
-        fetched = read(log, version, most=1 << 30)
-        assert 8_000 < len(data_of(log, version, most=1 << 30)) <= 10_000
-        assert fetched.partitions[0].is_full
+        fetched = read(log, version, most=1 << 30, max_bytes=10_000)
+        assert 8_000 < len(data_of(log, version, most=1 << 30, max_bytes=10_000)) <= 10_000
+        assert fetched.partitions[0].is_cut_off
     assert len(whole(data_of(log, 3, most=1 << 30, max_bytes=3_000))) == 2
     log.discard()
 
@@ -120,18 +129,24 @@ def test_the_partition_that_is_read_first_is_another_one_each_time(tmp_path: Pat
     for _ in range(5):
         append(log, some(1, size=1_000))
 
-    async def run(function: Any, *arguments: Any) -> Any:
-        return function(*arguments)
+    workers: Any = InlineWorkers()
 
-    async def sizes(begin: int) -> list[int]:
-        asked = [FetchPartition("t", index, 0, 1 << 20, -1) for index in range(3)]
-        fetched = await read_converted(
-            asked, lambda _: log, run, version=2, max_bytes=4_000, begin=begin, turn=TimeSlice(), is_over=lambda: False
+    async def sizes(first: int) -> list[int]:
+        partitions = [FetchPartition("t", index, 0, 1 << 20, -1) for index in range(3)]
+        fetched = await ConvertingReader(workers).read(
+            partitions,
+            lambda _: log,
+            TimeSlice(),
+            legacy=legacy_format(2),
+            max_bytes=4_000,
+            first=first,
+            is_closed=lambda: False,
+            remote=None,
         )
         assert [one.request.partition for one in fetched.partitions] == [0, 1, 2]
         return [one.size > 0 for one in fetched.partitions]
 
-    assert [asyncio.run(sizes(begin)) for begin in (0, 1, 2, -1)] == [
+    assert [asyncio.run(sizes(first)) for first in (0, 1, 2, -1)] == [
         [True, False, False], [False, True, False], [False, False, True], [False, False, True],
     ]  # fmt: skip
     log.discard()
@@ -148,21 +163,21 @@ def test_damage_is_said_and_what_lies_in_front_of_it_is_given(tmp_path: Path, si
         file.write(b"\xff\xfe")
     assert [one.offset for b in whole(data_of(log, 1)) for one in b.records] == [0]
     fetched = read(log, 1, 1)
-    assert fetched.partitions[0].answer.error_code == ErrorCode.corrupt_message
-    assert fetched.has_errors
+    assert fetched.partitions[0].error_code == ErrorCode.corrupt_message
+    assert fetched.must_respond
     log.discard()
 
 
 def test_a_partition_that_is_offline_has_no_leader_for_these_clients(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     log.take_offline(OSError("gone"))
-    assert read(log, 0).partitions[0].answer.error_code == ErrorCode.not_leader_or_follower
+    assert read(log, 0).partitions[0].error_code == ErrorCode.not_leader_or_follower
 
 
 def test_nothing_is_read_for_who_has_gone(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     append(log, some(1))
-    assert read(log, 1, is_over=lambda: True).size == 0
+    assert read(log, 1, is_closed=lambda: True).size == 0
     log.discard()
 
 
@@ -182,21 +197,22 @@ def test_only_so_many_answers_are_converted_at_once(tmp_path: Path) -> None:
         return function(*arguments)
 
     async def all_of_them() -> list[Any]:
-        broker: Any = SimpleNamespace(
-            config=SimpleNamespace(fetch_max_bytes=1 << 20),
-            run_computing=run,
-            converting=asyncio.Semaphore(3),
-            remote=None,
-        )
-        context = FetchContext([FetchPartition("t", 0, 0, 1 << 20, -1)])
-        entity = SimpleNamespace(max_bytes=1 << 20, min_bytes=1)
-        no_turns: Any = SimpleNamespace(over=False)  # which would let one after the other go
-        reads = []
-        for number in range(30):
-            connection = SimpleNamespace(closed=False)
-            request: Any = SimpleNamespace(entity=entity, version=2, correlation_id=number, connection=connection)
-            read_one, _ = fetch._converted(request, broker, context, lambda _: log)
-            reads.append(read_one(no_turns))
+        workers: Any = SimpleNamespace(run_computing=run)
+        reader = ConvertingReader(workers, concurrency=3)
+        no_turns: Any = SimpleNamespace(over=False)  # turns would let one request after the other go
+        reads = [
+            reader.read(
+                [FetchPartition("t", 0, 0, 1 << 20, -1)],
+                lambda _: log,
+                no_turns,
+                legacy=legacy_format(2),
+                max_bytes=1 << 20,
+                first=number,
+                is_closed=lambda: False,
+                remote=None,
+            )
+            for number in range(30)
+        ]
         return await asyncio.gather(*reads)
 
     found = asyncio.run(all_of_them())
@@ -217,7 +233,7 @@ def test_slot_of_down_conversion_is_free_while_the_request_waits_for_remote_stor
 
         async with slot:
             assert places.locked()
-            assert await slot.without(remote_read) == "read"
+            assert await slot.released_during(remote_read()) == "read"
             assert places.locked()
         assert not places.locked()
 
@@ -231,7 +247,7 @@ def test_slot_of_a_request_that_ends_while_others_convert_is_not_given_back_twic
         async def request() -> None:
             slot = _Slot(places)
             async with slot:
-                await slot.without(may_end.wait)
+                await slot.released_during(may_end.wait())
 
         task = asyncio.create_task(request())
         await asyncio.sleep(0)
