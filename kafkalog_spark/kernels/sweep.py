@@ -16,6 +16,7 @@ SMALL_BATCH = 1024
 
 
 _SMALLEST_V0, _SMALLEST_V1 = layout.LEGACY_MIN_SIZE
+_LAST_CODEC = int(max(Codec))
 
 NOT_WHOLE = -1
 BAD_RECORD_LENGTH = -2  # result of end_of_records where the records do not end
@@ -195,7 +196,7 @@ def choose(table, hidden, limits, control_records, headers_only, uses_timestamps
             kind = np.int64(BatchKind.PLAIN) if codec == Codec.NONE else np.int64(BatchKind.COMPRESSED)
         else:
             kind = np.int64(BatchKind.MESSAGE) if codec == Codec.NONE else np.int64(BatchKind.WRAPPER)
-        known = kind == BatchKind.COMPRESSED and codec <= Codec.ZSTD and count == last - base + 1
+        known = kind == BatchKind.COMPRESSED and codec <= _LAST_CODEC and count == last - base + 1
         known = known and (uses_timestamps == 0 or log_append)
         # What could not be decompressed within the limit is opened: that says why. And so is a batch with more records
         # than its bytes are likely to hold: opening costs time, believing could give rows that do not exist.

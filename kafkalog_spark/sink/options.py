@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.format.codecs import compression_level
 from kafkalog_spark.format.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
 from kafkalog_spark.format.names import MAX_PARTITIONS, is_internal, valid_topic_name
-from kafkalog_spark.log.write.compress import compression_level
 from kafkalog_spark.options import (
     GivenOptions,
     OptionSpec,
@@ -48,8 +48,11 @@ def topic_fault(topic: str) -> str | None:
     return None
 
 
+_CODECS = {codec.label: codec for codec in Codec}
+
+
 def _codec(name: str, text: str) -> Codec:
-    return Codec[choice("none", "gzip", "snappy", "lz4", "zstd")(name, text).upper()]
+    return _CODECS[choice(*_CODECS)(name, text)]
 
 
 def _timestamp_type(name: str, text: str) -> TimestampType:
@@ -250,7 +253,7 @@ def _producer(given: GivenOptions, values: Mapping[str, Any]) -> tuple[dict[str,
         raise OptionError("option 'kafka.bootstrap.servers' is empty", hint="it is host:port, several by comma")
     settings, without_effect = librdkafka.producer_settings(of_producer)
     shared = {
-        "compression.type": values["codec"].name.lower(),
+        "compression.type": values["codec"].label,
         "compression.level": values["level"],
         "batch.size": values["batch_size"],
     }

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import InvalidRecord, ProduceFailed
-from kafkalog_spark.log.write.compress import check_decompressed
+from kafkalog_spark.log.codecs.compress import check_decompressed
 from kafkalog_spark.sink import columns
 from kafkalog_spark.sink.columns import SinkColumns
 from kafkalog_spark.sink.options import WriteOptions, topic_fault

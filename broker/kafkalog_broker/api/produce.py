@@ -49,6 +49,7 @@ from kafkalog_broker.transactions.transaction_coordinator import PRODUCE_ABORTAB
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.format.codecs import CODECS
 from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.format.names import is_written_by_broker
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
@@ -62,7 +63,11 @@ Appended = tuple[PartitionProduceResponse, Log | None]
 ALL, LEADER, NONE = -1, 1, 0
 _ACKS = (ALL, LEADER, NONE)
 FIRST_BATCH_VERSION = 3
-FIRST_ZSTD_VERSION = 7  # KIP-110
+_FIRST_VERSIONS: dict[int, int] = {
+    codec: facts.first_produce_version for codec, facts in CODECS.items() if facts.first_produce_version is not None
+}
+"""The first version that a codec may be sent with."""
+_ALL_CODECS_VERSION = max(_FIRST_VERSIONS.values())
 _ADMIN_CLIENT = "__admin_client"
 """The client id that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID); it needs the right to, as everybody.
 
@@ -161,8 +166,8 @@ def _append_at_once(
             raise BrokerError(
                 ErrorCode.invalid_record, "a produce request needs one batch per partition, there is none"
             )
-        if request.version < FIRST_ZSTD_VERSION:
-            _check_not_zstd(records, request.version)
+        if request.version < _ALL_CODECS_VERSION:
+            _check_codec(records, request.version)
         at_once = bytes_at_once(records)
         if not at_once:
             return None
@@ -217,13 +222,14 @@ async def _flush_transaction(broker: Broker, request: Request) -> None:
         raise produce_error(error, Speaks.of(request.version, PRODUCE_ABORTABLE)) from error
 
 
-def _check_not_zstd(records: memoryview, version: int) -> None:
+def _check_codec(records: memoryview, version: int) -> None:
     """Rule of Kafka's ProduceRequest.validateRecords: clients of such versions may not be able to read it."""
     at = layout.ATTRIBUTES_AT + 1
-    if len(records) > at and records[at] & layout.ATTRIBUTE_CODEC == Codec.ZSTD:
+    codec = records[at] & layout.ATTRIBUTE_CODEC if len(records) > at else Codec.NONE
+    if version < _FIRST_VERSIONS.get(codec, 0):
         raise BrokerError(
             ErrorCode.unsupported_compression_type,
-            f"Produce requests with version {version} are not allowed to use ZStandard compression",
+            f"Produce requests with version {version} are not allowed to use {Codec(codec).label} compression",
         )
 
 

@@ -35,11 +35,12 @@ from kafkalog_broker.storage.append.record_walk import as_array, load_kernel
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
+from kafkalog_spark.format.codecs import CODECS
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, H
 from kafkalog_spark.format.transaction_index import AbortedTransaction
-from kafkalog_spark.log.decode.decompress import Scratch
+from kafkalog_spark.log.codecs.compress import compress
+from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.read.last_stable_offset import AbortedRanges
-from kafkalog_spark.log.write.compress import compress
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
@@ -85,6 +86,7 @@ _LZ4_CHECKSUM_AT = 6  # in a frame that tells neither its size nor a dictionary:
 WRAPPED_BYTES = 1 << 20  # bytes of messages in a wrapper: what clients of that time asked for at most by default
 MOST_WRAPPED = WRAPPED_BYTES // layout.LEGACY_MIN_SIZE[0]
 AT_ONCE_S = 0.005
+_NOT_IN_MESSAGE_SETS = frozenset(codec for codec, facts in CODECS.items() if not facts.in_message_sets)
 MOST_BATCH = MAX_DECOMPRESSED  # bytes of a batch that is taken into memory
 
 
@@ -204,9 +206,11 @@ def _packed(out: Converted, data: memoryview, rows: I64, kind: Conversion) -> No
     row = rows[0]
     position, size = int(row[H.POSITION]), int(row[H.SIZE])
     codec, batch = int(row[H.ATTRIBUTES]) & layout.ATTRIBUTE_CODEC, data[position : position + size]
-    if codec == Codec.ZSTD:
+    if codec in _NOT_IN_MESSAGE_SETS:
+        name = Codec(codec).label
         raise BrokerError(
-            ErrorCode.unsupported_compression_type, "zstd batches are not converted for clients that do not know zstd"
+            ErrorCode.unsupported_compression_type,
+            f"{name} batches are not converted for clients that do not know {name}",
         )
     units = _units(rows)
     if kind == Conversion.PACKED_MESSAGES:

@@ -21,6 +21,7 @@ from kafkalog_broker.groups.consumer import regexes
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.format.codecs import KAFKA_CODECS
 
 _logger = logging.getLogger(__name__)
 
@@ -94,8 +95,6 @@ MAX_OF_CONNECTION = 8
 MAX_ATTRIBUTE = 200  # characters of a client's id, software name or version that are kept and matched
 
 EXPIRY_MS = 60_000  # silence after which an instance is forgotten, if three of its intervals are not more
-
-CODECS = range(5)  # CompressionType: none, gzip, snappy, lz4, zstd
 
 ASK_ANEW = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
 
@@ -171,7 +170,7 @@ class ClientInstances:
             return ErrorCode.throttling_quota_exceeded
         if asked.subscription_id != instance.subscription_id:
             return ErrorCode.unknown_subscription_id
-        if asked.compression_type not in CODECS:
+        if asked.compression_type not in KAFKA_CODECS:
             return ErrorCode.unsupported_compression_type
         return ErrorCode.telemetry_too_large if len(asked.metrics) > self.max_bytes else ErrorCode.none
 
@@ -304,7 +303,9 @@ def _series(codec: int, payload: bytes) -> tuple[Series, Series, int]:
     """Last values, sums of what was added, and how many points were left out. In a thread."""
     from kafkalog_broker.telemetry.otlp import points
     from kafkalog_spark.format.layout import Codec
-    from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
+    from kafkalog_spark.log.codecs.decompress import decompress
+    from kafkalog_spark.log.codecs.output import Output
+    from kafkalog_spark.log.codecs.scratch import Scratch
 
     if codec:
         scratch = Scratch(64 << 10)

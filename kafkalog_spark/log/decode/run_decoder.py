@@ -25,7 +25,9 @@ from kafkalog_spark.kernels.primitives import CRC32_TABLE
 from kafkalog_spark.kernels.rows import C, Status, U, rows_from_headers
 from kafkalog_spark.kernels.search import Condition, Patterns, search_legacy, search_v2, steps_of
 from kafkalog_spark.kernels.sweep import BAD_RECORD_LENGTH, BatchKind, Choice, choose, end_of_records
-from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
+from kafkalog_spark.log.codecs.decompress import decompress
+from kafkalog_spark.log.codecs.output import Output
+from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
 

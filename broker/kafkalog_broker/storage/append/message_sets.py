@@ -34,6 +34,7 @@ from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import wrapper_value_at
+from kafkalog_spark.format.codecs import CODECS, KAFKA_CODECS, listed
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, NO_TIMESTAMP, Codec
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, header_fields, seal
 
@@ -116,11 +117,11 @@ def _check_wrapper(data: memoryview, size: int, magic: int, config: LogConfig) -
 def _opened(wrapper: memoryview, magic: int) -> tuple[int, memoryview]:
     """Its codec, and the message set in it; good until the same thread opens another one."""
     codec = wrapper[layout.LEGACY_ATTRIBUTES_AT] & layout.ATTRIBUTE_CODEC
-    if codec == Codec.ZSTD:
-        raise BrokerError(_INVALID, "messages v0 and v1 are not compressed with zstd: send v2 batches")
-    if codec > Codec.ZSTD:
-        known = "messages v0 and v1 have 0 (none), 1 (gzip), 2 (snappy) and 3 (lz4)"
+    if codec not in KAFKA_CODECS:
+        known = f"messages v0 and v1 have {listed(codec for codec in KAFKA_CODECS if CODECS[codec].in_message_sets)}"
         raise BrokerError(ErrorCode.unsupported_compression_type, f"codec {codec} is not known: {known}")
+    if not CODECS[Codec(codec)].in_message_sets:
+        raise BrokerError(_INVALID, f"messages v0 and v1 are not compressed with {Codec(codec).label}: send v2 batches")
     try:
         value_at = wrapper_value_at(wrapper, magic)
         if codec == Codec.LZ4 and magic > 0:

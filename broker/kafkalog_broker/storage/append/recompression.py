@@ -10,17 +10,21 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.append.record_walk import renumbered
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
+from kafkalog_spark.format.codecs import CODECS, KAFKA_CODECS
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec
-from kafkalog_spark.log.decode.decompress import MAX_PIECES, Output, Scratch, decompress
-from kafkalog_spark.log.write.compress import compress
+from kafkalog_spark.log.codecs.compress import compress
+from kafkalog_spark.log.codecs.decompress import decompress
+from kafkalog_spark.log.codecs.output import MAX_PIECES, Output
+from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.write.encoded_batch import seal
 
 PRODUCER = "producer"  # the value of compression.type that keeps a producer's codec
-_LEVELS = {
-    Codec.GZIP: "compression_gzip_level",
-    Codec.LZ4: "compression_lz4_level",
-    Codec.ZSTD: "compression_zstd_level",
+_LEVELS: dict[int, str] = {
+    codec: f"compression_{codec.label}_level" for codec in KAFKA_CODECS if CODECS[codec].levels is not None
 }
+"""The field of LogConfig with the level, for codecs that have levels."""
+_CODECS = {"uncompressed": Codec.NONE, **{codec.label: codec for codec in KAFKA_CODECS if codec != Codec.NONE}}
+"""Codecs by their name in compression.type."""
 
 _KEPT_SCRATCH = 4 << 20
 """Bytes of the unpacking buffer that a thread keeps; most batches decompress to less. A larger one belongs to its
@@ -32,7 +36,7 @@ _threads = threading.local()
 def target_codec(compression_type: str, source: int) -> int:
     if compression_type == PRODUCER:
         return source
-    return Codec.NONE if compression_type == "uncompressed" else Codec[compression_type.upper()]
+    return _CODECS[compression_type]
 
 
 def unpacked(codec: int, records: memoryview, limit: int = MAX_DECOMPRESSED, pieces: int = MAX_PIECES) -> memoryview:
@@ -49,7 +53,7 @@ def unpacked(codec: int, records: memoryview, limit: int = MAX_DECOMPRESSED, pie
 
 
 def packed(records: memoryview | bytes, codec: int, config: LogConfig) -> bytes:
-    level = getattr(config, _LEVELS[Codec(codec)], None) if codec in _LEVELS else None
+    level = getattr(config, _LEVELS[codec], None) if codec in _LEVELS else None
     return compress(Codec(codec), records, level)
 
 
