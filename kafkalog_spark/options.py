@@ -124,17 +124,22 @@ def plain_text(name: str, text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
-    """Declaration of an option. default: a text as the user would write it, or None: then the value is None when not
-    given. What it means is said in docs/.
+    """Declaration of an option.
 
-    Rules of reads, which source.options applies. of_records: no table but `records` has it. batch_only: why a stream
-    has none, empty where it has. excludes: options that it cannot be given with, and what to do then; the name of the
-    other one stands for {} in `hint`.
+    Attributes:
+        default: Text as the user would write it. None: the value is None if the option is not given.
+        meaning: One or more sentences in Markdown for users. Pages and `help()` are made from it.
+        of_records: True if the option applies to the table `records` only. This and the rules below are of reads;
+            source.options applies them.
+        batch_only: Why a stream cannot have the option; empty if it can.
+        excludes: Options that it cannot be given with.
+        hint: What to do then; {} stands for the other option's name.
     """
 
     name: str
     parse: Parser
     default: str | None = None
+    meaning: str = ""
     of_records: bool = False
     batch_only: str = ""
     excludes: tuple[str, ...] = ()
@@ -146,27 +151,45 @@ class OptionSpec:
         return None if text is None else self.parse(prefix + self.name, text)
 
 
-def option(name: str, parse: Parser, default: str | None = None, *, secret: bool = False, **rules: Any) -> Any:
-    """Declaration of an option as a field of a dataclass, which holds its value: see OptionSpec. A field of an option
-    without a default is None by default. secret: not shown."""
-    metadata = {"spec": OptionSpec(name, parse, default, **rules)}
+def option(
+    name: str, parse: Parser, default: str | None = None, meaning: str = "", *, secret: bool = False, **rules: Any
+) -> Any:
+    """Declare an option as the field of a dataclass that holds its value.
+
+    Args:
+        secret: True to leave the value out of the dataclass's repr.
+        rules: Other attributes of OptionSpec.
+
+    Returns:
+        A dataclass field, None by default if the option has no default.
+    """
+    metadata = {"spec": OptionSpec(name, parse, default, meaning, **rules)}
     if default is not None:
         return field(metadata=metadata, repr=not secret)
     return field(default=None, metadata=metadata, repr=not secret)
 
 
-def _declared(options: type) -> dict[str, OptionSpec]:
-    """The options that are declared as fields of a dataclass, by the names of these."""
+def described(declared: Iterable[OptionSpec]) -> str:
+    """Return the options with their defaults and meanings as text for `help()`."""
+    lines = []
+    for spec in declared:
+        default = "" if spec.default is None else f" (default {spec.default})"
+        lines.append(f"{spec.name}{default}\n    {spec.meaning}")
+    return "\n".join(lines)
+
+
+def declared_options(options: type) -> dict[str, OptionSpec]:
+    """Return the options that are declared as fields of a dataclass, by the fields' names."""
     return {each.name: each.metadata["spec"] for each in fields(options) if "spec" in each.metadata}
 
 
 def specs_of(options: type) -> tuple[OptionSpec, ...]:
-    return tuple(_declared(options).values())
+    return tuple(declared_options(options).values())
 
 
 def parsed_fields(options: type, texts: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
     """By the names of the fields. texts: by name in small letters. prefix: see OptionSpec.value. Raises OptionError."""
-    return {name: spec.value(texts.get(spec.name.lower()), prefix) for name, spec in _declared(options).items()}
+    return {name: spec.value(texts.get(spec.name.lower()), prefix) for name, spec in declared_options(options).items()}
 
 
 def parsed(specs: Iterable[OptionSpec], texts: Mapping[str, str]) -> dict[str, Any]:
@@ -203,7 +226,7 @@ class GivenOptions:
         return self._values[name]
 
     def fields(self, options: type) -> dict[str, Any]:
-        return {name: self[spec.name] for name, spec in _declared(options).items()}
+        return {name: self[spec.name] for name, spec in declared_options(options).items()}
 
     def is_table_property(self, key: str) -> bool:
         """True if a name in small letters is none of the user's options, but a property of the table that is created.

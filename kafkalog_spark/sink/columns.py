@@ -133,9 +133,7 @@ def encoded_columns(given: GivenOptions) -> tuple[ResolvedFormat, ...]:
         name = prefixed.pop("format", None)
         if name is None:
             if prefixed:
-                raise OptionError(
-                    f"option '{side}.{next(iter(prefixed))}' is of a format, and '{side}.format' is not given"
-                )
+                raise OptionError(f"option '{side}.{next(iter(prefixed))}' requires '{side}.format'")
             continue
         check_options(name, {option: given.names[f"{side}.{option}"] for option in prefixed})
         result.append(ResolvedFormat(name.lower(), prefixed, side))

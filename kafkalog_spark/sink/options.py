@@ -1,7 +1,7 @@
-"""The options of a write, each declared once (WriteOptions), and the way from text to values, `parse_write_options`.
+"""The options of a write: their declarations, their parsed values (WriteOptions), and parse_write_options.
 
-Those of a topic or a producer have Kafka's names; `topic` and `kafka.*` are those of Spark's Kafka sink. docs/sink.md
-says what each means; a test holds its names and defaults against the declarations.
+Options of a topic or a producer have Kafka's names; `topic` and `kafka.*` are those of Spark's Kafka sink. The table in
+docs/sink.md is made from the declarations (python -m docs_site.option_tables).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.format.codecs import compression_level
+from kafkalog_spark.format.codecs import CODECS, compression_level
 from kafkalog_spark.format.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
 from kafkalog_spark.format.names import MAX_PARTITIONS, is_internal, valid_topic_name
 from kafkalog_spark.options import (
@@ -22,6 +22,7 @@ from kafkalog_spark.options import (
     OptionSpec,
     byte_size,
     choice,
+    described,
     local_path,
     option,
     plain_text,
@@ -70,6 +71,16 @@ def _level(name: str, text: str) -> int:
         return int(text)
     except ValueError:
         raise OptionError(f"option '{name}' must be a whole number, got '{text}'") from None
+
+
+def _levels_text() -> str:
+    """Return the levels of all codecs, such as "gzip (1-9), lz4 (1-17) or zstd (-131072-22)"."""
+    *others, last = (
+        f"{codec.label} ({facts.levels.lowest}-{facts.levels.highest})"
+        for codec, facts in CODECS.items()
+        if facts.levels is not None
+    )
+    return f"{', '.join(others)} or {last}"
 
 
 def _size(name: str, text: str) -> int:
@@ -125,17 +136,44 @@ class WriteOptions:
     when files are written. `ignored`: names, as given, of options without effect.
     """
 
-    path: str | None = option("path", plain_text)
+    path: str | None = option(
+        "path",
+        plain_text,
+        meaning="The argument of `.save(...)` or `.start(...)`: a log directory, local, `file:` or in a bucket "
+        "(`s3://` ...).",
+    )
     storage: StorageOptions
-    topic: str | None = option("topic", _topic)
-    codec: Codec = option("compression.type", _codec, "none")
-    level: int | None = option("compression.level", _level)
-    batch_size: int = option("batch.size", _size, "64k")
-    segment_bytes: int = option("segment.bytes", _size, "1g")
-    max_message_bytes: int = option("max.message.bytes", _size, "1048588")
-    timestamp_type: TimestampType = option("message.timestamp.type", _timestamp_type, "CreateTime")
-    num_partitions: int = option("numPartitions", positive(MAX_PARTITIONS), "1")
-    checkpoint_location: str | None = option("checkpointLocation", plain_text)
+    topic: str | None = option(
+        "topic", _topic, meaning="The topic of all rows; takes precedence over the column `topic`."
+    )
+    codec: Codec = option(
+        "compression.type",
+        _codec,
+        Codec.NONE.label,
+        f"Codec of the record batches: {', '.join(f'`{codec.label}`' for codec in Codec)}.",
+    )
+    level: int | None = option("compression.level", _level, meaning=f"Level of {_levels_text()}.")
+    batch_size: int = option("batch.size", _size, "64k", "Bytes of a record batch before compression.")
+    segment_bytes: int = option("segment.bytes", _size, "1g", "Bytes of a segment.")
+    max_message_bytes: int = option(
+        "max.message.bytes",
+        _size,
+        "1048588",
+        "Bytes of the largest record batch as it is in the log; a larger record is an error.",
+    )
+    timestamp_type: TimestampType = option(
+        "message.timestamp.type",
+        _timestamp_type,
+        "CreateTime",
+        "`LogAppendTime`: all records get the time of the write, whatever the column `timestamp` says.",
+    )
+    num_partitions: int = option(
+        "numPartitions",
+        positive(MAX_PARTITIONS),
+        "1",
+        f"Partitions of topics that do not exist yet, at most {MAX_PARTITIONS:,}.",
+    )
+    checkpoint_location: str | None = option("checkpointLocation", plain_text, meaning="Streams: Spark's own.")
     producer: Mapping[str, str]
     encoded: tuple[ResolvedFormat, ...]
     ignored: tuple[str, ...]
@@ -147,10 +185,31 @@ class WriteOptions:
 
 WRITE_OPTIONS = (
     *specs_of(WriteOptions),
-    *(OptionSpec(f"{side}.format", written_format_name) for side in ("value", "key")),
-    OptionSpec("kafka.bootstrap.servers", plain_text),
-    OptionSpec("queryName", plain_text),  # Spark's own
+    OptionSpec(
+        "value.format",
+        written_format_name,
+        meaning="The format in which the column `value`, or without one all columns that are not Kafka's, is encoded: "
+        "`avro`, `protobuf`, `confluent-avro`, `confluent-protobuf`, `confluent-json`, `string` (docs/typed.md). "
+        "Options of the format: `value.*`.",
+    ),
+    OptionSpec("key.format", written_format_name, meaning="The same, for the column `key`."),
+    OptionSpec(
+        "kafka.bootstrap.servers",
+        plain_text,
+        meaning="Send to this broker, at least once, instead of writing files, so without `path`. Every other "
+        "`kafka.*` option is then given to the producer (librdkafka).",
+    ),
+    OptionSpec("queryName", plain_text, meaning="Streams: Spark's own."),
 )
+
+WriteOptions.__doc__ = f"{(WriteOptions.__doc__ or '').rstrip()}\n\n{described(WRITE_OPTIONS)}"
+
+IGNORED = {
+    "includeHeaders": "headers are written where the column `headers` is there.",
+    "kafka.*": "settings of a producer, which exists only with `kafka.bootstrap.servers`.",
+    **{f"kafka.{name}": why for name, why in librdkafka.PRODUCER_WITHOUT_EFFECT.items()},
+}
+"""Options that are accepted without effect, and why."""
 
 
 def parse_write_options(options: Mapping[str, str], of_reads: Collection[str] = ()) -> WriteOptions:
@@ -221,7 +280,7 @@ def _ignored(given: GivenOptions, of_reads: Collection[str], *, through_broker: 
             continue
         elif key in of_reads:
             raise OptionError(
-                f"option '{name}' is of a read, and this is a write",
+                f"option '{name}' is a read option, and this is a write",
                 hint="a view over a log directory is for reading it; to write in SQL: INSERT INTO table WITH ('path' = "
                 "'...', 'topic' = '...'), where table is made by CREATE TABLE ... USING kafkalog",
             )
@@ -230,7 +289,7 @@ def _ignored(given: GivenOptions, of_reads: Collection[str], *, through_broker: 
         elif not through_broker:
             if plain in used:
                 raise OptionError(
-                    f"option '{name}' is of a Kafka producer, and without kafka.bootstrap.servers there is none",
+                    f"option '{name}' requires kafka.bootstrap.servers",
                     hint=f"did you mean '{plain}'?",
                 )
             result.append(name)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-CONNECTOR_ONLY = (
-    "kafka.bootstrap.servers",
-    "kafka.group.id",
-    "groupIdPrefix",
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "kafka.*",
-)
-"""Accepted and ignored: there is no broker, and nothing is fetched. With `commitGroup` the connection's count."""
+_NO_GROUP = "there is no consumer group; see `commitGroup`."
+_NOTHING_FETCHED = "nothing is fetched."
+OF_SPARK = "an option of Spark's file sources; see `maxOffsetsPerTrigger` and `maxBytesPerTrigger`."
 
-OF_SPARK = ("maxFilesPerTrigger",)  # the same, of Spark's other sources
+IGNORED = {
+    "kafka.bootstrap.servers": "there is no broker; with `commitGroup`, the one to which offsets are committed.",
+    "kafka.group.id": _NO_GROUP,
+    "groupIdPrefix": _NO_GROUP,
+    "kafkaConsumer.pollTimeoutMs": _NOTHING_FETCHED,
+    "fetchOffset.numRetries": _NOTHING_FETCHED,
+    "fetchOffset.retryIntervalMs": _NOTHING_FETCHED,
+    "kafka.*": "every other setting of a Kafka consumer; with `commitGroup`, those of the connection are used "
+    "(`kafka.security.protocol`, `kafka.sasl.*`, `kafka.ssl.*`, `kafka.client.id`, `kafka.socket.*`).",
+    "maxFilesPerTrigger": OF_SPARK,
+}
+"""Options of Spark's Kafka connector and file sources that are accepted without effect, and why."""
 
 OTHER_NAMES = {
     "topic": "subscribe",

@@ -231,9 +231,15 @@ def test_a_full_disk_leaves_the_log_as_it_was(small_disk: Path, rows: int) -> No
         ({"path": "/a", "compression": "zstd"}, "unknown option 'compression'; did you mean 'compression.type'?"),
         ({"path": "/a", "topics": "t"}, "unknown option 'topics'; did you mean 'topic'?"),
         ({"path": "/a", "colour": "red"}, "unknown option 'colour'; docs/options.md and docs/sink.md list the options"),
-        ({"path": "/a", "subscribe": "t"}, "option 'subscribe' is of a read, and this is a write; a view over a log"),
-        ({"path": "/a", "kafka.isolation.level": "x"}, "option 'kafka.isolation.level' is of a read"),
-        ({"kafka.bootstrap.servers": "a:1", "startingOffsets": "earliest"}, "option 'startingOffsets' is of a read"),
+        (
+            {"path": "/a", "subscribe": "t"},
+            "option 'subscribe' is a read option, and this is a write; a view over a log",
+        ),
+        ({"path": "/a", "kafka.isolation.level": "x"}, "option 'kafka.isolation.level' is a read option"),
+        (
+            {"kafka.bootstrap.servers": "a:1", "startingOffsets": "earliest"},
+            "option 'startingOffsets' is a read option",
+        ),
         (
             {"kafka.bootstrap.servers": "a:1", "path": "/a"},
             "options 'path' and 'kafka.bootstrap.servers' are both given",

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 DATA_KEY_SIZE = 32  # bytes: AES-256
 
 OPTION = "tiered.encryption.key."  # prefix of the options that give a key; the id of the key pair follows
+OPTION_MEANING = (
+    "Private RSA key for segments that Aiven's plugin encrypted with the key pair ID: a PEM, or a path to one that "
+    "every worker can read. It is never logged or shown. Ours."
+)
 ROOT_OPTION = "tiered.root"
 """Option with the root of the remote storage that log directories name (kafkalog.remote-storage.properties)."""
 
@@ -196,9 +200,24 @@ def _key_prefix(name: str, text: str) -> str:
 
 _AUTO = "auto"
 TIER_OPTIONS = (
-    OptionSpec("layout", choice(_AUTO, *(layout.value for layout in Layout)), _AUTO),
-    OptionSpec("tiered.key.prefix", _key_prefix),
-    OptionSpec(ROOT_OPTION, plain_text),
+    OptionSpec(
+        "layout",
+        choice(_AUTO, *(layout.value for layout in Layout)),
+        _AUTO,
+        "How files below the paths are named: `broker`, as in a log directory; `aiven`, by Aiven's plugin for tiered "
+        "storage; `local-tiered`, by Kafka's LocalTieredStorage. `auto` recognises it for each path. Ours.",
+    ),
+    OptionSpec(
+        "tiered.key.prefix",
+        _key_prefix,
+        meaning="`layout=aiven`: the part of the plugin's `key.prefix` after its last slash. Ours.",
+    ),
+    OptionSpec(
+        ROOT_OPTION,
+        plain_text,
+        meaning="Path or URL of the remote storage of a log directory that names one. Without it only a folder beside "
+        "the log directory is read: a directory that somebody else made could name any place. Ours.",
+    ),
 )
 NO_KEYS = KeyRing({})
 
