@@ -25,7 +25,6 @@ from kafkalog_spark.log.write.record_encoder import BatchParams, RecordEncoder, 
 from kafkalog_spark.sink.columns import check_rows, negative_partition, topic_column
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.commit_plan import PlannedSegment, StagedPiece, TaskAttempt, TaskManifest, partition_count
-from kafkalog_spark.sink.medium import Medium
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
 
 _WINDOW_BYTES = (8 << 20, 64 << 20)
@@ -174,14 +173,14 @@ class TaskWriter:
 
     def __init__(
         self,
-        medium: Medium,
+        committer: Committer,
         options: WriteOptions,
         record_columns: tuple[str, ...],
         attempt: TaskAttempt,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._medium = medium
-        self._stage = medium.stage(attempt.job)
+        self._committer = committer
+        self._stage = committer.target.stage(attempt.job)
         self._options = options
         self._attempt = attempt
         self._attempt_id = uuid.uuid4().hex[:12]  # several attempts of a task may run at once
@@ -226,7 +225,7 @@ class TaskWriter:
         except BaseException as error:
             self._stage.discard()
             if isinstance(error, OSError):
-                raise self._medium.unwritable(error) from error
+                raise self._committer.directory.unwritable(error) from error
             raise
         return TaskManifest(self._attempt, tuple(self._finished), dict(self._partitioner.partitions))
 
@@ -247,7 +246,7 @@ class TaskWriter:
         if fault:
             raise InvalidRecord(fault)
         if self._topics is None:
-            self._topics = Committer(self._medium).topics()
+            self._topics = self._committer.topics()
         partitions = self._topics.get(topic)
         return partition_count(partitions) if partitions else self._options.num_partitions
 

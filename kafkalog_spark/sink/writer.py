@@ -8,29 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kafkalog_spark.errors import KafkalogError, OptionError
+from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.sink.columns import sink_columns
-from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.commit_plan import TaskAttempt, TaskManifest
-from kafkalog_spark.sink.medium import Medium
-from kafkalog_spark.sink.medium_bucket import Bucket
-from kafkalog_spark.sink.medium_local import LocalMedium
+from kafkalog_spark.sink.committers import committer_of
 from kafkalog_spark.sink.options import WriteOptions
 from kafkalog_spark.spark.interface import StreamWriterBase, first_line, freeze_gc_once
-from kafkalog_spark.store.interface import is_local
-from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.storage_options import is_storage_option
-from kafkalog_spark.store.stores import store_of
 
 _QUERY_ID = "sql.streaming.queryId"
 """Spark's name for what a task knows of its query (StreamExecution.QUERY_ID_KEY)."""
@@ -45,17 +37,7 @@ class _FileWriter:
         self.options = options
         self.columns = sink_columns(schema, options.topic, options.encoded)
         assert options.path is not None
-        medium: Medium
-        if is_local(options.path):
-            try:
-                medium = LocalMedium(Path(os.path.abspath(options.path)))
-            except OSError as error:
-                raise OptionError(f"option 'path': {error}") from error
-        else:
-            store = store_of(options.path, options.storage)
-            assert isinstance(store, ObjectStore), options.path
-            medium = Bucket(options.path, store)
-        self.committer = Committer(medium)
+        self.committer = committer_of(options.path, options.storage)
         self.job = self.committer.open_job(stream)
         self.made_ms = time.time_ns() // 1_000_000
 
@@ -68,7 +50,7 @@ class _FileWriter:
         task = context.partitionId() if context is not None else 0
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None
         attempt = TaskAttempt(self.job, task, self.made_ms, query)
-        writer = TaskWriter(self.committer.medium, self.options, self.columns.record, attempt)
+        writer = TaskWriter(self.committer, self.options, self.columns.record, attempt)
         return writer.run(self.columns.rows(iterator))
 
 

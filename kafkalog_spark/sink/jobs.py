@@ -1,14 +1,14 @@
-"""Staged files of tasks; on a disk the jobs they belong to, and when a job is dead.
+"""Jobs of the sink on a disk: the staged files that belong to a write, its driver, and whether that has ended.
 
-They lie in the log directory itself, as plain files: on the file system where they will end, and where every broker
-looks at directories only (an unknown directory keeps Apache Kafka from starting).
+Staged files are in the log directory itself, as plain files: on the file system where they will end, and where every
+broker looks at directories only (an unknown directory keeps Apache Kafka from starting).
 
-    kafkalog.sink-<job>.job                  the job lives: who drives it, as JSON
+    kafkalog.sink-<job>.job                        the job is open: its driver, as JSON
     kafkalog.sink-<job>-<task>-<attempt>-<n>.log   a staged segment; .index and .timeindex at commit
-    ...-<n>-joined.log                       it and small ones that follow, made at commit
+    ...-<n>-joined.log                             it and small ones that follow, made at commit
 
-A task that makes a file looks for its job's .job file afterwards. Whoever ends the job removes that first: what a late
-task still makes, it removes itself.
+A task that makes a file looks for its job's .job file afterwards. The .job file is removed first when a job ends, so
+that a late task finds it gone and removes its own files.
 """
 
 from __future__ import annotations
@@ -16,40 +16,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from kafkalog_spark.errors import CorruptFile, JobEnded
-from kafkalog_spark.format.atomic_file import FILE_MODE, descriptor, fsync_file, read_whole, write_all
+from kafkalog_spark.errors import CorruptFile
+from kafkalog_spark.format.atomic_file import read_whole
 
 _STAGED = re.compile(r"kafkalog\.sink-(?P<job>[0-9a-f]{32})(\.job|-[0-9a-z-]+\.(log|index|timeindex))")
-
-
-class Stage(Protocol):
-    """Staged files of one task attempt. All methods raise OSError."""
-
-    piece_bytes: int  # most bytes of a file
-    held_bytes: int  # most bytes of all files that are begun and not finished
-
-    def begin(self, task: int, attempt: str, number: int) -> str:
-        """Begin a file; its name, for all other calls. Raises JobEnded."""
-
-    def append(self, name: str, data: memoryview) -> None:
-        """Write at its end. `data` is free for others on return."""
-
-    def finish(self, name: str) -> None:
-        """Nothing follows."""
-
-    def close(self) -> None:
-        """Wait for what is under way: finished files are there on return."""
-
-    def discard(self) -> None:
-        """Remove all of it, also after an error."""
 
 
 UNKNOWN_OWNER_SECONDS = 7 * 24 * 3600
@@ -160,67 +136,3 @@ def _process(pid: int) -> _Process | None:
     name, _, rest = text.partition("(")[2].rpartition(")")
     state, parent, *more = rest.split()
     return None if state in "ZX" else _Process(name, int(parent), int(more[17]))  # Z: nobody has asked how it ended
-
-
-WRITE_BEHIND_BYTES = 16 << 20
-"""Bytes that wait before they are flushed: large enough for the disk to work in long runs."""
-
-
-class LocalStage:
-    """Files in a log directory. Not kept open: a process may open only so many."""
-
-    piece_bytes = held_bytes = sys.maxsize  # a file becomes a segment, and is not in memory
-
-    def __init__(self, log_dir: Path, job: str) -> None:
-        self._log_dir = log_dir
-        self._job = job
-        self._names: list[str] = []
-        self._thread = ThreadPoolExecutor(1, "write-behind")
-        self._flushing: Future[None] | None = None
-        self._unflushed: dict[Path, int] = {}
-
-    def begin(self, task: int, attempt: str, number: int) -> str:
-        name = f"kafkalog.sink-{self._job}-{task}-{attempt}-{number}.log"
-        os.close(os.open(self._log_dir / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
-        self._names.append(name)
-        if not (self._log_dir / job_file(self._job)).exists():  # looked for after the file was made: see above
-            raise JobEnded(
-                f"the write that this task belongs to is over (job {self._job})",
-                path=str(self._log_dir),
-                hint="driver and executors must see the same directory under this path",
-            )
-        return name
-
-    def append(self, name: str, data: memoryview) -> None:
-        path = self._log_dir / name
-        with descriptor(path, os.O_WRONLY | os.O_APPEND) as fd:
-            write_all(fd, data)
-        self._unflushed[path] = self._unflushed.get(path, 0) + len(data)
-        if sum(self._unflushed.values()) >= WRITE_BEHIND_BYTES and (self._flushing is None or self._flushing.done()):
-            self._flushed()
-            self._flushing, self._unflushed = self._thread.submit(_flush, list(self._unflushed)), {}
-
-    def _flushed(self) -> None:
-        """Wait for what is being flushed, and raise what the disk reported."""
-        flushing, self._flushing = self._flushing, None
-        if flushing is not None:
-            flushing.result()
-
-    def finish(self, name: str) -> None:
-        """Nothing is to be done."""
-
-    def close(self) -> None:
-        """End the flushing thread: what was not flushed yet is the commit's matter."""
-        self._thread.shutdown()
-        self._flushed()
-
-    def discard(self) -> None:
-        with suppress(OSError):  # the files go, so does what the disk said of them
-            self.close()
-        for name in self._names:
-            (self._log_dir / name).unlink(missing_ok=True)
-
-
-def _flush(paths: list[Path]) -> None:
-    for path in paths:
-        fsync_file(path)

@@ -17,7 +17,6 @@ which a commit writes at its end are true.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import time
@@ -37,11 +36,14 @@ from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 from kafkalog_spark.log.write.segment_recovery import OffsetOverflow
 from kafkalog_spark.log.write.segment_writer import restamp_segment
-from kafkalog_spark.sink import commit_plan, staging
+from kafkalog_spark.sink import commit_plan
 from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment
+from kafkalog_spark.sink.jobs import Job, driver_process, files_of_jobs, format_job, is_dead, job_file, read_job
+from kafkalog_spark.sink.local_commit_log import PREFIX
+from kafkalog_spark.sink.local_directory import LocalDirectory
+from kafkalog_spark.sink.local_stage import LocalStage
 from kafkalog_spark.sink.log_recovery import is_closed, log_files, recover_log
-from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium, check_cleaned
-from kafkalog_spark.store.interface import LOCAL
+from kafkalog_spark.sink.segment_target import INDEX_SUFFIXES, SegmentTarget, check_cleaned
 
 _log = logging.getLogger(__name__)
 
@@ -53,48 +55,33 @@ COMMIT_WAIT_SECONDS = 300.0
 
 _PROBE_SECONDS = 0.2
 _STEP_SECONDS = 0.02  # commits take milliseconds to seconds
-_ASIDE = "kafkalog.commits.tmp"
 _FLUSHES_AT_ONCE = 8
 _LOAD = "let a broker load the directory once"
 
 
 @dataclass(frozen=True)
-class LocalMedium(Medium):
+class LocalTarget(SegmentTarget):
     """now_s, wait_s: the clock and the longest wait for another sink."""
 
-    log_dir: Path
+    directory: LocalDirectory
     now_s: Callable[[], float] = time.time
     wait_s: float = COMMIT_WAIT_SECONDS
 
-    remote = False
-    store = LOCAL
-    commits = "kafkalog.commits-"
     parallel = 1  # files are only moved
-    word = "a file"
-    needs = "the driver and every executor need the directory, writable, under the same path"
+    lists_new_topics_whole = False
     join_bytes = 4 << 20
     """A segment for each task of each micro-batch would leave a broker with many thousands of files. Larger ones are
     not joined: what is joined is copied and flushed a second time while nothing else goes on."""
 
     @property
-    def root(self) -> str:  # type: ignore[override]
-        return str(self.log_dir)
-
-    def listing(self) -> list[str]:
-        try:
-            return os.listdir(self.log_dir)
-        except FileNotFoundError:
-            return []
-        except NotADirectoryError:
-            raise
-        except OSError as error:
-            raise errors.NotALogDirectory(f"cannot be read: {error.strerror}", path=self.root) from error
+    def log_dir(self) -> Path:
+        return self.directory.log_dir
 
     # The directory's locks.
 
-    def check_target(self) -> None:
+    def check(self) -> None:
         """Makes no file; another sink is no matter."""
-        super().check_target()
+        super().check()
         if not (self.log_dir / names.LOCK_FILE).exists():
             return
         for _ in _tries(_PROBE_SECONDS):
@@ -111,7 +98,7 @@ class LocalMedium(Medium):
         if ours is None:
             raise errors.LogDirLocked(
                 f"another sink has been committing here for more than {self.wait_s:g} s",
-                path=self.path(SINK_LOCK_FILE),
+                path=self.directory.path(SINK_LOCK_FILE),
                 hint="if it hangs, end its process: the lock goes with it",
             )
         with ExitStack() as held:
@@ -137,7 +124,7 @@ class LocalMedium(Medium):
     def _owned_by_broker(self) -> errors.BrokerOwnsDirectory:
         return errors.BrokerOwnsDirectory(
             f"a running broker owns this log directory ({names.LOCK_FILE} is locked)",
-            path=self.root,
+            path=self.directory.root,
             hint="write through it with option kafka.bootstrap.servers (at least once), or stop it first",
         )
 
@@ -146,32 +133,32 @@ class LocalMedium(Medium):
     def begin_job(self, job: str, stream: str | None) -> None:
         made = not self.log_dir.exists()
         atomic_file.make_directories(self.log_dir)
-        described = staging.Job(staging.driver_process(), stream, made)
-        with descriptor(self.log_dir / staging.job_file(job), os.O_WRONLY | os.O_CREAT) as file:
-            write_all(file, staging.format_job(described))
+        described = Job(driver_process(), stream, made)
+        with descriptor(self.log_dir / job_file(job), os.O_WRONLY | os.O_CREAT) as file:
+            write_all(file, format_job(described))
 
-    def stage(self, job: str) -> staging.LocalStage:
-        return staging.LocalStage(self.log_dir, job)
+    def stage(self, job: str) -> LocalStage:
+        return LocalStage(self.log_dir, job)
 
     def staged(self, job: str) -> list[str]:
-        return staging.files_of_jobs(self.listing()).get(job, [])
+        return files_of_jobs(self.directory.listing()).get(job, [])
 
     def jobs_of_stream(self, job: str, stream: str | None) -> list[str]:
         if stream is None:
             return [job]
-        others = staging.files_of_jobs(self.listing()).keys() - {job}
-        return [job, *(other for other in others if staging.read_job(self.log_dir, other).stream == stream)]
+        others = files_of_jobs(self.directory.listing()).keys() - {job}
+        return [job, *(other for other in others if read_job(self.log_dir, other).stream == stream)]
 
     def dead_jobs(self) -> list[str]:
-        now, jobs = self.now_s(), staging.files_of_jobs(self.listing())
-        return [job for job, files in jobs.items() if staging.is_dead(self.log_dir, job, files, now)]
+        now, found = self.now_s(), files_of_jobs(self.directory.listing())
+        return [job for job, files in found.items() if is_dead(self.log_dir, job, files, now)]
 
     def end_jobs(self, jobs: Iterable[str]) -> None:
         """The .job file first. A log directory that was made for the job and has nothing else is removed."""
         for job in jobs:
-            made_directory = staging.read_job(self.log_dir, job).made_directory
-            self.delete([staging.job_file(job)])
-            self.delete(self.staged(job))
+            made_directory = read_job(self.log_dir, job).made_directory
+            self.directory.delete([job_file(job)])
+            self.directory.delete(self.staged(job))
             if made_directory:
                 with suppress(OSError):  # somebody else has begun to use it
                     self.log_dir.rmdir()
@@ -182,60 +169,6 @@ class LocalMedium(Medium):
             _log.warning("removed what a writer that has ended left in %s (job %s)", self.log_dir, dead)
             self.end_jobs([dead])
 
-    # Commit records.
-
-    def commit_files(self, after: str = "") -> list[str]:
-        files = (name.removeprefix(self.commits) for name in self.listing() if name.startswith(self.commits))
-        return sorted(name for name in files if name > after)
-
-    def superseded(self, number: int) -> list[str]:
-        """All: nobody without the locks writes one."""
-        return self.commit_files()
-
-    def read(self, name: str, most: int) -> bytes:
-        return atomic_file.read_whole(self.log_dir / name, most)
-
-    def create(self, name: str, data: bytes) -> bool:
-        path, aside = self.log_dir / name, self.log_dir / _ASIDE
-        self.step("create", path)
-        aside.unlink(missing_ok=True)  # a killed writer may have left it, as another name of a file that it made
-        try:
-            with descriptor(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
-                write_all(fd, data)
-                atomic_file.fsync_descriptor(fd)
-            try:
-                os.link(aside, path)
-            except FileExistsError:
-                return False
-            except OSError as error:
-                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
-                    raise
-                if path.exists():  # a file system without links: the directory's locks have to do
-                    return False
-                os.rename(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
-        atomic_file.fsync_directory(self.log_dir)
-        return True
-
-    def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
-        path = self.log_dir / name
-        self.step("write", path)
-        atomic_file.replace_file(path, data, sync=sync)
-
-    def delete(self, names: Sequence[str]) -> None:
-        for name in names:
-            self.step("unlink", self.log_dir / name)
-            (self.log_dir / name).unlink(missing_ok=True)
-
-    def _rename(self, old: Path, new: Path) -> None:
-        self.step("rename", new)
-        os.rename(old, new)
-
-    def _fsync_directory(self, path: Path) -> None:
-        self.step("fsync", path)
-        atomic_file.fsync_directory(path)
-
     def _flush(self, paths: Iterable[Path]) -> None:
         """Return when these files, and the entries of these directories, are on disk. Several at once: a file system
         writes them together. `paths` may make a file before it names it: the files before are flushed meanwhile."""
@@ -243,7 +176,7 @@ class LocalMedium(Medium):
             running: list[Future[None]] = []
             for path in paths:
                 if not running:
-                    self.step("flush", path)
+                    self.directory.step("flush", path)
                 running.append(threads.submit(atomic_file.fsync_file, path))
             for flushed in running:
                 flushed.result()
@@ -288,7 +221,7 @@ class LocalMedium(Medium):
         if (log.log_end.offset, log.log_end.position) != (last.next_offset, last.size) or not is_closed(log):
             return False
         try:
-            done = (self.log_dir / (self.commits + "done")).stat().st_mtime_ns
+            done = (self.log_dir / (PREFIX + "done")).stat().st_mtime_ns
         except FileNotFoundError:
             return False
         files = [Path(log.directory), *(Path(log.directory, name) for name in log_files(log))]
@@ -296,18 +229,18 @@ class LocalMedium(Medium):
 
     def prepare(self, record: CommitRecord) -> None:
         self._stamp(record.segments, join=True)
-        self._fsync_directory(self.log_dir)
+        self.directory.fsync_directory(self.log_dir)
 
     def _stamp(self, segments: Iterable[PlannedSegment], *, join: bool) -> None:
         def stamped() -> Iterator[Path]:
             for segment in segments:
                 log = self._staged_log(segment)
                 if join and len(segment.pieces) > 1:
-                    self.step("join", log)
+                    self.directory.step("join", log)
                     with descriptor(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
                         for piece in segment.pieces:
                             write_all(out, atomic_file.read_whole(self.log_dir / piece.name))
-                self.step("restamp", log)
+                self.directory.step("restamp", log)
                 end = restamp_segment(log, segment.base_offset, segment.leader_epoch)
                 if end != segment.next_offset:
                     raise errors.KafkalogError(
@@ -353,7 +286,7 @@ class LocalMedium(Medium):
             staged, target = self._staged_log(segment), self._published_log(segment)
             for suffix in INDEX_SUFFIXES:
                 if staged.with_suffix(suffix).exists() and not target.with_suffix(suffix).exists():
-                    self._rename(staged.with_suffix(suffix), target.with_suffix(suffix))
+                    self.directory.rename(staged.with_suffix(suffix), target.with_suffix(suffix))
         self._flush(sorted({self.log_dir / segment.directory for segment in segments}))
 
     def make_topic(self, topic: NewTopic, filled: Sequence[int]) -> None:
@@ -364,18 +297,18 @@ class LocalMedium(Medium):
         topic_id = next((found for found in read if found is not None), topic.id)
         data = metadata.format_partition_metadata(topic_id)
         for partition, directory in enumerate(directories):
-            self.step("mkdir", directory)
+            self.directory.step("mkdir", directory)
             directory.mkdir(atomic_file.DIRECTORY_MODE, exist_ok=True)
             if metadata.read_partition_metadata(directory / metadata.PARTITION_METADATA_FILE) is None:
-                self.replace(f"{directory.name}/{metadata.PARTITION_METADATA_FILE}", data)
+                self.directory.replace(f"{directory.name}/{metadata.PARTITION_METADATA_FILE}", data)
             if partition not in filled and not any(directory.glob("*" + names.LOG_SUFFIX)):
                 log = directory / (names.segment_name(0) + names.LOG_SUFFIX)
-                self.step("empty segment", log)
+                self.directory.step("empty segment", log)
                 for suffix in (*INDEX_SUFFIXES, names.LOG_SUFFIX):  # unless there is one
                     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
                     os.close(os.open(log.with_suffix(suffix), flags, atomic_file.FILE_MODE))
-                self._fsync_directory(directory)
-        self._fsync_directory(self.log_dir)
+                self.directory.fsync_directory(directory)
+        self.directory.fsync_directory(self.log_dir)
 
     def publish_segment(self, segment: PlannedSegment) -> None:
         staged, target = self._staged_log(segment), self._published_log(segment)
@@ -383,17 +316,17 @@ class LocalMedium(Medium):
         if replaces_empty:
             if target.stat().st_size:
                 raise self.in_the_way(segment, "somebody wrote to the log without the directory's lock")
-            self.delete([segment.file(suffix) for suffix in INDEX_SUFFIXES])
+            self.directory.delete([segment.file(suffix) for suffix in INDEX_SUFFIXES])
             self.sync_published(segment)
-            self._rename(staged, target)
+            self.directory.rename(staged, target)
             self.sync_published(segment)
         for suffix in INDEX_SUFFIXES:
-            self._rename(staged.with_suffix(suffix), target.with_suffix(suffix))
+            self.directory.rename(staged.with_suffix(suffix), target.with_suffix(suffix))
         if not replaces_empty:
-            self._rename(staged, target)
+            self.directory.rename(staged, target)
 
     def sync_published(self, segment: PlannedSegment) -> None:
-        self._fsync_directory(self.log_dir / segment.directory)
+        self.directory.fsync_directory(self.log_dir / segment.directory)
 
     def end_publish(self, record: CommitRecord) -> None:
         """Write producer snapshots and recovery points as a broker does, and flush all that moved."""
@@ -408,7 +341,7 @@ class LocalMedium(Medium):
                     stem = names.segment_name(segments[-1].next_offset)
                     path = self.log_dir / segments[0].directory / (stem + names.PRODUCER_SNAPSHOT_SUFFIX)
                     aside = path.with_name(path.name + atomic_file.TEMPORARY_SUFFIX)
-                    self.step("write", path)
+                    self.directory.step("write", path)
                     with descriptor(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
                         write_all(fd, data)
                     snapshots.append(path)
@@ -416,7 +349,7 @@ class LocalMedium(Medium):
 
         self._flush(written())
         for path in snapshots:
-            self._rename(path.with_name(path.name + atomic_file.TEMPORARY_SUFFIX), path)
+            self.directory.rename(path.with_name(path.name + atomic_file.TEMPORARY_SUFFIX), path)
         self._flush([self.log_dir, *(self.log_dir / segments[0].directory for segments in by_partition.values())])
         flushed = {key: segments[-1].next_offset for key, segments in by_partition.items()}
         created = {(topic.name, n): 0 for topic in record.topics for n in range(topic.partitions)}
@@ -428,7 +361,8 @@ class LocalMedium(Medium):
         # everything below these offsets is on disk: a broker that starts after a crash need not scan it
         raised = {key: offset for key, offset in (created | flushed).items() if offset > points.get(key, -1)}
         if raised:
-            self.replace(checkpoint.RECOVERY_POINT_CHECKPOINT, checkpoint.format_offset_checkpoint(points | raised))
+            data = checkpoint.format_offset_checkpoint(points | raised)
+            self.directory.replace(checkpoint.RECOVERY_POINT_CHECKPOINT, data)
 
     def _snapshot_at(self, segment: PlannedSegment) -> bytes | None:
         """Producer snapshot of where a segment begins, where a broker or a sink has left one."""

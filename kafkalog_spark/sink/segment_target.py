@@ -1,4 +1,4 @@
-"""Medium of a log directory that is written to: what the commit protocol (commit) asks of a disk and of a bucket."""
+"""Where the segments of a write are staged and published: what commit.py asks of a disk and of a bucket."""
 
 from __future__ import annotations
 
@@ -17,42 +17,23 @@ from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog, read_meta_properties
 from kafkalog_spark.sink.commit_plan import EMPTY_END, CommitRecord, NewTopic, PartitionEnd, PlannedSegment
-from kafkalog_spark.sink.staging import Stage
-from kafkalog_spark.store.interface import Store
-from kafkalog_spark.store.storage_options import StorageOptions
+from kafkalog_spark.sink.log_directory import LogDirectory
+from kafkalog_spark.sink.stage import Stage
 
 _log = logging.getLogger(__name__)
 
+_FILES_OF_SINK = ("kafkalog.commits", "kafkalog.sink", "kafkalog.staged")  # prefixes
 INDEX_SUFFIXES = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
 
 
-class Medium(ABC):
-    """Log directory on a disk or in a bucket. Names are paths from the log directory on. All methods raise OSError."""
+class SegmentTarget(ABC):
+    """Log directory that segments are staged in and published to. All methods raise OSError."""
 
-    root: str
-    store: Store
-    storage: StorageOptions | None = None
-
-    remote: bool
-    """True: nothing is locked, a request given up may still come through, and the store may ignore conditions."""
-    commits: str  # prefix of the names of commit records
+    directory: LogDirectory
     join_bytes: int  # staged files up to this size are joined to one segment
-    parallel: int  # steps that are taken at once, at most
-    word: str  # name of what is not a directory, in messages
-    needs: str  # hint of errors: conditions for a writer there
-
-    def step(self, what: str, name: Any) -> None:  # noqa: B027
-        """Called before each change, with a word for it and the name or path: tests fail, or end the writer, there."""
-
-    def path(self, name: str = "") -> str:
-        return f"{self.root}/{name}" if name else self.root
-
-    def unwritable(self, error: OSError) -> NotALogDirectory:
-        return NotALogDirectory(
-            f"cannot be written: {error.strerror or error}",
-            path=str(error.filename or self.root),
-            hint=f"nothing was written; {self.needs}",
-        )
+    parallel: int  # most steps at once
+    lists_new_topics_whole: bool
+    """True if a listing shows all partitions of a topic that is being made."""
 
     def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         """Results of all calls, up to `parallel` at once."""
@@ -63,38 +44,41 @@ class Medium(ABC):
 
     # The directory and its jobs.
 
-    def check_target(self) -> None:
-        """Raise NotALogDirectory, UnsupportedFormat, CorruptFile unless the directory is a log directory, or empty, or
-        missing; on a disk BrokerOwnsDirectory too. Changes nothing."""
+    def check(self) -> None:
+        """Raise unless the directory is a log directory, or empty, or missing. Changes nothing.
+
+        Raises:
+            NotALogDirectory: If it is a file, one partition's directory, or holds nothing of Kafka's.
+            UnsupportedFormat, CorruptFile: If its meta.properties cannot be read.
+            BrokerOwnsDirectory: If a broker uses it; on a disk only.
+        """
+        directory = self.directory
         try:
-            listing = self.listing()
+            listing = directory.listing()
         except NotADirectoryError:
             raise NotALogDirectory(
-                f"is {self.word}, a log directory is written to",
-                path=self.root,
+                f"is {directory.entry}, a log directory is written to",
+                path=directory.root,
                 hint="give a path like that in log.dirs",
             ) from None
         if any(names.parse_segment_file(name) is not None for name in listing):
             raise NotALogDirectory(
                 "holds segment files: it is the directory of one partition",
-                path=self.root,
-                hint=f"give its parent {self.root.rpartition('/')[0] or '/'}, and name topic and partition as columns "
-                "or options",
+                path=directory.root,
+                hint=f"give its parent {directory.root.rpartition('/')[0] or '/'}, and name topic and partition as "
+                "columns or options",
             )
         if META_PROPERTIES_FILE in listing:
-            read_meta_properties(self.store, self.root)
-        if listing and not any(
-            name in (META_PROPERTIES_FILE, names.LOCK_FILE)
-            or name.startswith(("kafkalog.commits", "kafkalog.sink", "kafkalog.staged"))
-            # on a disk, names like broker-0 are looked into, too: the directory may be the parent of log directories
-            or (self.store.remote and names.parse_partition_dir(name))
-            for name in listing
-        ):
-            LogDirs.open(self.root, self.storage)  # raises for a directory without anything of Kafka's
+            read_meta_properties(directory.store, directory.root)
+        if listing and not any(self._shows_log_directory(name) for name in listing):
+            LogDirs.open(directory.root, directory.storage)  # raises for a directory without anything of Kafka's
 
-    @abstractmethod
-    def listing(self) -> list[str]:
-        """Names in the log directory; none of a missing one."""
+    def _shows_log_directory(self, name: str) -> bool:
+        """Return True if only a log directory has an entry of that name."""
+        if name in (META_PROPERTIES_FILE, names.LOCK_FILE) or name.startswith(_FILES_OF_SINK):
+            return True
+        # On a disk, names like broker-0 are looked into: the directory may be the parent of log directories.
+        return self.directory.store.remote and names.parse_partition_dir(name) is not None
 
     def locked(self) -> AbstractContextManager[None]:
         """Locks of the directory, where there are any, against brokers and other sinks, which it waits for. Raises
@@ -124,40 +108,11 @@ class Medium(ABC):
     def end_jobs(self, jobs: Iterable[str]) -> None:
         """Remove what the jobs left."""
         for job in jobs:
-            self.delete(self.staged(job))
+            self.directory.delete(self.staged(job))
 
     @abstractmethod
     def sweep(self, job: str) -> None:
         """Remove what the job and dead jobs left."""
-
-    # Commit records.
-
-    @abstractmethod
-    def commit_files(self, after: str = "") -> list[str]:
-        """Names that begin with `commits`, without that, from `after` on, sorted."""
-
-    @abstractmethod
-    def read(self, name: str, most: int) -> bytes:
-        """Raises FileNotFoundError."""
-
-    @abstractmethod
-    def create(self, name: str, data: bytes) -> bool:
-        """Put if absent, on disk on return; False when there is one."""
-
-    @abstractmethod
-    def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
-        """Replace a small file; on disk on return, with `sync`."""
-
-    @abstractmethod
-    def delete(self, names: Sequence[str]) -> None:
-        """Remove files that may have gone already."""
-
-    def expect_put_if_absent(self) -> None:  # noqa: B027  where there is nothing to do
-        """Raise where the store overwrites what `create` must leave."""
-
-    @abstractmethod
-    def superseded(self, number: int) -> list[str]:
-        """Commit files that may be removed after commit `number`, if they are older."""
 
     # Segments.
 
@@ -183,7 +138,9 @@ class Medium(ABC):
         def end(topic: str, partition: int) -> PartitionEnd:
             if partition not in existing.get(topic, ()):
                 return EMPTY_END
-            location = PartitionLocation(topic, partition, self.path(f"{topic}-{partition}"), self.store)
+            location = PartitionLocation(
+                topic, partition, self.directory.path(f"{topic}-{partition}"), self.directory.store
+            )
             return self.end_of(location, last.get((topic, partition)), checkpoints)
 
         keys = list(keys)
@@ -229,7 +186,7 @@ class Medium(ABC):
         return CorruptLog(
             f"there is a segment where offset {segment.base_offset} was to be written",
             topic_partition=segment.directory,
-            path=self.path(segment.file(names.LOG_SUFFIX)),
+            path=self.directory.path(segment.file(names.LOG_SUFFIX)),
             hint=hint,
         )
 
