@@ -15,8 +15,8 @@ from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.local_commit_log import LocalCommitLog
 from kafkalog_spark.sink.local_directory import LocalDirectory
 from kafkalog_spark.sink.local_target import COMMIT_WAIT_SECONDS, LocalTarget
-from kafkalog_spark.store.interface import is_local
 from kafkalog_spark.store.object_store import ObjectStore
+from kafkalog_spark.store.paths import is_local
 from kafkalog_spark.store.storage_options import StorageOptions
 from kafkalog_spark.store.stores import store_of
 

@@ -12,7 +12,7 @@ from kafkalog_spark import errors
 from kafkalog_spark.format import atomic_file
 from kafkalog_spark.format.atomic_file import descriptor, write_all
 from kafkalog_spark.sink.log_directory import LogDirectory
-from kafkalog_spark.store.interface import LOCAL
+from kafkalog_spark.store.local_store import LOCAL
 
 _TEMPORARY = "kafkalog.commits.tmp"
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)

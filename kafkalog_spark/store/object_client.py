@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from kafkalog_spark.errors import OptionError, install_hint
-from kafkalog_spark.store.interface import AZURE_SCHEMES, GCS_SCHEMES, S3_SCHEMES
+from kafkalog_spark.store.paths import AZURE_SCHEMES, GCS_SCHEMES, S3_SCHEMES
 from kafkalog_spark.store.storage_options import (
     AZURE_NAMES,
     GCS_NAMES,

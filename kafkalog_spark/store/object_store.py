@@ -14,9 +14,10 @@ from uuid import uuid4
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.store import object_client
-from kafkalog_spark.store.interface import Buffer, FetchBlock, FileFacts, Listing, OpenFile, parse_path
+from kafkalog_spark.store.interface import Buffer, FetchBlock, FileFacts, Listing, OpenFile
 from kafkalog_spark.store.object_client import Failure, RequestCounts, TryFailed, Wait, object_is_missing
 from kafkalog_spark.store.object_file import ObjectFile
+from kafkalog_spark.store.paths import parse_path
 from kafkalog_spark.store.storage_options import StorageOptions
 
 PAGE = 1000  # keys that a store lists, or deletes, in one request, at most: S3, Google and versitygw 1,000; Azure more

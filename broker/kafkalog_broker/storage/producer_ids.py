@@ -30,7 +30,7 @@ from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC, LOG_SUFFIX, PROD
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.format.records import read_records
 from kafkalog_spark.log.read.segment_file import header_windows
-from kafkalog_spark.store.interface import DescriptorFile
+from kafkalog_spark.store.local_store import DescriptorFile
 
 _SNAPSHOT_SUFFIX = ".checkpoint"  # suffix of KRaft's snapshots, whose batches are those of a log
 _PRODUCER_IDS = b"\x01\x0f\x00"

@@ -51,7 +51,7 @@ from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Cont
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION
 from kafkalog_spark.log.read.segment_file import header_windows
-from kafkalog_spark.store.interface import DescriptorFile
+from kafkalog_spark.store.local_store import DescriptorFile
 
 _log = logging.getLogger(__name__)
 

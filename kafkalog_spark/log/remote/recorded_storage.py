@@ -25,16 +25,9 @@ from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOption
 from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId, TieredLocation
 from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout, TopicIdPartition, remote_directory
 from kafkalog_spark.log.tiered.tier_options import OPTION, ROOT_OPTION, TierOptions
-from kafkalog_spark.store.interface import (
-    FetchBlock,
-    FileFacts,
-    Listing,
-    OpenFile,
-    in_parallel,
-    is_local,
-    normalised,
-    parse_path,
-)
+from kafkalog_spark.store.interface import FetchBlock, FileFacts, Listing, OpenFile
+from kafkalog_spark.store.parallel import in_parallel
+from kafkalog_spark.store.paths import is_local, normalised, parse_path
 from kafkalog_spark.store.storage_options import HADOOP_PREFIX, LIBRARY_PREFIX, StorageOptions
 from kafkalog_spark.store.stores import store_of
 

@@ -58,9 +58,11 @@ from kafkalog_spark.log.tiered.manifest import (
 )
 from kafkalog_spark.log.tiered.remote_log_metadata import custom_object_key, encode_custom_metadata
 from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, Layout, RemoteFile, RemoteSegment, remote_key
-from kafkalog_spark.store.interface import LOCAL, Buffer, FetchBlock, FileFacts, LocalStore, is_local, parse_path
+from kafkalog_spark.store.interface import Buffer, FetchBlock, FileFacts
+from kafkalog_spark.store.local_store import LOCAL, LocalStore
 from kafkalog_spark.store.object_client import ObjectClient
 from kafkalog_spark.store.object_store import PART, ObjectStore
+from kafkalog_spark.store.paths import is_local, parse_path
 
 Throttle = Callable[[int], None]  # called with how many bytes are sent next; waits while that is too many
 

@@ -38,7 +38,7 @@ from kafkalog_spark.options import (
     specs_of,
     unknown_option,
 )
-from kafkalog_spark.store.interface import is_local, normalised, parse_path
+from kafkalog_spark.store.paths import is_local, normalised, parse_path
 from kafkalog_spark.store.storage_options import StorageOptions
 
 CLASS_NAME = "remote.log.storage.manager.class.name"

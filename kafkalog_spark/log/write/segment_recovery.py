@@ -19,7 +19,7 @@ from kafkalog_spark.format.layout import NO_TIMESTAMP, H
 from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET, OffsetPosition
 from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.read.segment_file import Table, Window, header_windows
-from kafkalog_spark.store.interface import DescriptorFile
+from kafkalog_spark.store.local_store import DescriptorFile
 
 # Batch headers read from an open .log file by whoever is going to append to it: one, those that follow, the end.
 
