@@ -10,7 +10,7 @@ import pytest
 
 import kafkalog_spark
 from benchmarks import figures
-from docs_site import option_tables
+from docs_site import option_tables, property_table
 from kafkalog_spark.options import OptionSpec
 from kafkalog_spark.sink.options import WRITE_OPTIONS
 from kafkalog_spark.source.options import READ_OPTIONS
@@ -23,6 +23,10 @@ README = text_of("README.md")
 def test_table_of_options_is_made_from_the_declarations(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     assert text == option_tables.page_with_table(page), "python -m docs_site.option_tables writes it"
+
+
+def test_table_of_own_properties_is_made_from_their_definitions() -> None:
+    assert text_of("docs/broker.md") == property_table.page_with_table(), "python -m docs_site.property_table writes it"
 
 
 @pytest.mark.parametrize("declared", [READ_OPTIONS, WRITE_OPTIONS])
