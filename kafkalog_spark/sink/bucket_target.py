@@ -1,14 +1,13 @@
-"""Log directory in a bucket: requests, and segments that are made of staged objects. There is no lock and no rename.
+"""Segments in a bucket, made of staged objects, without locks or renames.
 
-Several writers may complete a commit at once, and each may stop anywhere: every object is put where none is, with bytes
-that follow from the record and the staged objects alone. Of each segment the .log comes last, and a partition's
-segments come one after the other: who reads meanwhile sees a whole log.
+Several writers may complete a commit at once, and each may stop anywhere. So every object is put only if there is none,
+with bytes that depend on the record and the staged objects alone. The .log of a segment is put last, and a partition's
+segments one after the other, so that a reader sees a valid log at every instant.
 
-    kafkalog.commits/<20 digits>.json, kafkalog.commits/done    the commit log
-    kafkalog.staged/<job>/<task>-<attempt>-<n>.log              whole batches of one partition, without offsets yet
+    kafkalog.staged/<job>/<task>-<attempt>-<n>.log    whole batches of one partition, without offsets yet
 
-No object says that a job lives: what it leaves is known by its age. Objects cannot be cut, so a log that would have to
-be is refused.
+There is no heartbeat object: stale objects are recognised by their age. Objects cannot be truncated, so a log that
+needs it is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from kafkalog_spark.sink.segment_target import INDEX_SUFFIXES, SegmentTarget, ch
 
 _METADATA_BYTES = 1000
 _LOOKS = 5
-"""A gateway may refuse a put because of an object that it does not show yet, as another writer is putting it."""
+"""Tries of a put. A gateway may refuse one because of an object that another writer is putting, and not list it yet."""
 
 _REPAIR = "copy the partition's directory to a disk, let a broker load it once, and put it back; nothing was written"
 
@@ -48,8 +47,8 @@ class BucketTarget(SegmentTarget):
     def parallel(self) -> int:  # type: ignore[override]
         return self.directory.parallel
 
-    # Jobs. Those of a stream are ended by their age alone: another process may be at work on the same micro-batch, and
-    # what it staged is needed until then.
+    # Jobs of a stream end by their age alone: another process may be writing the same micro-batch, and still needs its
+    # staged objects.
 
     def stage(self, job: str) -> BucketStage:
         return BucketStage(self.directory, job)
@@ -58,15 +57,15 @@ class BucketTarget(SegmentTarget):
         return [f"{STAGED}/{job}/{staged.name}" for staged in self.directory.below(f"{STAGED}/{job}")]
 
     def sweep(self, job: str) -> None:
-        """Remove of other jobs what is older than KEPT_SECONDS."""
+        """Remove the job's objects, and those of jobs whose newest object is older than KEPT_SECONDS."""
         staged = self.directory.below(STAGED)
         now = max((item.modified_s for item in staged), default=0.0)
         newest: dict[str, float] = {}
         for item in staged:
             owner = item.name.partition("/")[0]
             newest[owner] = max(newest.get(owner, 0.0), item.modified_s)
-        over = {owner for owner, at in newest.items() if owner == job or now - at > KEPT_SECONDS}
-        self.directory.delete([f"{STAGED}/{item.name}" for item in staged if item.name.partition("/")[0] in over])
+        ended = {owner for owner, at in newest.items() if owner == job or now - at > KEPT_SECONDS}
+        self.directory.delete([f"{STAGED}/{item.name}" for item in staged if item.name.partition("/")[0] in ended])
 
     # Segments.
 
@@ -78,7 +77,7 @@ class BucketTarget(SegmentTarget):
     def end_of(
         self, location: PartitionLocation, last: PlannedSegment | None, checkpoints: Checkpoints
     ) -> PartitionEnd:
-        """By one LIST, if the last segment is still `last`; else as readers do. What lies before it is believed."""
+        """One LIST suffices if the last segment is still `last`. Otherwise find the end as readers do."""
         log = location.open_unread()
         if (
             last is not None
@@ -109,7 +108,7 @@ class BucketTarget(SegmentTarget):
         return PartitionEnd(end.offset, *leader_epochs_at(epochs, end.offset), replaces)
 
     def prepare(self, record: CommitRecord) -> None:
-        """A commit that names pieces that are gone could never be completed."""
+        """Check that all pieces are there: a commit that names missing ones could never be completed."""
         needed = {(piece.name, piece.size) for segment in record.segments for piece in segment.pieces}
         directory = f"{STAGED}/{record.job}"
         there = self.directory.below(directory) if needed else ()
@@ -118,8 +117,8 @@ class BucketTarget(SegmentTarget):
             raise JobEnded(
                 f"{len(gone)} of {len(needed)} staged objects are gone or have another size",
                 path=self.directory.path(min(gone)[0]),
-                hint="nothing was written; staged objects are removed after a week, or somebody else removed them: run "
-                "the write again",
+                hint="nothing was written; staged objects are removed after a week, or another process removed them: "
+                "run the write again",
             )
 
     def remaining(self, record: CommitRecord) -> CommitRecord:
@@ -128,7 +127,7 @@ class BucketTarget(SegmentTarget):
         def is_complete(segment: PlannedSegment, sizes: Mapping[str, int]) -> bool:
             stem = names.segment_name(segment.base_offset)
             has_indexes = {stem + suffix for suffix in INDEX_SUFFIXES} <= sizes.keys()
-            # where an empty segment is replaced, they may be that one's
+            # The indexes may be those of the empty segment that is replaced.
             return has_indexes and not segment.replaces_empty and sizes.get(stem + names.LOG_SUFFIX) == segment.size
 
         def left(segments: list[PlannedSegment]) -> list[PlannedSegment]:
@@ -142,13 +141,15 @@ class BucketTarget(SegmentTarget):
         return replace(record, segments=tuple(segment for segments in remaining for segment in segments))
 
     def make_topic(self, topic: NewTopic, filled: Sequence[int]) -> None:
-        """From the last partition down: who looks meanwhile sees how many there will be. One without records has
-        partition.metadata alone; to readers and brokers it is an empty log."""
+        """Put the last partition first, so that a listing shows how many there will be.
+
+        A partition without records has only partition.metadata; readers and brokers take it for an empty log.
+        """
         topic_id = topic.id
         for partition in reversed(range(topic.partitions)):
             name = f"{topic.name}-{partition}/{metadata.PARTITION_METADATA_FILE}"
             if not self.directory.put_if_absent(name, metadata.format_partition_metadata(topic_id)):
-                with suppress(FileNotFoundError):  # refused and not shown: another writer of this commit is putting it
+                with suppress(FileNotFoundError):  # another writer of this commit is putting it just now
                     topic_id = metadata.parse_partition_metadata(self.directory.read(name, _METADATA_BYTES))
 
     def publish_segment(self, segment: PlannedSegment) -> None:
@@ -161,7 +162,7 @@ class BucketTarget(SegmentTarget):
         if not segment.replaces_empty:
             self._put_indexes(segment, indexes)
             self._put_log(segment, data, self.directory.put_if_absent)
-        else:  # the old indexes say nothing, so a reader does without; of the new ones it would ask what is not there
+        else:  # Readers ignore the old, empty indexes. The new ones would lead them to bytes that are not there yet.
             self._put_log(segment, data, self.directory.replace_empty)
             self._put_indexes(segment, indexes)
 
@@ -170,8 +171,11 @@ class BucketTarget(SegmentTarget):
         _until_settled(name, lambda: put(name, data) or self._is_same(segment, header))
 
     def _is_same(self, segment: PlannedSegment, header: bytes | bytearray) -> bool:
-        """True when the .log is there that was to be put, because another writer of the same commit was faster; False
-        where it is not there after all. Raises CorruptLog for another one."""
+        """Return True if another writer of this commit has put the .log, False if there is none after all.
+
+        Raises:
+            CorruptLog: If there is another .log.
+        """
         name = segment.file(names.LOG_SUFFIX)
         size = self.directory.sizes(segment.directory).get(posixpath.basename(name))
         if size is None:
@@ -183,7 +187,7 @@ class BucketTarget(SegmentTarget):
         if size != segment.size or first != bytes(header):
             raise self.in_the_way(
                 segment,
-                "something else than kafkalog's sink writes to this log: stop it, and remove what it wrote there",
+                "another program than kafkalog's sink writes to this log: stop it, and remove its records",
             )
         return True
 
@@ -196,13 +200,13 @@ class BucketTarget(SegmentTarget):
             return True
         try:
             if self.directory.read(name, len(data) + 1) != data:
-                self.directory.replace(name, data)  # of an empty segment, or without a .log: nobody's
+                self.directory.replace(name, data)  # it belongs to an empty segment, or to none
         except FileNotFoundError:
             return False
         return True
 
     def _upload_segment(self, segment: PlannedSegment) -> None:
-        """In parts. The object is there when the last part is, so the indexes are put before that."""
+        """Upload the .log in parts. It appears with the last part, so the indexes are put before that."""
         name = segment.file(names.LOG_SUFFIX)
         if posixpath.basename(name) in self.directory.sizes(segment.directory):
             first = next(self._stamped(segment, PieceStamper(segment.base_offset, segment.leader_epoch)))
@@ -218,14 +222,19 @@ class BucketTarget(SegmentTarget):
         self.directory.store.upload(self.directory.path(name), pieces, segment.size)
 
     def _stamped(self, segment: PlannedSegment, stamper: PieceStamper) -> Iterator[bytearray]:
-        """Pieces with their offsets. Raises FileNotFoundError, KafkalogError where they are not what was committed."""
+        """Yield the pieces with their offsets.
+
+        Raises:
+            FileNotFoundError: If a piece is gone.
+            KafkalogError: If the pieces are not the committed ones.
+        """
         for piece in segment.pieces:
             data = self.directory.read(piece.name, piece.size + 1)
             if len(data) != piece.size:
                 raise KafkalogError(
                     f"a staged object has {len(data)} bytes, its task wrote {piece.size}",
                     path=self.directory.path(piece.name),
-                    hint="somebody else changed it",
+                    hint="another process changed it",
                 )
             yield stamper.stamp(data)
         if (stamper.next_offset, stamper.size) != (segment.next_offset, segment.size):
@@ -234,10 +243,10 @@ class BucketTarget(SegmentTarget):
                 f"{stamper.size} bytes, the commit names {segment.records} in {segment.size}",
                 topic_partition=segment.directory,
                 path=self.directory.path(segment.pieces[0].name),
-                hint="somebody else changed them: restore them, or remove the commit's record, and with it its records",
+                hint="another process changed them: restore them, or give up the records and remove the commit record",
             )
 
 
 def _until_settled(name: str, put: Callable[[], bool]) -> None:
     if not any(put() for _ in range(_LOOKS)):
-        raise OSError(errno.EAGAIN, f"the store says {_LOOKS} times that an object is there, and that it is not", name)
+        raise OSError(errno.EAGAIN, f"the store refused {_LOOKS} times to put an object that it does not have", name)

@@ -29,12 +29,12 @@ _STAGED = re.compile(r"kafkalog\.sink-(?P<job>[0-9a-f]{32})(\.job|-[0-9a-z-]+\.(
 
 
 UNKNOWN_OWNER_SECONDS = 7 * 24 * 3600
-"""How long files stay after their last change whose driver is on another machine: transactional.id.expiration.ms."""
+"""How long staged files of a driver on another machine stay after their last change: transactional.id.expiration.ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Process that can be looked up later. start: as in _Process."""
+    """Identity of a driver process, to find out later whether it has ended. start: as in _Process."""
 
     boot: str
     pid_namespace: str
@@ -44,8 +44,13 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Content of a .job file. owner: the Spark driver, None where that is unknown. stream: of a streaming write, a text
-    that is the same for each of its micro-batches and no other query's. made_directory: the log directory, for it."""
+    """Content of a .job file.
+
+    Attributes:
+        owner: The Spark driver; None if unknown.
+        stream: Key of a streaming query, the same for all of its micro-batches and for no other query.
+        made_directory: True if the log directory was made for this job.
+    """
 
     owner: Owner | None = None
     stream: str | None = None
@@ -61,11 +66,11 @@ def format_job(job: Job) -> bytes:
 
 
 def read_job(log_dir: Path, job: str) -> Job:
-    """Without known owner when its .job file is missing or cannot be read."""
+    """Return a job; one without a known owner if its .job file is missing or cannot be read."""
     try:
         content = json.loads(read_whole(log_dir / job_file(job)))
         owner = None if content["owner"] is None else Owner(**content["owner"])
-        if owner is not None and not (type(owner.pid) is type(owner.start) is int):  # a path in /proc is made of it
+        if owner is not None and not (type(owner.pid) is type(owner.start) is int):  # they go into a path in /proc
             owner = None
         return Job(owner, content["stream"], content["made_directory"] is True)
     except (CorruptFile, OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -73,7 +78,7 @@ def read_job(log_dir: Path, job: str) -> Job:
 
 
 def files_of_jobs(listing: Iterable[str]) -> dict[str, list[str]]:
-    """{job: its files} of a listing of a log directory."""
+    """Return the files of each job, by a listing of the log directory."""
     jobs: dict[str, list[str]] = {}
     for name in listing:
         if match := _STAGED.fullmatch(name):
@@ -82,8 +87,11 @@ def files_of_jobs(listing: Iterable[str]) -> dict[str, list[str]]:
 
 
 def is_dead(log_dir: Path, job: str, files: Iterable[str], now_s: float) -> bool:
-    """True when the driver's process has ended, or cannot be looked up (another machine or container, an earlier boot)
-    and nothing has changed for a week. A job without its .job file was ended already."""
+    """Return True if the driver has ended.
+
+    A driver on another machine, in another container or of an earlier boot counts as ended when no file has changed for
+    UNKNOWN_OWNER_SECONDS. A job without a .job file was ended already.
+    """
     if not (log_dir / job_file(job)).exists():
         return True
     owner = read_job(log_dir, job).owner
@@ -98,7 +106,10 @@ def is_dead(log_dir: Path, job: str, files: Iterable[str], now_s: float) -> bool
 
 
 def driver_process() -> Owner | None:
-    """The Spark driver of this worker: the nearest JVM above it, else this process; None where /proc does not say."""
+    """Return the Spark driver of this worker: the nearest JVM among its ancestors, else this process.
+
+    None if the system has no /proc.
+    """
     driver, pid = os.getpid(), os.getppid()
     while pid > 1 and (process := _process(pid)) is not None:
         if process.name == "java":
@@ -135,4 +146,6 @@ def _process(pid: int) -> _Process | None:
         return None
     name, _, rest = text.partition("(")[2].rpartition(")")
     state, parent, *more = rest.split()
-    return None if state in "ZX" else _Process(name, int(parent), int(more[17]))  # Z: nobody has asked how it ended
+    return (
+        None if state in "ZX" else _Process(name, int(parent), int(more[17]))
+    )  # Z: ended, but not waited for by its parent

@@ -1,18 +1,17 @@
-"""Log directory on a disk: locks, steps of a commit, and staged files that are moved to their places.
+"""Segments on a disk: locks of the log directory, and staged files that are moved to their places.
 
-The .log of each segment is moved last. Until then a broker and a reader see the whole log as it was before: they ignore
-or remove an index without a .log. The exception is a log that ends with an empty segment of the same base offset: its
+The .log of each segment is moved last. Until then brokers and readers see the log as it was before: they ignore or
+remove an index without a .log. The exception is a log that ends with an empty segment of the same base offset: its
 indexes are removed, then the .log is moved, then the new indexes, with an fsync of the directory between these steps.
 Otherwise the entries of the new indexes could be taken for those of the empty .log.
 
 A crash of the machine may keep any of the renames that were not followed by an fsync of the directory. Therefore the
-directory is synced before the next segment of the same partition is moved: no later segment is there without an earlier
-one. Offsets are assigned only after all of the log below them is on disk (log_recovery), so that the recovery points
-which a commit writes at its end are true.
+directory is synced before the next segment of the same partition is moved: no later segment survives without an
+earlier one. Offsets are assigned only after all of the log below them is on disk (log_recovery), so that the recovery
+points which a commit writes at its end are true.
 
-    kafkalog.commits-<20 digits>.json, kafkalog.commits-done    the commit log, as plain files (see staging)
     kafkalog.sink.lock       held by a sink that commits
-    kafkalog.sink-*          staged files and jobs (staging)
+    kafkalog.sink-*          staged files and jobs (jobs.py)
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from kafkalog_spark.sink.segment_target import INDEX_SUFFIXES, SegmentTarget, ch
 _log = logging.getLogger(__name__)
 
 SINK_LOCK_FILE = "kafkalog.sink.lock"
-"""Held by a sink that commits, in addition to Kafka's `.lock`: whoever has that without this one is a broker."""
+"""Held by a sink that commits, in addition to Kafka's `.lock`. A process that holds only the latter is a broker."""
 
 COMMIT_WAIT_SECONDS = 300.0
 """How long a commit waits for another sink's. One takes seconds; a large one syncs many gigabytes."""
@@ -70,8 +69,8 @@ class LocalTarget(SegmentTarget):
     parallel = 1  # files are only moved
     lists_new_topics_whole = False
     join_bytes = 4 << 20
-    """A segment for each task of each micro-batch would leave a broker with many thousands of files. Larger ones are
-    not joined: what is joined is copied and flushed a second time while nothing else goes on."""
+    """A segment for each task of each micro-batch would leave a broker with many thousands of files. Larger files are
+    not joined, because joining copies and flushes them a second time while the commit waits."""
 
     @property
     def log_dir(self) -> Path:
@@ -80,7 +79,7 @@ class LocalTarget(SegmentTarget):
     # The directory's locks.
 
     def check(self) -> None:
-        """Makes no file; another sink is no matter."""
+        """Also raises if a broker holds the locks. Makes no file; another sink may be at work."""
         super().check()
         if not (self.log_dir / names.LOCK_FILE).exists():
             return
@@ -93,7 +92,7 @@ class LocalTarget(SegmentTarget):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Both go with the process. A broker is not waited for."""
+        """The kernel drops both locks when the process ends. Fails at once if a broker holds one."""
         ours = self._lock(SINK_LOCK_FILE, self.wait_s)
         if ours is None:
             raise errors.LogDirLocked(
@@ -103,7 +102,7 @@ class LocalTarget(SegmentTarget):
             )
         with ExitStack() as held:
             held.callback(ours.release)
-            kafkas = self._lock(names.LOCK_FILE, _PROBE_SECONDS)  # another sink may be looking whether it can take it
+            kafkas = self._lock(names.LOCK_FILE, _PROBE_SECONDS)  # another sink may be probing it
             if kafkas is None:
                 raise self._owned_by_broker()
             held.callback(kafkas.release)
@@ -154,24 +153,27 @@ class LocalTarget(SegmentTarget):
         return [job for job, files in found.items() if is_dead(self.log_dir, job, files, now)]
 
     def end_jobs(self, jobs: Iterable[str]) -> None:
-        """The .job file first. A log directory that was made for the job and has nothing else is removed."""
+        """Remove the .job file first, and at last a log directory that was made for the job and is empty."""
         for job in jobs:
             made_directory = read_job(self.log_dir, job).made_directory
             self.directory.delete([job_file(job)])
             self.directory.delete(self.staged(job))
             if made_directory:
-                with suppress(OSError):  # somebody else has begun to use it
+                with suppress(OSError):  # another writer has begun to use it
                     self.log_dir.rmdir()
 
     def sweep(self, job: str) -> None:
         self.end_jobs([job])
         for dead in self.dead_jobs():
-            _log.warning("removed what a writer that has ended left in %s (job %s)", self.log_dir, dead)
+            _log.warning("removed the staged files of a writer that has ended from %s (job %s)", self.log_dir, dead)
             self.end_jobs([dead])
 
     def _flush(self, paths: Iterable[Path]) -> None:
-        """Return when these files, and the entries of these directories, are on disk. Several at once: a file system
-        writes them together. `paths` may make a file before it names it: the files before are flushed meanwhile."""
+        """Wait until these files, and the entries of these directories, are on disk.
+
+        Several are flushed at once, since a file system writes them together. `paths` may be a generator that makes
+        each file before it yields its path; earlier files are flushed meanwhile.
+        """
         with ThreadPoolExecutor(_FLUSHES_AT_ONCE, "flush") as threads:
             running: list[Future[None]] = []
             for path in paths:
@@ -246,14 +248,14 @@ class LocalTarget(SegmentTarget):
                     raise errors.KafkalogError(
                         f"a staged file holds {end - segment.base_offset} records, its task reported {segment.records}",
                         path=str(log),
-                        hint="somebody else changed it; nothing was written, run the write again",
+                        hint="another process changed it; nothing was written, run the write again",
                     )
                 yield from (log, *(log.with_suffix(suffix) for suffix in INDEX_SUFFIXES))
 
-        self._flush(stamped())  # one file is written to the disk while the next gets its offsets
+        self._flush(stamped())  # a file is flushed while the next one gets its offsets
 
     def _staged_log(self, segment: PlannedSegment) -> Path:
-        """That of its piece, or what several are joined to."""
+        """Return the path of its only piece, or of the file that its pieces are joined to."""
         first = self.log_dir / segment.pieces[0].name
         return first if len(segment.pieces) == 1 else first.with_name(f"{first.stem}-joined{names.LOG_SUFFIX}")
 
@@ -261,10 +263,10 @@ class LocalTarget(SegmentTarget):
         return self.log_dir / segment.file(names.LOG_SUFFIX)
 
     def remaining(self, record: CommitRecord) -> CommitRecord:
-        """Segments whose staged .log is still there; behind what a broker has written meanwhile."""
+        """Return the segments whose staged .log is still there, to follow what a broker has written since."""
         existing = self.topics()
         left = [segment for segment in record.segments if self._staged_log(segment).exists()]
-        # Topics are made before the first segment moves: once one has, a topic that is missing was deleted.
+        # All topics are made before the first segment moves. Once one has moved, a missing topic was deleted.
         topics = record.topics if len(left) == len(record.segments) else ()
         here = {(topic, partition) for topic, partitions in existing.items() for partition in partitions}
         self._finish_moves([segment for segment in record.segments if segment not in left and segment.key in here])
@@ -274,14 +276,14 @@ class LocalTarget(SegmentTarget):
             if segment.key not in here:
                 self.warn_deleted([segment])
         kept = [segment for segment in left if segment.key in here]
-        # `record` is not complete, so nothing of it is known to be on disk.
+        # `record` is not complete, so none of it is known to be on disk.
         ends = self.ends({segment.key for segment in kept}, existing, CommitRecord())
         assigned = commit_plan.assign_offsets(kept, ends)
-        self._stamp(assigned, join=False)  # indexes may have been removed by a broker, offsets may be others
+        self._stamp(assigned, join=False)  # a broker may have removed indexes; offsets may have changed
         return CommitRecord(job=record.job, queries=record.queries, topics=topics, segments=assigned)
 
     def _finish_moves(self, segments: Iterable[PlannedSegment]) -> None:
-        """The indexes that have not followed their .log follow."""
+        """Move the indexes of segments whose .log has been moved already."""
         for segment in segments:
             staged, target = self._staged_log(segment), self._published_log(segment)
             for suffix in INDEX_SUFFIXES:
@@ -290,10 +292,10 @@ class LocalTarget(SegmentTarget):
         self._flush(sorted({self.log_dir / segment.directory for segment in segments}))
 
     def make_topic(self, topic: NewTopic, filled: Sequence[int]) -> None:
-        """Those that are not to be filled get an empty segment."""
+        """Partitions that get no segments next get an empty one."""
         directories = [self.log_dir / f"{topic.name}-{partition}" for partition in range(topic.partitions)]
         read = (metadata.read_partition_metadata(path / metadata.PARTITION_METADATA_FILE) for path in directories)
-        # a broker that came in between may have given the topic another id
+        # A broker that ran in between may have given the topic another id.
         topic_id = next((found for found in read if found is not None), topic.id)
         data = metadata.format_partition_metadata(topic_id)
         for partition, directory in enumerate(directories):
@@ -304,7 +306,7 @@ class LocalTarget(SegmentTarget):
             if partition not in filled and not any(directory.glob("*" + names.LOG_SUFFIX)):
                 log = directory / (names.segment_name(0) + names.LOG_SUFFIX)
                 self.directory.step("empty segment", log)
-                for suffix in (*INDEX_SUFFIXES, names.LOG_SUFFIX):  # unless there is one
+                for suffix in (*INDEX_SUFFIXES, names.LOG_SUFFIX):  # existing files stay
                     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
                     os.close(os.open(log.with_suffix(suffix), flags, atomic_file.FILE_MODE))
                 self.directory.fsync_directory(directory)
@@ -315,7 +317,7 @@ class LocalTarget(SegmentTarget):
         replaces_empty = target.exists()
         if replaces_empty:
             if target.stat().st_size:
-                raise self.in_the_way(segment, "somebody wrote to the log without the directory's lock")
+                raise self.in_the_way(segment, "another process wrote to the log without the directory's lock")
             self.directory.delete([segment.file(suffix) for suffix in INDEX_SUFFIXES])
             self.sync_published(segment)
             self.directory.rename(staged, target)
@@ -329,7 +331,7 @@ class LocalTarget(SegmentTarget):
         self.directory.fsync_directory(self.log_dir / segment.directory)
 
     def end_publish(self, record: CommitRecord) -> None:
-        """Write producer snapshots and recovery points as a broker does, and flush all that moved."""
+        """Flush all moved files, then write producer snapshots and recovery points as a broker does."""
         by_partition = record.by_partition()
         snapshots: list[Path] = []
 
@@ -356,27 +358,27 @@ class LocalTarget(SegmentTarget):
         try:
             points = checkpoint.read_offset_checkpoint(self.log_dir / checkpoint.RECOVERY_POINT_CHECKPOINT)
         except (errors.CorruptFile, errors.UnsupportedFormat) as error:
-            _log.warning("%s; it is left as it is, and a broker will check the logs from their beginning", error)
+            _log.warning("%s; it stays as it is, and a broker will check the logs from their beginning", error)
             return
-        # everything below these offsets is on disk: a broker that starts after a crash need not scan it
+        # All records below these offsets are on disk, so a broker need not scan them after a crash.
         raised = {key: offset for key, offset in (created | flushed).items() if offset > points.get(key, -1)}
         if raised:
             data = checkpoint.format_offset_checkpoint(points | raised)
             self.directory.replace(checkpoint.RECOVERY_POINT_CHECKPOINT, data)
 
     def _snapshot_at(self, segment: PlannedSegment) -> bytes | None:
-        """Producer snapshot of where a segment begins, where a broker or a sink has left one."""
+        """Return the producer snapshot at the base offset of a segment; None if there is no valid one."""
         if segment.base_offset == 0:
             return format_producer_snapshot([])
         try:
             path = self.log_dir / segment.file(names.PRODUCER_SNAPSHOT_SUFFIX)
             return format_producer_snapshot(read_producer_snapshot(path))
         except (OSError, errors.KafkalogError):
-            return None  # brokers drop it, too, and read the log instead
+            return None  # a broker drops it too, and reads the log instead
 
 
 def _tries(seconds: float) -> Iterator[None]:
-    """At once, and after every moment's sleep until the deadline."""
+    """Yield at once, and then every _STEP_SECONDS until `seconds` have passed."""
     deadline = time.monotonic() + seconds
     yield
     while time.monotonic() < deadline:

@@ -41,7 +41,7 @@ TIMESTAMP_TYPES = {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": Tim
 
 
 def topic_fault(topic: str) -> str | None:
-    """Why nothing can be written to a topic of that name; None when it can."""
+    """Return why a topic of that name cannot be written to; None if it can."""
     if not valid_topic_name(topic):
         return f"'{topic}' is no name of a topic: 1 to 249 of a-z A-Z 0-9 . _ - are one, '.' and '..' are not"
     if is_internal(topic):
@@ -91,7 +91,7 @@ def _size(name: str, text: str) -> int:
 
 
 FILES_ONLY = ("segment.bytes", "max.message.bytes", "message.timestamp.type", "numPartitions")
-"""Without effect on the road through a broker: settings of the broker's topics."""
+"""Options without effect with kafka.bootstrap.servers: the broker's topics have such settings."""
 
 REFUSED = {
     f"kafka.{side}.serializer": (
@@ -99,7 +99,7 @@ REFUSED = {
     )
     for side in ("key", "value")
 }
-"""Refused with the connector's words."""
+"""Options that are refused with the connector's messages."""
 
 OTHER_NAMES = {
     "topics": "topic",
@@ -114,7 +114,7 @@ OTHER_NAMES = {
     "maxrequestsize": "max.message.bytes",
     "bootstrap.servers": "kafka.bootstrap.servers",
 }
-"""Names from other sinks, from Kafka's tools and its configuration, and the option here."""
+"""Names in other sinks, Kafka's tools and its configuration, with the option to suggest."""
 
 
 _log = logging.getLogger(__name__)
@@ -129,11 +129,13 @@ NO_OPTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
-    """Options of a write, parsed. Plain values, picklable.
+    """Parsed options of a write. Picklable.
 
-    path: local directory, or URL of one in a bucket, normalised; None on the road through a broker. batch_size,
-    segment_bytes, max_message_bytes: bytes. producer: settings by librdkafka's names, with bootstrap.servers; empty
-    when files are written. `ignored`: names, as given, of options without effect.
+    Attributes:
+        path: Local directory, or normalised URL of one in a bucket; None with kafka.bootstrap.servers.
+        batch_size, segment_bytes, max_message_bytes: Bytes.
+        producer: Settings by librdkafka's names, with bootstrap.servers; empty if files are written.
+        ignored: Names, as given, of options without effect.
     """
 
     path: str | None = option(
@@ -213,11 +215,15 @@ IGNORED = {
 
 
 def parse_write_options(options: Mapping[str, str], of_reads: Collection[str] = ()) -> WriteOptions:
-    """Options as Spark hands them over; names in any case, values trimmed. `of_reads`: names, in small letters, of
-    options that only a read has. Options without effect are logged, in one line, and kept in `ignored`.
+    """Parse the options of a write. Options without effect are logged in one line.
 
-    Raises OptionError for a value that cannot be used, for values that exclude each other, for the two that the
-    connector refuses, for one of a read, and for an unknown name, with the nearest one.
+    Args:
+        options: As Spark passes them; names in any case, values with blanks around them.
+        of_reads: Names, in lower case, of options that only reads have.
+
+    Raises:
+        OptionError: For invalid values, values that exclude each other, options that the connector refuses, options of
+            reads, and unknown names, with the nearest known one.
     """
     given = GivenOptions(options, WRITE_OPTIONS)
     for name, why in REFUSED.items():
@@ -264,7 +270,7 @@ def _path(text: str | None, any_given: bool) -> str:
 
 
 def _ignored(given: GivenOptions, of_reads: Collection[str], *, through_broker: bool) -> tuple[str, ...]:
-    """Names, as given, of options without effect. Raises OptionError for those that a write does not have."""
+    """Return the names, as given, of options without effect. Raises OptionError for unknown options."""
     specs = [spec.name for spec in WRITE_OPTIONS]
     used = {name.lower() for name in specs}
     files_only = {name.lower() for name in FILES_ONLY} if through_broker else set()
@@ -297,7 +303,7 @@ def _ignored(given: GivenOptions, of_reads: Collection[str], *, through_broker: 
 
 
 def _producer(given: GivenOptions, values: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """(Settings of the producer: `kafka.*` and what means the same here; the names of options without effect on it)."""
+    """Return the producer's settings, by `kafka.*` and our own options, and the names of options without effect."""
     if "path" in given:
         raise OptionError(
             "options 'path' and 'kafka.bootstrap.servers' are both given: rows go to one of the two",

@@ -36,7 +36,7 @@ class SegmentTarget(ABC):
     """True if a listing shows all partitions of a topic that is being made."""
 
     def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Results of all calls, up to `parallel` at once."""
+        """Run all calls, up to `parallel` at once, and return their results."""
         if self.parallel == 1 or len(calls) < 2:
             return [call() for call in calls]
         with ThreadPoolExecutor(self.parallel, "sink") as threads:
@@ -71,7 +71,7 @@ class SegmentTarget(ABC):
         if META_PROPERTIES_FILE in listing:
             read_meta_properties(directory.store, directory.root)
         if listing and not any(self._shows_log_directory(name) for name in listing):
-            LogDirs.open(directory.root, directory.storage)  # raises for a directory without anything of Kafka's
+            LogDirs.open(directory.root, directory.storage)  # raises if nothing there is Kafka's
 
     def _shows_log_directory(self, name: str) -> bool:
         """Return True if only a log directory has an entry of that name."""
@@ -81,47 +81,54 @@ class SegmentTarget(ABC):
         return self.directory.store.remote and names.parse_partition_dir(name) is not None
 
     def locked(self) -> AbstractContextManager[None]:
-        """Locks of the directory, where there are any, against brokers and other sinks, which it waits for. Raises
-        LogDirLocked when one holds them for too long, BrokerOwnsDirectory."""
+        """Hold the locks of the directory; on a disk only.
+
+        Raises:
+            LogDirLocked: If another sink holds them for too long.
+            BrokerOwnsDirectory: If a broker holds them.
+        """
         return nullcontext()
 
-    def begin_job(self, job: str, stream: str | None) -> None:  # noqa: B027  where there is nothing to do
-        """Make the job known, where that is how a living one is told from a dead one. stream: see staging.Job."""
+    def begin_job(self, job: str, stream: str | None) -> None:  # noqa: B027
+        """Record that the job is open, so that its files are not taken for a dead job's. stream: see jobs.Job."""
 
     @abstractmethod
     def stage(self, job: str) -> Stage:
-        """Staging area of a task."""
+        """Return the staging area of a task."""
 
     @abstractmethod
     def staged(self, job: str) -> list[str]:
-        """Names of what the job left."""
+        """Return the names of the job's staged files."""
 
     def jobs_of_stream(self, job: str, stream: str | None) -> list[str]:
-        """Jobs to be ended after a micro-batch: that of the writer that committed or aborted it, which staged nothing,
-        and those of the same stream that no task could report."""
+        """Return the jobs to end after a micro-batch.
+
+        They are the job of the writer that committed or aborted it, which staged nothing, and the jobs of the same
+        stream whose tasks did not report to a commit or abort.
+        """
         return []
 
     def dead_jobs(self) -> list[str]:
-        """Jobs that nobody works on any more, as far as one look can tell."""
+        """Return the jobs whose driver has certainly ended."""
         return []
 
     def end_jobs(self, jobs: Iterable[str]) -> None:
-        """Remove what the jobs left."""
+        """Remove the jobs' staged files."""
         for job in jobs:
             self.directory.delete(self.staged(job))
 
     @abstractmethod
     def sweep(self, job: str) -> None:
-        """Remove what the job and dead jobs left."""
+        """Remove the staged files of the job and of dead jobs."""
 
     # Segments.
 
     @abstractmethod
     def partition_dirs(self) -> Iterable[names.PartitionDir]:
-        """Partition directories of every kind; none in a missing directory."""
+        """Return the partition directories of every kind; none if the log directory is missing."""
 
     def topics(self) -> dict[str, list[int]]:
-        """{topic: its partitions, sorted}, of live partition directories."""
+        """Return the sorted partitions of each topic, by live partition directories."""
         topics: dict[str, list[int]] = {}
         for directory in self.partition_dirs():
             if directory.kind is names.DirKind.LIVE:
@@ -131,7 +138,7 @@ class SegmentTarget(ABC):
     def ends(
         self, keys: Iterable[TopicPartition], existing: Mapping[str, list[int]], newest: CommitRecord
     ) -> dict[TopicPartition, PartitionEnd]:
-        """Append position of each partition. newest: the last commit."""
+        """Return the append position of each partition. newest: the last commit."""
         last = {key: own[-1] for key, own in newest.by_partition().items()}
         checkpoints = Checkpoints()
 
@@ -150,39 +157,46 @@ class SegmentTarget(ABC):
     def end_of(
         self, location: PartitionLocation, last: PlannedSegment | None, checkpoints: Checkpoints
     ) -> PartitionEnd:
-        """Append position of a partition; on a disk the log is made whole where a crash left it otherwise. last: its
-        last segment by the newest commit. Raises CorruptLog (CorruptBatch, UnsupportedFormat) for a log that only a
-        broker may repair, NotALogDirectory; the records that were there stay."""
+        """Return the append position of a partition. On a disk, recover its log first.
+
+        Args:
+            last: The partition's last segment by the newest commit.
+
+        Raises:
+            CorruptLog, UnsupportedFormat: If only a broker may repair the log. No record was removed.
+            NotALogDirectory: If the partition cannot be read.
+        """
 
     @abstractmethod
     def prepare(self, record: CommitRecord) -> None:
-        """Last step before a record is put: everything it needs is there, and on disk."""
+        """Ensure, before a record is put, that everything it names is there and on disk."""
 
     @abstractmethod
     def remaining(self, record: CommitRecord) -> CommitRecord:
-        """Work that a dead writer left of a decided commit, with other offsets where somebody appended meanwhile."""
+        """Return the rest of a commit whose writer died; with new offsets where another writer has appended since."""
 
     def warn_deleted(self, segments: Sequence[PlannedSegment]) -> None:
-        """Say that a partition was deleted before these segments of a decided commit came to their places."""
+        """Log that a partition was deleted before these segments of a commit were published."""
         lost = sum(segment.records for segment in segments)
-        _log.warning(
-            "%s was deleted: %d records that were committed to it are gone with it", segments[0].directory, lost
-        )
+        _log.warning("%s was deleted: %d records that were committed to it are lost", segments[0].directory, lost)
 
     @abstractmethod
     def make_topic(self, topic: NewTopic, filled: Sequence[int]) -> None:
-        """Make all its partitions. filled: those that get segments next."""
+        """Make all partitions of a topic. filled: partitions that get segments next."""
 
     @abstractmethod
     def publish_segment(self, segment: PlannedSegment) -> None:
-        """Bring a segment to its place: so that a reader meets a whole log at any instant, and doing it again goes on.
-        Raises CorruptLog when another segment is there."""
+        """Make a segment part of its log. Idempotent; a reader sees a valid log at every instant.
 
-    def sync_published(self, segment: PlannedSegment) -> None:  # noqa: B027  where there is nothing to do
-        """Return when the names of a published segment are on disk, so that a later one is never there without it."""
+        Raises:
+            CorruptLog: If another segment has its base offset.
+        """
+
+    def sync_published(self, segment: PlannedSegment) -> None:  # noqa: B027
+        """Wait until the names of a published segment are on disk, so that no later one survives a crash without it."""
 
     def in_the_way(self, segment: PlannedSegment, hint: str) -> CorruptLog:
-        """Error for a segment of somebody else at the offset of a planned one."""
+        """Return the error for a foreign segment at the offset of a planned one."""
         return CorruptLog(
             f"there is a segment where offset {segment.base_offset} was to be written",
             topic_partition=segment.directory,
@@ -190,12 +204,12 @@ class SegmentTarget(ABC):
             hint=hint,
         )
 
-    def end_publish(self, record: CommitRecord) -> None:  # noqa: B027  where there is nothing to do
-        """After all segments: make sure that they are on disk."""
+    def end_publish(self, record: CommitRecord) -> None:  # noqa: B027
+        """Flush all published segments to disk."""
 
 
 def check_cleaned(log: PartitionLog, hint: str) -> None:
-    """Raise CorruptLog for a log whose cleaning was not finished."""
+    """Raise CorruptLog if a cleaning of the log was interrupted."""
     for name in log.names:
         if name.endswith((names.SWAP_SUFFIX, names.CLEANED_SUFFIX)) and names.parse_segment_file(name):
             raise CorruptLog(f"{name} is left from a cleaning that was not finished", path=log.directory, hint=hint)

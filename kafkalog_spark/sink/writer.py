@@ -1,7 +1,7 @@
-"""Spark's entry to writing files: the batch writer and the writer of micro-batches.
+"""Spark's writers of files: of batches and of micro-batches.
 
-Spark makes a writer on the driver for each write, and for each micro-batch, and pickles it into the tasks. A batch's
-writer is pickled for commit and abort, too; a stream's is made again there, and knows its job from the tasks' messages.
+Spark makes a writer on the driver for each write or micro-batch and pickles it into the tasks. For commit and abort it
+pickles a batch's writer, but makes a stream's writer again, which learns the job from the tasks' messages.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from kafkalog_spark.spark.interface import StreamWriterBase, first_line, freeze_
 from kafkalog_spark.store.storage_options import is_storage_option
 
 _QUERY_ID = "sql.streaming.queryId"
-"""Spark's name for what a task knows of its query (StreamExecution.QUERY_ID_KEY)."""
+"""Local property with the id of the streaming query (StreamExecution.QUERY_ID_KEY)."""
 
 
 class _FileWriter:
-    """Write, as it was opened on the driver. Small when pickled. job: its id. committer: of the log directory."""
+    """Write that was opened on the driver. Small when pickled."""
 
     def __init__(self, options: WriteOptions, schema: StructType, stream: str | None = None) -> None:
-        """Check columns and directory, finish what a dead writer left, and make the job known. Raises OptionError, and
-        as Committer.open_job; then nothing has changed."""
+        """Check the columns, and open a job. Raises OptionError, and as Committer.open_job."""
         self.options = options
         self.columns = sink_columns(schema, options.topic, options.encoded)
         assert options.path is not None
@@ -43,7 +42,7 @@ class _FileWriter:
 
     @first_line
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        from kafkalog_spark.sink.task_writer import TaskWriter  # the kernels are loaded in tasks, and nowhere else
+        from kafkalog_spark.sink.task_writer import TaskWriter  # only tasks load the kernels
 
         freeze_gc_once()
         context = TaskContext.get()
@@ -71,8 +70,10 @@ class KafkaLogBatchWriter(_FileWriter, DataSourceArrowWriter):  # type: ignore[m
 
 
 class KafkaLogStreamWriter(_FileWriter, StreamWriterBase):  # type: ignore[misc]
-    """stream.writeStream.format("kafkalog").start(directory): each micro-batch once. It is known by the query's id,
-    which is in the checkpoint and survives restarts, and its number."""
+    """stream.writeStream.format("kafkalog").start(directory): each micro-batch exactly once.
+
+    A micro-batch is identified by its number and the query's id, which is in the checkpoint and survives restarts.
+    """
 
     def __init__(self, options: WriteOptions, schema: StructType, given: Mapping[str, str]) -> None:
         self._stream = _stream_key(options, given)
@@ -98,11 +99,13 @@ class KafkaLogStreamWriter(_FileWriter, StreamWriterBase):  # type: ignore[misc]
 
 
 def _stream_key(options: WriteOptions, given: Mapping[str, str]) -> str | None:
-    """The same for all micro-batches and starts of a query, and no other query's: its checkpoint is its own. None when
-    the checkpoint is not named by an option: two queries may have the same options then, so what killed tasks of a
-    failed micro-batch staged stays until the driver ends."""
+    """Return a key that is the same for all micro-batches and starts of a query, and differs between queries.
+
+    Queries do not share a checkpoint, so options with a checkpoint identify one. None without that option, since two
+    queries may have the same options then; files that killed tasks staged stay until the driver ends.
+    """
     if options.checkpoint_location is None:
         return None
-    # without credentials: they may be others tomorrow
+    # without storage options: credentials may change
     kept = sorted((name, text) for name, text in given.items() if not is_storage_option(name))
     return hashlib.sha256(json.dumps(kept).encode()).hexdigest()

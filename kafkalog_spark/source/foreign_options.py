@@ -1,4 +1,4 @@
-"""Options of other connectors and of Kafka's tools: accepted without effect, refused, or what they are called here."""
+"""Options of other connectors and of Kafka's tools: ignored ones, refused ones, and their names here."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OTHER_NAMES = {
     "logdirs": "path",
     "directory": "path",
 }
-"""Names from other connectors, from Kafka's tools and its configuration, and the option here."""
+"""Names in other connectors, Kafka's tools and its configuration, with the option to suggest."""
 
 REFUSED = {
     "kafka.auto.offset.reset": (
@@ -65,4 +65,4 @@ REFUSED = {
     "kafka.enable.auto.commit": "Kafka option 'enable.auto.commit' is not supported",
     "kafka.interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
 }
-"""Refused with the connector's words: a job that sets them expects something that neither source does."""
+"""Options that are refused with the connector's messages: neither source does what a job with them expects."""
