@@ -32,8 +32,7 @@ from kafkalog_spark.options import (
 )
 from kafkalog_spark.sink.columns import encoded_columns
 from kafkalog_spark.spark import librdkafka
-from kafkalog_spark.store.object_client import OBJECT_SCHEMES
-from kafkalog_spark.store.paths import normalised
+from kafkalog_spark.store.paths import OBJECT_SCHEMES, normalised
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
 from kafkalog_spark.typed.decoder import ResolvedFormat, written_format_name
 

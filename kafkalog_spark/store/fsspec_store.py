@@ -55,7 +55,7 @@ class FsspecStore:
                 f"{self.scheme}:// is read with the package fsspec, which is not installed here",
                 hint=f"{install_hint('object-store')} on the driver and on every worker",
             ) from None
-        given = {name: _typed(name, text) for name, text in self.options.after(FSSPEC_PREFIX).items()}
+        given = {name: _typed(name, text) for name, text in self.options.with_prefix(FSSPEC_PREFIX).items()}
         try:
             return self._file_system(fsspec, given)
         except ImportError as error:

@@ -14,10 +14,12 @@ from uuid import uuid4
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.store import object_client
+from kafkalog_spark.store.failures import REPLACED, Failure, TryFailed, object_is_missing, truncated
 from kafkalog_spark.store.interface import Buffer, FetchBlock, FileFacts, Listing, OpenFile
-from kafkalog_spark.store.object_client import Failure, RequestCounts, TryFailed, Wait, object_is_missing
+from kafkalog_spark.store.object_client import Wait
 from kafkalog_spark.store.object_file import ObjectFile
 from kafkalog_spark.store.paths import parse_path
+from kafkalog_spark.store.request_counts import RequestCounts
 from kafkalog_spark.store.storage_options import StorageOptions
 
 PAGE = 1000  # keys that a store lists, or deletes, in one request, at most: S3, Google and versitygw 1,000; Azure more
@@ -124,10 +126,10 @@ class ObjectStore:
             def get(library: Any) -> memoryview:
                 result = library.get(key, options=options)
                 if not _are_of(facts, _facts_of(result.meta)):  # for stores that take no notice of If-Match
-                    raise TryFailed(object_client.REPLACED)
+                    raise TryFailed(REPLACED)
                 data = memoryview(result.bytes())
                 if len(data) != end - begin:
-                    raise TryFailed(object_client.truncated(end - begin, len(data)))
+                    raise TryFailed(truncated(end - begin, len(data)))
                 return data
 
             data = client.ask(path, get, wait=wait, get=1)
@@ -183,7 +185,7 @@ class ObjectStore:
                         break
                 data = data[:wanted]
             if len(data) != wanted:
-                raise TryFailed(object_client.truncated(wanted, len(data)))
+                raise TryFailed(truncated(wanted, len(data)))
             return data
 
         data = self.client.ask(path, get, get=1)

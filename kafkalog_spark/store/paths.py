@@ -18,6 +18,7 @@ _FILE = re.compile(r"file:(?://(?:localhost)?)?(?=/)", re.IGNORECASE)
 S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 GCS_SCHEMES = frozenset({"gs", "gcs"})
 AZURE_SCHEMES = frozenset({"abfs", "abfss", "az", "azure", "wasb", "wasbs"})
+OBJECT_SCHEMES = S3_SCHEMES | GCS_SCHEMES | AZURE_SCHEMES
 HADOOP_SCHEMES = frozenset({"hdfs", "viewfs"})
 
 _SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "azure": "az", "wasb": "abfss", "wasbs": "abfss"}

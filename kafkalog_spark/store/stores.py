@@ -6,9 +6,8 @@ from kafkalog_spark.store.fsspec_store import FsspecStore
 from kafkalog_spark.store.hadoop_store import HadoopStore
 from kafkalog_spark.store.interface import Store
 from kafkalog_spark.store.local_store import LOCAL
-from kafkalog_spark.store.object_client import OBJECT_SCHEMES
 from kafkalog_spark.store.object_store import ObjectStore
-from kafkalog_spark.store.paths import HADOOP_SCHEMES, parse_path
+from kafkalog_spark.store.paths import HADOOP_SCHEMES, OBJECT_SCHEMES, parse_path
 from kafkalog_spark.store.storage_options import StorageOptions
 
 

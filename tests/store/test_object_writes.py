@@ -10,7 +10,8 @@ from uuid import uuid4
 import pytest
 
 from kafkalog_spark.store import object_store
-from kafkalog_spark.store.object_client import ObjectClient, TryFailed
+from kafkalog_spark.store.failures import TryFailed
+from kafkalog_spark.store.object_client import ObjectClient
 from kafkalog_spark.store.object_store import PART, ObjectStore
 from tests.store.buckets import s3_store
 from tests.store.fault_proxy import Fault, FaultKind, FaultProxy, at
