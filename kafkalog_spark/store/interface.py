@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
 FetchBlock = Callable[[int, int], Buffer]
-"""The bytes [begin, end) of a file, as many. Called by several threads at once. Raises OSError."""
+"""Returns exactly the bytes [begin, end) of a file. Thread-safe. Raises OSError."""
 
 
 class FileFacts(NamedTuple):
@@ -24,8 +24,13 @@ class FileFacts(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Content of a directory. names: of files and directories in it, in no order. is_directory: of a name; False for
-    one that has gone. files: by name; empty where finding out costs a call for each file (a local directory)."""
+    """Content of a directory.
+
+    Attributes:
+        names: Names of files and directories, unordered.
+        is_directory: Returns True for the name of a directory; False for one that is gone.
+        files: Facts by name; empty where they cost a call for each file (a local directory).
+    """
 
     names: list[str]
     is_directory: Callable[[str], bool]
@@ -33,7 +38,7 @@ class Listing(NamedTuple):
 
     @classmethod
     def of(cls, files: Mapping[str, FileFacts], directories: Collection[str]) -> Listing:
-        """By the answer of a store. A name may be both; then it is a directory, as more lies below it."""
+        """Make a listing of a store's response. A name that is both a file and a directory counts as a directory."""
         return cls([*files, *(name for name in directories if name not in files)], directories.__contains__, files)
 
 
@@ -41,47 +46,62 @@ class RangeReader(Protocol):
     """Reads ranges of a file. Raises OSError."""
 
     def read(self, position: int, size: int) -> bytes:
-        """The bytes [position, position + size), fewer only at the end of the file."""
+        """Return the bytes [position, position + size); fewer only at the end of the file."""
 
     def read_into(self, position: int, target: memoryview) -> int:
-        """Fill `target` from `position` on; returns the number of bytes, fewer only at the end of the file."""
+        """Fill `target` from `position` on and return the number of bytes; fewer only at the end of the file."""
 
 
 class OpenFile(RangeReader, Protocol):
-    """A file open for reading. Used by one thread at a time."""
+    """A file open for reading. Not thread-safe."""
 
-    size: int  # bytes it had when it was opened; what was appended since is not read
+    size: int  # bytes at the time of opening; appended bytes are not read
 
     def has_changed(self) -> bool:
-        """True if it has been written to, cut, replaced or removed since it was opened."""
+        """Return True if the file has been written to, truncated, replaced or removed since it was opened."""
 
     def expect(self, position: int, until: int) -> None:
-        """Announce a read of [position, until), front to back: object stores fetch ahead. Other bytes may be read."""
+        """Announce a sequential read of [position, until), which object stores fetch ahead. Other reads are allowed."""
 
     def close(self) -> None:
-        """Close it; nothing where it is closed."""
+        """Close the file. Idempotent."""
 
 
 class Store(Protocol):
-    """Lists and reads. Small when pickled, and equal to another one that reads the same with the same credentials.
-    Every call raises OSError."""
+    """Lists directories and reads files. All methods raise OSError.
+
+    Small when pickled. Equal to another store that reads the same place with the same credentials.
+    """
 
     remote: bool
-    """True if each call is a request over a network: then they are few, in parallel, and known facts are passed on."""
+    """True if each call is a request over a network. Callers then make few calls, in parallel, and pass known facts."""
 
     def list(self, directory: str, after: str = "") -> Listing:
-        """Content of a directory; of an object store, files whose names come after `after`, and all directories after
-        it. Raises FileNotFoundError (an object store: nothing begins with that prefix), NotADirectoryError."""
+        """Return the entries of a directory whose names are greater than `after`.
+
+        Raises:
+            FileNotFoundError: If it is missing; in an object store, if no key begins with its path.
+            NotADirectoryError: If it is a file.
+        """
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
-        """Open a file. facts: what a listing said of it; an object store then needs no request, and reads only that
-        version. Raises FileNotFoundError, IsADirectoryError."""
+        """Open a file.
+
+        Args:
+            facts: The file's facts in a listing. An object store then makes no request, and reads that version only.
+
+        Raises:
+            FileNotFoundError, IsADirectoryError: If there is no such file.
+        """
 
     def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
-        """Function that fetches ranges of a file, an object store's of one version. A cut local file has fewer."""
+        """Return a function that fetches ranges of a file; of one version in an object store.
+
+        A local file that was truncated gives fewer bytes.
+        """
 
     def read_all(self, path: str, most: int) -> bytes:
-        """A small file's bytes, at most `most` of them; a local file of more may raise CorruptFile instead."""
+        """Return the first `most` bytes of a file. A larger local file may raise CorruptFile instead."""
 
     def exists(self, directory: str) -> bool:
-        """True if the directory is there."""
+        """Return True if the directory exists."""

@@ -20,15 +20,16 @@ from kafkalog_spark.format.names import DELETED_SUFFIX
 from kafkalog_spark.store.interface import Buffer, FetchBlock, FileFacts, Listing, OpenFile
 
 _QUIET_NS = 1_000_000_000
-"""A directory that nobody has changed for so long is listed once: far above the clock's ticks, which times of
-modification come in."""
+"""A directory that has not changed for so long is listed once. Far longer than a tick of the file system's clock."""
 _LISTINGS = 100
-"""A swap takes milliseconds, and there is one in seconds: the second listing is like the first."""
+"""Most listings of one call. A swap takes milliseconds and is rare, so two listings usually suffice."""
 
 
 def stable_listing(directory: str) -> list[str]:
-    """Names in a directory, listed again until two listings agree where files may be being renamed. `.deleted` files,
-    whose coming and going tells nothing, may be missing. Raises OSError."""
+    """Return the names in a directory, listed until two listings agree if it has changed lately. Raises OSError.
+
+    Differences in `.deleted` files are ignored.
+    """
     before = os.stat(directory).st_mtime_ns
     listed = os.listdir(directory)
     for _ in range(_LISTINGS):
@@ -43,7 +44,7 @@ def stable_listing(directory: str) -> list[str]:
 
 
 class DescriptorFile:
-    """Reads of a file descriptor that somebody else opened and closes."""
+    """Reads from a file descriptor that the caller opens and closes."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -83,7 +84,7 @@ class LocalFile(DescriptorFile):
             return True
 
     def expect(self, position: int, until: int) -> None:
-        """The system reads ahead by itself."""
+        """A no-op: the operating system reads ahead."""
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -97,7 +98,7 @@ def _version(facts: os.stat_result) -> tuple[int, int, int, int]:
 
 @dataclass(frozen=True)
 class LocalStore:
-    """This machine's file system: see Store."""
+    """Store of this machine's file system."""
 
     remote = False
 
@@ -110,7 +111,7 @@ class LocalStore:
 
     def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
         def fetch(begin: int, end: int) -> Buffer:
-            with closing(LocalFile(path)) as file:  # opened for each: one file is for one thread
+            with closing(LocalFile(path)) as file:  # a new one for each call: LocalFile is not thread-safe
                 return file.read(begin, end - begin)
 
         return fetch

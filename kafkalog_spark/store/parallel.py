@@ -7,14 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 _REQUESTS = 16
-"""Requests at once where many are needed: stores answer thousands a second, each after 20 to 100 ms."""
+"""Most requests at once. Stores answer thousands a second, each after 20 to 100 ms."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def in_parallel(function: Callable[[T], R], items: Iterable[T], remote: Callable[[T], bool]) -> list[R]:
-    """Results of `function`, in order; in threads where several items are `remote`. Raises the first error in order."""
+    """Return the results of `function` in order, computed in threads if several items are `remote`.
+
+    Raises the error of the first item that failed.
+    """
     items = list(items)
     requests = sum(map(remote, items))
     if requests < 2:

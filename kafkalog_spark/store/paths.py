@@ -22,12 +22,17 @@ OBJECT_SCHEMES = S3_SCHEMES | GCS_SCHEMES | AZURE_SCHEMES
 HADOOP_SCHEMES = frozenset({"hdfs", "viewfs"})
 
 _SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "azure": "az", "wasb": "abfss", "wasbs": "abfss"}
-"""Names that Hadoop's connectors gave to one place over the years."""
+"""Older names of schemes in Hadoop's connectors, with the current one."""
 
 
 class PathParts(NamedTuple):
-    """Parts of a path. scheme: `` for a local one, whose bucket is empty too; key: without a leading slash, or the
-    local path. bucket: of Azure `container@account.dfs.core.windows.net`, of HDFS `host:port`."""
+    """Parts of a path.
+
+    Attributes:
+        scheme: Empty for a local path.
+        bucket: Empty for a local path; Azure's `container@account.dfs.core.windows.net`, `host:port` of HDFS.
+        key: Without a leading slash; or the local path.
+    """
 
     scheme: str
     bucket: str
@@ -35,7 +40,7 @@ class PathParts(NamedTuple):
 
 
 def parse_path(path: str) -> PathParts:
-    """Take a path apart, normalised. Raises OptionError for one that names no bucket, or holds credentials."""
+    """Return the parts of a path, normalised. Raises OptionError if it names no bucket, or holds credentials."""
     plain = _FILE.sub("", path, count=1)
     url = _URL.fullmatch(plain)
     if url is None:
@@ -57,7 +62,7 @@ def parse_path(path: str) -> PathParts:
 
 
 def normalised(path: str) -> str:
-    """Normalised text of a path: the same text for the same place. Raises OptionError."""
+    """Return the normalised text of a path, the same for all paths of one location. Raises OptionError."""
     scheme, bucket, key = parse_path(path)
     if not scheme:
         return key
@@ -65,5 +70,5 @@ def normalised(path: str) -> str:
 
 
 def is_local(path: str) -> bool:
-    """True if the path lies in a file system of this machine: a plain path, or `file:`."""
+    """Return True if the path is in a file system of this machine: a plain path, or `file:`."""
     return _URL.fullmatch(_FILE.sub("", path, count=1)) is None
