@@ -267,7 +267,7 @@ def test_a_failure_is_raised_where_its_bytes_are_read() -> None:
 
 
 def test_threads_and_budget_belong_to_one_process() -> None:
-    assert read_ahead.read_ahead() is object_file.read_ahead()
+    assert read_ahead.read_ahead() is read_ahead.read_ahead()
 
 
 @pytest.mark.parametrize("take", [lambda budget: budget.take(11), lambda budget: budget.take(5) and budget.take(6)])
