@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 def _column_names(name: str, text: str) -> tuple[str, ...]:
-    """Column names, by comma, as they are given: which there are depends on the table."""
+    """Parse comma-separated column names. They are checked later, since the columns depend on the table."""
     return tuple(part.strip() for part in text.split(","))
 
 
@@ -68,20 +68,20 @@ def _search_hex(name: str, text: str) -> bytes:
 
 
 def _search_header(name: str, text: str) -> tuple[bytes, bytes | None]:
-    """(Name, value); the first = ends the name. Value None: any."""
+    """Parse `name` or `name=value`; the first = ends the name. A value of None matches any value."""
     header, equals, value = text.partition("=")
     return _search_text(name, header), _search_text(name, value) if equals else None
 
 
 def _location(name: str, text: str) -> str:
-    """A local path as it is given, `file:` taken off; or the URL of a directory in an object store, normalised."""
+    """Parse a local path, without `file:`, or the URL of a directory in an object store, normalised."""
     if is_local(text) or text[:5].lower() == "file:":
         return local_path(name, text, "it names no directory of this machine, and no bucket")
     return normalised(text)
 
 
 def _paths(name: str, text: str) -> tuple[str, ...]:
-    """Directories, local or as URLs: one, several by comma, or a JSON list (what Spark makes of load(["a", "b"]))."""
+    """Parse directories: one, several by comma, or a JSON list, which Spark makes of load(["a", "b"])."""
     if text.startswith("["):
         try:
             given = json.loads(text)
@@ -123,7 +123,7 @@ SUBSCRIPTION_OPTIONS = (
     OptionSpec("assign", offsets.assigned, meaning='Partitions, as JSON: `{"topicA":[0,1]}`.'),
     OptionSpec("allTopics", offsets.all_topics, "false", "`true`: every topic that is not internal to Kafka. Ours."),
 )
-"""Exactly one of them, unless the path is one partition's directory, or `table` another table than `records`."""
+"""Exactly one is required, unless the path is one partition's directory, or `table` is not `records`."""
 
 START_OPTIONS = (
     OptionSpec(
@@ -167,9 +167,11 @@ END_OPTIONS = (
         "itself not read. Not `earliest`. Batch only.",
     ),
 )
-"""The first one given of each three decides; the others are not even looked at."""
+"""The first one that is given decides, of START_OPTIONS and of END_OPTIONS. The others are not parsed."""
 
-_TYPO_RATIO = 0.85  # difflib's; "kafka.isolationLevel" is 0.95 from "kafka.isolation.level", Kafka's own are below 0.7
+_TYPO_RATIO = (
+    0.85  # difflib's; "kafka.isolationLevel" has 0.95 with "kafka.isolation.level", Kafka's own settings less than 0.7
+)
 _isolation_level = choice("read_uncommitted", "read_committed")
 _mode = choice("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
 
@@ -250,7 +252,7 @@ _OTHER_OPTIONS = (
 
 @dataclass(frozen=True)
 class RateLimits:
-    """Limits of a stream's batch: offsets, bytes; None for no limit. A batch ignores them."""
+    """Limits of a micro-batch, in offsets and bytes; None for no limit. Batch queries ignore them."""
 
     max_offsets: int | None = option(
         "maxOffsetsPerTrigger", positive_long, meaning="Streams: most offsets in a batch, in all."
@@ -268,8 +270,12 @@ class RateLimits:
 
 @dataclass(frozen=True)
 class CommitGroup:
-    """Consumer group that a stream's offsets are committed to. settings: librdkafka's, with passwords, so in no repr.
-    fail: whether a commit that fails is the query's failure."""
+    """Consumer group to which a stream commits its offsets.
+
+    Attributes:
+        settings: librdkafka's settings of the connection, with passwords.
+        fail: True if a failed commit fails the query.
+    """
 
     group: str
     settings: Mapping[str, str] = field(repr=False)
@@ -290,12 +296,17 @@ _STREAM_OPTIONS = (*specs_of(RateLimits), *specs_of(StreamOptions))
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """Options of a read, parsed. Plain values, picklable.
+    """Parsed options of a read. Picklable.
 
-    `paths`: directories as given, local ones perhaps relative. `columns`: names in the order of the result. `table`:
-    None for records. `wanted`: what they must hold. `formats`: what values and keys are decoded as, by side.
-    `max_partition_bytes`, `max_decompressed_batch_bytes`: bytes. `stream`: None for a batch. `ignored`: names, as
-    given, of options that have no effect here.
+    Attributes:
+        paths: Directories as given; local ones may be relative.
+        columns: Names in the order of the result.
+        table: None for records.
+        max_partition_bytes, max_scan_bytes, max_decompressed_batch_bytes: Bytes.
+        wanted: Conditions that records must match.
+        formats: Formats of values and keys, by side.
+        stream: None for a batch query.
+        ignored: Names, as given, of options without effect.
     """
 
     paths: tuple[str, ...]
@@ -406,17 +417,17 @@ class ReadOptions:
 
     @property
     def passes_over_damage(self) -> bool:
-        """True if damage keeps no good record from being read."""
+        """True if good records are read in spite of damage."""
         return self.mode != "FAILFAST"
 
     @property
     def reports_damage(self) -> bool:
-        """True if a damaged stretch is a row."""
+        """True if each damaged stretch becomes a row."""
         return self.mode == "PERMISSIVE"
 
     @property
     def most_records(self) -> int | None:
-        """Records of each partition that are read at most: one task counts them, and estimates go by it. None: all."""
+        """Most records to read of each partition, which one task counts; None for all. Estimates use it."""
         return self.tail
 
     @property
@@ -454,10 +465,15 @@ NO_OPTIONS = (
 def parse_read_options(
     options: Mapping[str, str] | GivenReadOptions, *, streaming: bool = False, quiet: bool = False
 ) -> ReadOptions:
-    """Options as Spark hands them over; names in any case, values trimmed. Each is parsed once for batch and stream.
+    """Parse the options of a read. Each option is parsed once, for batch and stream.
 
-    Raises OptionError for values that cannot be used, or not together, for the five that the connector refuses, and for
-    unknown names, with the nearest one. Options without effect are in `ignored`, and logged in a line unless `quiet`.
+    Args:
+        options: As Spark passes them; names in any case, values with blanks around them.
+        quiet: True to log nothing about options without effect.
+
+    Raises:
+        OptionError: For invalid values, values that exclude each other, options that the connector refuses, and unknown
+            names, with the nearest known one.
     """
     given = options if isinstance(options, GivenReadOptions) else GivenReadOptions(options)
     formats, _ = given.formats
@@ -527,11 +543,14 @@ class GivenReadOptions(GivenOptions):
 
     @cached_property
     def formats(self) -> tuple[dict[str, ResolvedFormat], frozenset[str]]:
-        """(formats of values and keys by side, not resolved yet; the names in small letters that they use).
+        """Formats of values and keys by side, not resolved yet, and the names, in lower case, of the options they use.
 
-        An option of a format is given with the prefix `value.` or `key.`, or without it, for both, where it means
-        nothing else. `mode` is about values too where one of them has a format; `value.mode` and `key.mode` are about
-        nothing else. Raises OptionError for a format that there is not, and for an option that none has.
+        An option of a format has the prefix `value.` or `key.`. Without a prefix it applies to both, if the reader has
+        no option of that name. If there is a format, `mode` also decides about bad values, unless `value.mode` or
+        `key.mode` does.
+
+        Raises:
+            OptionError: For an unknown format, and for an option that the format does not have.
         """
         used: set[str] = set()
         formats: dict[str, ResolvedFormat] = {}
@@ -557,12 +576,12 @@ class GivenReadOptions(GivenOptions):
         return formats, frozenset(used)
 
     def first_of(self, options: tuple[OptionSpec, ...], otherwise: offsets.Bound | None = None) -> Any:
-        """The value of the first option that is given, or `otherwise`, or the last one's default."""
+        """Return the value of the first of `options` that is given, else `otherwise`, else the last one's default."""
         chosen = next((spec.name for spec in options if spec.name in self), None)
         return otherwise if chosen is None and otherwise is not None else self[chosen or options[-1].name]
 
     def ignored(self, streaming: bool) -> tuple[str, ...]:
-        """Names without effect, in the order given. Raises OptionError for a name that there is not."""
+        """Return the names without effect, in the order given. Raises OptionError for an unknown name."""
         used = _NAMES | REFUSED.keys()
         without_effect = {name.lower() for name in IGNORED}
         no_effect = {"endingtimestamp"} if streaming else {spec.name.lower() for spec in _STREAM_OPTIONS}
@@ -587,7 +606,7 @@ class GivenReadOptions(GivenOptions):
 
 
 def _check_rules(given: GivenReadOptions, streaming: bool) -> None:
-    """Hold what is given against the rules of its declarations, but those of tables."""
+    """Check the given options by the rules of their declarations; `_table_query` checks those of tables."""
     for spec in (spec for spec in READ_OPTIONS if spec.name in given):
         if streaming and spec.batch_only:
             raise OptionError(
@@ -642,7 +661,7 @@ def _subscription(given: GivenReadOptions) -> offsets.Subscription:
 
 
 def _columns(given: GivenReadOptions) -> tuple[str, ...]:
-    """With mode=PERMISSIVE those about damage too: the ones that `columns` names, or all of them at the end."""
+    """Return the columns to read. mode=PERMISSIVE adds all columns about damage, unless `columns` names some."""
     permissive = given["mode"] == "PERMISSIVE"
     known = COLUMN_TYPES | DAMAGE_COLUMN_TYPES if permissive else COLUMN_TYPES
     columns = _known_columns(given, known) or COLUMNS
@@ -654,7 +673,7 @@ def _columns(given: GivenReadOptions) -> tuple[str, ...]:
 
 
 def _known_columns(given: GivenReadOptions, known: Iterable[str]) -> tuple[str, ...] | None:
-    """Those of option `columns`, in any case, in the order given, spelled as in `known`."""
+    """Return the columns that the option `columns` names in any case, in its order, spelled as in `known`."""
     names = given["columns"]
     if names is None:
         return None
@@ -671,7 +690,7 @@ def _known_columns(given: GivenReadOptions, known: Iterable[str]) -> tuple[str, 
 
 
 def _stream_options(given: GivenReadOptions, streaming: bool) -> StreamOptions | None:
-    """A batch is checked as by the connector: two limits, both given, must be in order."""
+    """Return the options of a stream; None for a batch, whose limits are checked as the connector does."""
     if streaming or ("maxOffsetsPerTrigger" in given and "minOffsetsPerTrigger" in given):
         most, least = given["maxOffsetsPerTrigger"], given["minOffsetsPerTrigger"]
         if most is not None and least is not None and least > most:
@@ -706,9 +725,10 @@ def _commit_group(given: GivenReadOptions, streaming: bool) -> CommitGroup:
 
 
 def _table_query(given: GivenReadOptions, *, of_topics: bool, streaming: bool) -> TableQuery | None:
-    """Table query of the options `table`, `history` and `columns`; None for records.
+    """Return the query of a table by the options `table`, `history` and `columns`; None for records.
 
-    Raises OptionError for a stream, and for an option that the table gives no meaning.
+    Raises:
+        OptionError: For a stream, and for options that do not apply to the table.
     """
     name = given["table"]
     if name == RECORDS:

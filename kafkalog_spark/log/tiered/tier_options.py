@@ -1,4 +1,4 @@
-"""Options of tiered storage: how object keys are made, and the keys of encrypted segments. Parsed once."""
+"""Options of tiered storage: the layout of objects, and the private keys of encrypted segments."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def _key_prefix(name: str, text: str) -> str:
     if "/" in text:
         raise OptionError(
             f"option '{name}' has a slash in it: '{text}'",
-            hint="what comes before the last slash of the plugin's key.prefix belongs to the path",
+            hint="the part before the last slash of the plugin's key.prefix belongs to the path",
         )
     return text
 
@@ -224,10 +224,15 @@ NO_KEYS = KeyRing({})
 
 @dataclass(frozen=True)
 class TierOptions:
-    """layout: None to find it from the names below each path; a path that has none of the layout may still be a log
-    directory. key_prefix: what of the plugin's `key.prefix` follows its last slash. root: path or URL of the remote
-    storage of log directories that name one; None to follow a folder beside the log directory only. A pickle carries
-    the keys; the repr does not."""
+    """Parsed options of tiered storage. Pickles carry the keys; the repr does not.
+
+    Attributes:
+        layout: None to find it from the names below each path. A path without names of the layout may still be a log
+            directory.
+        key_prefix: The part of the plugin's `key.prefix` after its last slash.
+        root: Path or URL of the remote storage of log directories that name one; None to follow only a folder beside
+            the log directory.
+    """
 
     layout: Layout | None = None
     keys: KeyRing = NO_KEYS
@@ -236,7 +241,7 @@ class TierOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> TierOptions:
-        """Those of `options` (names in any case) that are about tiered storage. Raises OptionError."""
+        """Parse the options of tiered storage among `options`, with names in any case. Raises OptionError."""
         texts = {name.lower(): text for name, text in options.items()}
         layout, prefix, root = (spec.value(texts.get(spec.name)) for spec in TIER_OPTIONS)
         keys = {name[len(OPTION) :]: text for name, text in options.items() if name.lower().startswith(OPTION)}
@@ -249,5 +254,5 @@ NO_TIER = TierOptions()
 
 
 def is_tier_option(name: str) -> bool:
-    """True if an option, its name in small letters, is about tiered storage."""
+    """Return True if an option, by its name in lower case, is one of tiered storage."""
     return name in (spec.name for spec in TIER_OPTIONS) or name.startswith(OPTION)
