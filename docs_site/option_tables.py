@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 
-from kafkalog_spark.log.tiered import tier_options
+from kafkalog_spark.log.tiered import key_ring, tier_options
 from kafkalog_spark.options import OptionSpec
 from kafkalog_spark.sink import options as sink_options
 from kafkalog_spark.source import foreign_options
@@ -21,7 +21,7 @@ PAGES = ("options.md", "sink.md")
 
 _TABLE = re.compile(r"(<!-- options:.*?-->\n).*?(<!-- options end -->)", re.DOTALL)
 _READ_PATTERNS = (
-    (tier_options.OPTION + "ID", None, tier_options.OPTION_MEANING),
+    (key_ring.KEY_OPTION + "ID", None, tier_options.KEY_OPTION_MEANING),
     (
         "value.*",
         None,

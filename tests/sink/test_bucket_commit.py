@@ -354,7 +354,7 @@ def test_somebody_elses_segment_in_the_way(place: Place) -> None:
             place.bucket().replace(name, place.bucket().read("t-0/00000000000000000000.log", 1000))
 
     with pytest.raises(
-        KafkalogError, match=r"there is a segment where offset 1 was to be written.*something else than"
+        KafkalogError, match=r"there is a segment where offset 1 was to be written.*another program than"
     ):
         write(place.bucket(comes), values("bb", topic="t"))
 

@@ -23,8 +23,9 @@ from kafkalog_spark.log.read.discovery import RemoteDir, Root
 from kafkalog_spark.log.read.partition_log import PartitionLocation, parsed_file
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId, TieredLocation
+from kafkalog_spark.log.tiered.key_ring import KEY_OPTION
 from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout, TopicIdPartition, remote_directory
-from kafkalog_spark.log.tiered.tier_options import OPTION, ROOT_OPTION, TierOptions
+from kafkalog_spark.log.tiered.tier_options import ROOT_OPTION, TierOptions
 from kafkalog_spark.store.interface import FetchBlock, FileFacts, Listing, OpenFile
 from kafkalog_spark.store.parallel import in_parallel
 from kafkalog_spark.store.paths import is_local, normalised, parse_path
@@ -166,7 +167,9 @@ def _refused_dir(partition: TopicIdPartition, store: RefusedStore) -> RemoteDir:
 
 
 def _refused_store(path: str, recorded: RemoteStorageOptions, missing: list[str], tier: TierOptions) -> RefusedStore:
-    keys = [f"{OPTION}{key_id}={name}" for key_id, name in recorded.keys.files.items() if key_id not in tier.keys.ids]
+    keys = [
+        f"{KEY_OPTION}{key_id}={name}" for key_id, name in recorded.keys.files.items() if key_id not in tier.keys.ids
+    ]
     options = " ".join(map(shlex.quote, [*missing, *keys]))
     return RefusedStore(
         path,
