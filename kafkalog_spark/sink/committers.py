@@ -12,9 +12,10 @@ from kafkalog_spark.sink.bucket_commit_log import BucketCommitLog
 from kafkalog_spark.sink.bucket_directory import BucketDirectory
 from kafkalog_spark.sink.bucket_target import BucketTarget
 from kafkalog_spark.sink.commit import Committer
+from kafkalog_spark.sink.directory_locks import COMMIT_WAIT_SECONDS
 from kafkalog_spark.sink.local_commit_log import LocalCommitLog
 from kafkalog_spark.sink.local_directory import LocalDirectory
-from kafkalog_spark.sink.local_target import COMMIT_WAIT_SECONDS, LocalTarget
+from kafkalog_spark.sink.local_target import LocalTarget
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.paths import is_local
 from kafkalog_spark.store.storage_options import StorageOptions

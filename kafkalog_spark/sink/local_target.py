@@ -1,4 +1,4 @@
-"""Segments on a disk: locks of the log directory, and staged files that are moved to their places.
+"""Segments on a disk: staged files that are moved to their places.
 
 The .log of each segment is moved last. Until then brokers and readers see the log as it was before: they ignore or
 remove an index without a .log. The exception is a log that ends with an empty segment of the same base offset: its
@@ -10,8 +10,7 @@ directory is synced before the next segment of the same partition is moved: no l
 earlier one. Offsets are assigned only after all of the log below them is on disk (log_recovery), so that the recovery
 points which a commit writes at its end are true.
 
-    kafkalog.sink.lock       held by a sink that commits
-    kafkalog.sink-*          staged files and jobs (jobs.py)
+    kafkalog.sink-*    staged files and jobs (jobs.py)
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,11 +31,11 @@ from kafkalog_spark.format.atomic_file import descriptor, write_all
 from kafkalog_spark.format.producer_snapshot import format_producer_snapshot, read_producer_snapshot
 from kafkalog_spark.log.read.discovery import partition_dirs
 from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
-from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 from kafkalog_spark.log.write.segment_recovery import OffsetOverflow
 from kafkalog_spark.log.write.segment_writer import restamp_segment
 from kafkalog_spark.sink import commit_plan
 from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment
+from kafkalog_spark.sink.directory_locks import COMMIT_WAIT_SECONDS, DirectoryLocks
 from kafkalog_spark.sink.jobs import Job, driver_process, files_of_jobs, format_job, is_dead, job_file, read_job
 from kafkalog_spark.sink.local_commit_log import PREFIX
 from kafkalog_spark.sink.local_directory import LocalDirectory
@@ -46,14 +45,6 @@ from kafkalog_spark.sink.segment_target import INDEX_SUFFIXES, SegmentTarget, ch
 
 _log = logging.getLogger(__name__)
 
-SINK_LOCK_FILE = "kafkalog.sink.lock"
-"""Held by a sink that commits, in addition to Kafka's `.lock`. A process that holds only the latter is a broker."""
-
-COMMIT_WAIT_SECONDS = 300.0
-"""How long a commit waits for another sink's. One takes seconds; a large one syncs many gigabytes."""
-
-_PROBE_SECONDS = 0.2
-_STEP_SECONDS = 0.02  # commits take milliseconds to seconds
 _FLUSHES_AT_ONCE = 8
 _LOAD = "let a broker load the directory once"
 
@@ -76,56 +67,17 @@ class LocalTarget(SegmentTarget):
     def log_dir(self) -> Path:
         return self.directory.log_dir
 
-    # The directory's locks.
-
     def check(self) -> None:
-        """Also raises if a broker holds the locks. Makes no file; another sink may be at work."""
+        """Also raise BrokerOwnsDirectory if a broker holds the locks. Makes no file; another sink may be at work."""
         super().check()
-        if not (self.log_dir / names.LOCK_FILE).exists():
-            return
-        for _ in _tries(_PROBE_SECONDS):
-            if self._is_free(names.LOCK_FILE):
-                return
-            if (self.log_dir / SINK_LOCK_FILE).exists() and not self._is_free(SINK_LOCK_FILE):
-                return
-        raise self._owned_by_broker()
+        self._locks.check_no_broker()
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """The kernel drops both locks when the process ends. Fails at once if a broker holds one."""
-        ours = self._lock(SINK_LOCK_FILE, self.wait_s)
-        if ours is None:
-            raise errors.LogDirLocked(
-                f"another sink has been committing here for more than {self.wait_s:g} s",
-                path=self.directory.path(SINK_LOCK_FILE),
-                hint="if it hangs, end its process: the lock goes with it",
-            )
-        with ExitStack() as held:
-            held.callback(ours.release)
-            kafkas = self._lock(names.LOCK_FILE, _PROBE_SECONDS)  # another sink may be probing it
-            if kafkas is None:
-                raise self._owned_by_broker()
-            held.callback(kafkas.release)
-            yield
+    def locked(self) -> AbstractContextManager[None]:
+        return self._locks.held()
 
-    def _lock(self, file_name: str, seconds: float = 0.0) -> LogDirLock | None:
-        for _ in _tries(seconds):
-            with suppress(errors.LogDirLocked):
-                return LogDirLock.acquire(self.log_dir, file_name)
-        return None
-
-    def _is_free(self, file_name: str) -> bool:
-        lock = self._lock(file_name)
-        if lock is not None:
-            lock.release()
-        return lock is not None
-
-    def _owned_by_broker(self) -> errors.BrokerOwnsDirectory:
-        return errors.BrokerOwnsDirectory(
-            f"a running broker owns this log directory ({names.LOCK_FILE} is locked)",
-            path=self.directory.root,
-            hint="write through it with option kafka.bootstrap.servers (at least once), or stop it first",
-        )
+    @property
+    def _locks(self) -> DirectoryLocks:
+        return DirectoryLocks(self.log_dir, self.wait_s)
 
     # Jobs.
 
@@ -375,12 +327,3 @@ class LocalTarget(SegmentTarget):
             return format_producer_snapshot(read_producer_snapshot(path))
         except (OSError, errors.KafkalogError):
             return None  # a broker drops it too, and reads the log instead
-
-
-def _tries(seconds: float) -> Iterator[None]:
-    """Yield at once, and then every _STEP_SECONDS until `seconds` have passed."""
-    deadline = time.monotonic() + seconds
-    yield
-    while time.monotonic() < deadline:
-        time.sleep(_STEP_SECONDS)
-        yield
