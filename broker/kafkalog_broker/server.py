@@ -25,18 +25,19 @@ from kafkalog_broker.config.listeners import with_bound_ports
 from kafkalog_broker.config.log_config import check_remote_storage_enabled
 from kafkalog_broker.config.properties import REMOTE_STORAGE
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
-from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
+from kafkalog_broker.coordinator.coordinator_timer import Scheduler, TimerHandle
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.groups.modern.group_context import GroupContext, InitializeShared, share_group_settings
+from kafkalog_broker.groups.modern.group_context import GroupContext, InitializeShared
 from kafkalog_broker.groups.modern.group_records import SharedTopic
+from kafkalog_broker.groups.modern.group_settings import share_group_settings
 from kafkalog_broker.mirror.takeover import take_mirrors_over
 from kafkalog_broker.net.acceptor import raise_open_files_limit
 from kafkalog_broker.net.dispatch import Dispatch, Gate, SaslGate, dispatcher
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.loop_watch import LateTimer, sleep
 from kafkalog_broker.protocol.api_registry import Layer
-from kafkalog_broker.quotas.quota_changes import quota_file
+from kafkalog_broker.quotas.quota_file import quota_file
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.security.authorizer import guarded
@@ -52,7 +53,9 @@ from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
 from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator, TransactionEnds, marker_writer
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
+from kafkalog_broker.transactions.transaction_ends import TransactionEnds
+from kafkalog_broker.transactions.transaction_marker import marker_writer
 from kafkalog_broker.transactions.unclean_start import UncleanStart
 from kafkalog_spark.format.names import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
@@ -157,14 +160,14 @@ class Server(Broker):
         self.apis.wrap(Layer.ACCESS, None if self.authorizer is None else partial(guarded, self.authorizer))
         if self._metrics_at is None:
             return dispatcher(self, self.apis, flushes=self.flushes)
-        from kafkalog_broker.metrics.serving import serve_metrics
+        from kafkalog_broker.metrics.serving import start_metrics
 
-        serve, self.metrics_address = await serve_metrics(self, lambda: self.network, self._metrics_at, started)
+        serve, self.metrics_address = await start_metrics(self, lambda: self.network, self._metrics_at, started)
         return serve
 
     async def _bind(self, started: AsyncExitStack) -> None:
         dispatch, open_files = await self._requests_served(started), raise_open_files_limit()
-        self.network = Network(dispatch, self.config, open_files, self.quotas.connection)
+        self.network = Network(dispatch, self.config, open_files, self.quotas.record_connection)
         started.callback(self.network.close_listeners)
         bound = {}
         for listener in self.config.listeners:
@@ -415,7 +418,7 @@ class Server(Broker):
             _logger.exception("a periodic task failed and is tried again")
         self.network.shared.watch.note_named("periodic tasks", perf_counter() - began)
         try:
-            await run_in_slices(self.share_coordinator.due())
+            await run_in_slices(self.share_coordinator.snapshot_cold_if_due())
             await self.share_coordinator.prune_if_due()
         except Exception:
             _logger.exception("a periodic task failed and is tried again")

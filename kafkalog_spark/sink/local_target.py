@@ -32,7 +32,7 @@ from kafkalog_spark.format.producer_snapshot import format_producer_snapshot, re
 from kafkalog_spark.log.read.discovery import partition_dirs
 from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
 from kafkalog_spark.log.write.segment_recovery import OffsetOverflow
-from kafkalog_spark.log.write.segment_writer import restamp_segment
+from kafkalog_spark.log.write.segment_restamping import restamp_segment
 from kafkalog_spark.sink import commit_plan
 from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment
 from kafkalog_spark.sink.directory_locks import COMMIT_WAIT_SECONDS, DirectoryLocks

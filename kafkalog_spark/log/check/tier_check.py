@@ -26,7 +26,7 @@ from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing, epoch
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote, producers_after
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.log.tiered.key_ring import KeyRing
-from kafkalog_spark.log.tiered.lineage import NotNeeded
+from kafkalog_spark.log.tiered.lineage_merge import NotNeeded
 from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteObjects, remote_objects
 
 Batches = npt.NDArray[np.int64]  # int64[n, 4]: base offset, last offset, CRC and byte position of each batch
