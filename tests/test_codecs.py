@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.api import telemetry
+from kafkalog_broker.api import client_telemetry
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.message_sets import validate_message_set
@@ -105,4 +105,4 @@ def test_facts_are_those_of_kafkas_properties(kind: str) -> None:
 
 
 def test_telemetry_accepts_kafkas_codecs() -> None:
-    assert sorted(telemetry._ACCEPTED_CODECS) == sorted(KAFKA_CODECS - {Codec.NONE})
+    assert sorted(client_telemetry._ACCEPTED_CODECS) == sorted(KAFKA_CODECS - {Codec.NONE})

@@ -141,7 +141,7 @@ def _check(request: Request, topic: str) -> None:
     asked = request.entity
     replica = asked.replica_id if request.version <= _LAST_REPLICA_ID_VERSION else asked.replica_state.replica_id
     if replica < 0:
-        if code := request.refused(topic):
+        if code := request.authorization_error(topic):
             raise BrokerError(code)
     elif not request.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
         raise BrokerError(ErrorCode.topic_authorization_failed)

@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalog_broker.admin.responses import respond_by_partition
+from kafkalog_broker.api.itemized_responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_COMMITTED
@@ -117,7 +117,7 @@ async def _list_segments(
 
 
 def _check(request: Request, key: Key, twice: Collection[Key]) -> None:
-    request.check(key[0])
+    request.authorize(key[0])
     if key in twice:
         raise BrokerError(ErrorCode.invalid_request, "the partition is asked for more than once")
 
@@ -240,7 +240,7 @@ def _search(left: list[tuple[Key, ByTime]]) -> list[tuple[Key, Answer]]:
 @api(23, 2, 4)
 async def offset_for_leader_epoch(request: Request, broker: Broker) -> Any:
     def answer(topic: Any, partition: Any) -> dict[str, Any]:
-        request.check(topic.topic)
+        request.authorize(topic.topic)
         log = broker.log(topic.topic, partition.partition)
         log.check_leader_epoch(partition.current_leader_epoch)
         epoch, end = log.end_offset_for_epoch(partition.leader_epoch)

@@ -268,7 +268,7 @@ def _refusal(
 
 def _log(request: Request, topic: str | UUID, index: int, broker: Broker) -> Log:
     name = topic if isinstance(topic, str) else broker.topic_name(topic)
-    if request.access is not None and request.refused(name):
+    if request.access is not None and request.authorization_error(name):
         raise BrokerError(ErrorCode.topic_authorization_failed)
     if is_written_by_broker(name) and request.client_id != _ADMIN_CLIENT and name in broker.topics:
         raise BrokerError(ErrorCode.invalid_topic_exception, f"clients do not write to the internal topic {name}")

@@ -15,7 +15,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.admin.responses import respond_by_partition
+from kafkalog_broker.api.itemized_responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
@@ -100,7 +100,7 @@ async def _fetched(request: Request, broker: Broker, partitions: Sequence[TopicI
     for topic_id, index in partitions:
         key = SharePartitionKey(asked.group_id, topic_id, index)
         known = broker.topics.by_id(topic_id)
-        code = ErrorCode.unknown_topic_id if known is None else request.refused(known.name)
+        code = ErrorCode.unknown_topic_id if known is None else request.authorization_error(known.name)
         if code is ErrorCode.none and known is not None and not 0 <= index < known.partitions:
             code = ErrorCode.unknown_topic_or_partition
         if code is ErrorCode.none:
@@ -225,7 +225,7 @@ async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> 
                 if known is None:
                     raise BrokerError(ErrorCode.unknown_topic_id)
                 batches = await run_in_slices(checked(partition.acknowledgement_batches, may_renew, is_renewing), turn)
-                request.check(known.name)
+                request.authorize(known.name)
                 if not 0 <= key.partition < known.partitions:
                     raise BrokerError(ErrorCode.unknown_topic_or_partition)
                 if batches:
