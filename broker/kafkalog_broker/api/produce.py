@@ -31,7 +31,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.hot_messages import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -39,6 +39,7 @@ from kafkalog_broker.protocol.hot_messages import (
     RecordError,
     TopicProduceResponse,
 )
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.append.topic_rules import InvalidRecords

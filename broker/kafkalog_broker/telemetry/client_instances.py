@@ -16,7 +16,7 @@ from crc32c import crc32c
 
 from kafkalog_broker.config import group_properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.telemetry.subscriptions import ATTRIBUTES, Subscription
 from kafkalog_spark.format.codecs import KAFKA_CODECS
 from kafkalog_spark.format.partition_metadata import uuid_to_text

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
-import io
 import sys
 import uuid
 
@@ -12,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
-from kio.serial import entity_writer
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.client_codec import (
+from kafkalog_broker.protocol.mirror_messages import (
     FETCH,
     SESSIONS,
     TOPIC_IDS,
@@ -24,25 +21,13 @@ from kafkalog_broker.protocol.client_codec import (
     decode_fetch,
     encode_fetch,
 )
-from kafkalog_broker.protocol.client_codec import VERSIONS as SPOKEN
-from kafkalog_broker.protocol.codec import request_class, response_class
-from tests.broker.protocol.helpers.drawn_entities import integers
+from kafkalog_broker.protocol.mirror_messages import VERSIONS as SPOKEN
+from tests.broker.protocol.helpers.drawn_messages import integers
+from tests.broker.protocol.helpers.kio_messages import kio_request_class, kio_response_class, kio_value, written
 
 VERSIONS = range(SPOKEN[FETCH][0], SPOKEN[FETCH][1] + 1)
 IDS = {name: uuid.uuid5(uuid.NAMESPACE_DNS, name) for name in ("a", "orders", "täglich")}
 keys = st.tuples(st.sampled_from(sorted(IDS)), st.integers(0, 5))
-
-
-def entity(made, **fields):
-    """With those of the fields that this version has."""
-    names = {field.name for field in dataclasses.fields(made)}
-    return made(**{name: value for name, value in fields.items() if name in names})
-
-
-def written(found):
-    body = io.BytesIO()
-    entity_writer(type(found))(body, found)
-    return body.getvalue()
 
 
 def module_of(made):
@@ -72,11 +57,11 @@ def grouped(pairs):
 @pytest.mark.parametrize("version", VERSIONS)
 @given(call=calls)
 def test_requests(version, call):
-    made = request_class(FETCH, version)
+    made = kio_request_class(FETCH, version)
     of = module_of(made)
     topics = [
-        entity(of.FetchTopic, topic=name, topic_id=IDS[name], partitions=tuple(
-            entity(of.FetchPartition, partition=partition, current_leader_epoch=one.current_leader_epoch,
+        kio_value(of.FetchTopic, topic=name, topic_id=IDS[name], partitions=tuple(
+            kio_value(of.FetchPartition, partition=partition, current_leader_epoch=one.current_leader_epoch,
                    fetch_offset=one.fetch_offset, last_fetched_epoch=one.last_fetched_epoch, log_start_offset=-1,
                    partition_max_bytes=one.partition_max_bytes)
             for partition, one in partitions))
@@ -85,10 +70,10 @@ def test_requests(version, call):
     fields = {}
     if version >= SESSIONS:
         fields["forgotten_topics_data"] = tuple(
-            entity(of.ForgottenTopic, topic=name, topic_id=IDS[name], partitions=tuple(one for one, _ in partitions))
+            kio_value(of.ForgottenTopic, topic=name, topic_id=IDS[name], partitions=tuple(one for one, _ in partitions))
             for name, partitions in grouped(call.forgotten)
         )
-    expected = entity(
+    expected = kio_value(
         made, replica_id=-1, max_wait=_ms(call.max_wait_ms), max_wait_ms=call.max_wait_ms, min_bytes=call.min_bytes,
         max_bytes=call.max_bytes, isolation_level=0, session_id=call.session[0], session_epoch=call.session[1],
         topics=tuple(topics), rack_id="", cluster_id=None, **fields,
@@ -113,7 +98,7 @@ parts = st.dictionaries(
 @pytest.mark.parametrize("version", VERSIONS)
 @given(found=parts, throttle_ms=st.integers(0, 9999), error=st.sampled_from([0, 70, 71]), session=integers(32))
 def test_responses(version, found, throttle_ms, error, session):
-    made = response_class(FETCH, version)
+    made = kio_response_class(FETCH, version)
     of = module_of(made)
 
     def partition(index, values):
@@ -121,7 +106,7 @@ def test_responses(version, found, throttle_ms, error, session):
         more = {}
         if version >= 12 and diverging is not None:
             more["diverging_epoch"] = of.EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])
-        return entity(
+        return kio_value(
             of.PartitionData, partition_index=index, error_code=ErrorCode(code), high_watermark=high_watermark,
             last_stable_offset=5, log_start_offset=start,
             aborted_transactions=tuple(of.AbortedTransaction(producer_id=9, first_offset=7) for _ in range(aborted)),
@@ -129,11 +114,11 @@ def test_responses(version, found, throttle_ms, error, session):
         )  # fmt: skip
 
     responses = tuple(
-        entity(of.FetchableTopicResponse, topic=name, topic_id=IDS[name],
+        kio_value(of.FetchableTopicResponse, topic=name, topic_id=IDS[name],
                partitions=tuple(partition(index, values) for index, values in partitions))
         for name, partitions in grouped(found.items())
     )  # fmt: skip
-    sent = entity(
+    sent = kio_value(
         made, throttle_time=_ms(throttle_ms), error_code=ErrorCode(error), session_id=session, responses=responses
     )
     body = written(sent)
@@ -164,7 +149,7 @@ def test_responses(version, found, throttle_ms, error, session):
 
 
 def test_records_are_not_copied():
-    made = response_class(FETCH, 12)
+    made = kio_response_class(FETCH, 12)
     of = module_of(made)
     one = of.PartitionData(
         partition_index=0, error_code=ErrorCode.none, high_watermark=1, last_stable_offset=1, log_start_offset=0,

@@ -1,9 +1,8 @@
-"""Readers and writers made for kio's classes read and write what kio's own do, but for what lies: an array length for
-which kio would make room, and abort the process."""
+"""Requests with lengths, counts or sizes that cannot be true are malformed: kio would make room for any array length,
+and abort the process. All other bytes are read as kio reads them."""
 
 from __future__ import annotations
 
-import io
 import struct
 import subprocess
 import sys
@@ -13,37 +12,18 @@ import kio.serial
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kio.schema.describe_configs.v4 import response as describe_configs
-from kio.static.constants import EntityType
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.codec import MAX_ELEMENTS, decode_request, request_class, response_class
-from kafkalog_broker.protocol.entity_codec import OWN_PIECE, array_writer, entity_reader, entity_writer
-from kafkalog_broker.protocol.response_entity import entity
+from kafkalog_broker.protocol.api_messages import reader, request_class
+from kafkalog_broker.protocol.frames import MAX_ELEMENTS, decode_request
+from kafkalog_spark.format.messages.wire import Malformed
 from kafkalog_spark.format.varints import uvarint
-from tests.broker.protocol.helpers.drawn_entities import (
-    REQUEST_VERSIONS,
-    encode,
-    entities,
-    requests_of,
-    served_first,
-    versions_with,
-)
+from tests.broker.protocol.helpers.drawn_messages import REQUEST_VERSIONS, encode, requests_of, served_first
+from tests.broker.protocol.helpers.kio_messages import is_same, kio_request_class
 from tests.broker.protocol.helpers.request_fuzz import is_what_kio_reads
 from tests.searches import examples
 
 KIO_KEYS = served_first(key for key in REQUEST_VERSIONS if key != 0)  # Produce has a parser of its own
-
-
-@pytest.mark.parametrize("key", served_first(REQUEST_VERSIONS), ids=str)
-@settings(max_examples=examples(20))
-@given(data=st.data())
-def test_what_was_sent_is_read_and_unknown_tags_are_passed_over(key: int, data: st.DataObject) -> None:
-    version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
-    _, _, drawn = data.draw(requests_of(key, version))
-    body = encode(drawn, data.draw(st.none() | st.binary(max_size=200)))
-    read = entity_reader(request_class(key, version))
-    assert read(b"head" + body + b"tail", 4) == drawn == read(memoryview(body), 0)
 
 
 def _offset_fetch(elements: int) -> bytes:
@@ -83,9 +63,9 @@ def test_tagged_fields_and_null_arrays_are_no_way_around_the_bound() -> None:
     kind: Any = request_class(3, 12)
     many = MAX_ELEMENTS + 1
     tags = b"\0" + bytes(2) + uvarint(many) + b"\x63\0" * many
-    with pytest.raises(MalformedRequest, match="more things"):
-        entity_reader(kind, MAX_ELEMENTS)(tags, 0)
-    assert entity_reader(kind)(b"\0" + bytes(2) + b"\0", 0, 0).topics is None
+    with pytest.raises(Malformed, match="more things"):
+        reader(kind)(tags, 0, MAX_ELEMENTS)
+    assert reader(kind)(b"\0" + bytes(2) + b"\0", 0, 0)[0].topics is None
 
 
 @pytest.mark.usefixtures("everything_served")
@@ -100,12 +80,11 @@ def test_whatever_was_changed_in_a_request_it_is_what_kio_reads(key: int, data: 
         if body:
             at = data.draw(st.integers(0, len(body) - 1))
             body[at : at + 1] = data.draw(st.binary(min_size=0, max_size=2) | st.sampled_from([b"\0", b"\1", b"\2"]))
-    kind = request_class(key, version)
     try:
-        read = entity_reader(kind)(bytes(body), 0)
-    except MalformedRequest:
+        value, _ = reader(request_class(key, version))(bytes(body), 0)
+    except Malformed:
         return
-    assert is_what_kio_reads(read, kind, bytes(body))
+    assert is_what_kio_reads(value, kio_request_class(key, version), bytes(body))
 
 
 @pytest.mark.usefixtures("everything_served")
@@ -124,8 +103,8 @@ def test_a_tagged_field_whose_size_is_not_that_of_its_value_is_malformed() -> No
 @pytest.mark.parametrize(
     ("key", "version", "body", "told"),
     [
-        (3, 1, struct.pack(">i", 2**31 - 1), "an array of 2147483647 elements at byte 14, 0 bytes are left"),
-        (3, 1, struct.pack(">i", 2) + b"\0\0\0", "an array of 2 elements at byte 14, 3 bytes are left"),
+        (3, 1, struct.pack(">i", 2**31 - 1), "an array of 2147483647 elements, 0 bytes are left, at byte 14 of 14"),
+        (3, 1, struct.pack(">i", 2) + b"\0\0\0", "an array of 2 elements, 3 bytes are left, at byte 14 of 17"),
         (3, 12, b"\0" + b"\xff\xff\xff\xff\x0f" + bytes(50), "an array of 4294967294 elements"),
         (2, 1, struct.pack(">iihi", -1, 1, 0, 2**31 - 1), "an array of 2147483647 elements"),
         (8, 2, struct.pack(">hihqi", 0, 1, 0, -1, 2**30), "an array of 1073741824 elements"),
@@ -145,8 +124,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol import api_registry
-from kafkalog_broker.protocol.codec import decode_request, request_class
-from tests.broker.protocol.helpers.drawn_entities import REQUEST_VERSIONS, encode_request, requests
+from kafkalog_broker.protocol.frames import decode_request
+from tests.broker.protocol.helpers.drawn_messages import REQUEST_VERSIONS, encode_request, requests
 
 async def never(request, broker): ...
 
@@ -185,44 +164,9 @@ def test_only_the_byte_255_stands_for_no_struct(there: int) -> None:
     kind: Any = request_class(75, 0)
     head, cursor = b"\2\2t\0" + struct.pack(">i", 2000), b"\2t" + struct.pack(">i", 0) + b"\0"
     body = head + bytes([there]) + (b"" if there == 255 else cursor) + b"\0"
-    found, size = kio.serial.entity_reader(kind)(body, 0)
-    assert size == len(body)
-    assert entity_reader(kind)(body, 0) == entity_reader(kind)(body[:-1] + b"\1\x63\0", 0) == found
-    assert (found.cursor is None) == (there == 255)
-
-
-RESPONSE_VERSIONS = versions_with(EntityType.response)
-
-
-@pytest.mark.parametrize("key", served_first(RESPONSE_VERSIONS))
-@given(data=st.data())
-def test_they_write_what_kio_writes(key: int, data: st.DataObject) -> None:
-    version = data.draw(st.sampled_from(RESPONSE_VERSIONS[key]))
-    kind: Any = response_class(key, version)
-    answer = data.draw(entities(kind))
-    expected = io.BytesIO()
-    kio.serial.entity_writer(kind)(expected, answer)
-    assert b"".join(entity_writer(kind)(answer, bytearray(b"head"))) == b"head" + expected.getvalue()
-
-
-def answer_with(configs: Any) -> Any:
-    kind: Any = describe_configs.DescribeConfigsResponse
-    return entity(kind, results=[{"resource_name": "orders", "configs": configs}] * 2)
-
-
-@pytest.mark.parametrize("length", [1, OWN_PIECE])
-def test_an_array_that_is_encoded_already_is_not_copied_when_it_is_large(length: int) -> None:
-    config = describe_configs.DescribeConfigsResourceResult(
-        name="n" * length, value=None, read_only=True, is_sensitive=False, synonyms=(), documentation=None
-    )  # fmt: skip
-    encoded = b"".join(array_writer(describe_configs.DescribeConfigsResult, "configs")((config,), bytearray()))
-    write = entity_writer(describe_configs.DescribeConfigsResponse)
-    pieces = write(answer_with(encoded), bytearray())
-    assert b"".join(pieces) == b"".join(write(answer_with((config,)), bytearray()))
-    assert [piece is encoded for piece in pieces] == ([False] if length == 1 else [False, True, False, True, False])
-
-
-def test_what_cannot_be_null_is_refused() -> None:
-    kind: Any = describe_configs.DescribeConfigsResult
-    with pytest.raises(TypeError, match="resource_name is null"):
-        entity_writer(kind)(entity(kind, resource_name=None), bytearray())
+    found, size = kio.serial.entity_reader(kio_request_class(75, 0))(body, 0)
+    value, end = reader(kind)(body, 0)
+    assert end == size == len(body)
+    assert is_same(value, found)
+    assert reader(kind)(body[:-1] + b"\1\x63\0", 0) == (value, size + 2)
+    assert (value.cursor is None) == (there == 255)

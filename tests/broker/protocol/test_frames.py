@@ -5,29 +5,29 @@ import threading
 from collections import namedtuple
 from contextlib import suppress
 from datetime import timedelta
-from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader
-from kio.static.constants import EntityType
 
 from kafkalog_broker.errors import ErrorCode, MalformedRequest, UnsupportedVersion
-from kafkalog_broker.protocol import codec
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.protocol.codec import api_name, decode_request, encode_response, request_class, response_class
-from kafkalog_broker.protocol.guide_schemas import guide_classes
+from kafkalog_broker.protocol import frames
+from kafkalog_broker.protocol.api_messages import api_name, request_class, response_class
+from kafkalog_broker.protocol.client_messages import encode_client_request
+from kafkalog_broker.protocol.frames import decode_request, encode_response
 from kafkalog_broker.protocol.hot_messages import FetchResponse, PartitionFetchResponse, TopicFetchResponse
-from kafkalog_broker.protocol.response_entity import respond
-from tests.broker.protocol.helpers.drawn_entities import (
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.responses import respond
+from tests.broker.protocol.helpers.drawn_messages import (
     REQUEST_VERSIONS,
     encode_request,
     requests,
     requests_of,
     served_first,
 )
+from tests.broker.protocol.helpers.kio_messages import is_same, kio_response_class
 from tests.searches import examples
 
 pytestmark = pytest.mark.usefixtures("everything_served")
@@ -47,7 +47,7 @@ def test_a_request_of_every_version_is_read_as_it_was_sent(key: int, data: st.Da
     request = decode_request(encode_request(key, version, entity, 99, unknown))
 
     assert (request.api_key, request.version, request.correlation_id, request.client_id) == (key, version, 99, "test")
-    assert request.entity == entity
+    assert is_same(request.entity, entity)
 
 
 @given(drawn=requests(), data=st.data())
@@ -88,17 +88,17 @@ def decode_or_malformed(frame: bytes) -> None:
 
 
 def test_a_frame_may_be_a_read_only_view() -> None:
-    frame = encode_request(18, 3, request_class(18, 3)(client_software_name="a", client_software_version="1"))
+    frame = encode_client_request(request_class(18, 3)(client_software_name="a", client_software_version="1"), "me")
     assert decode_request(memoryview(bytearray(frame)).toreadonly()) == decode_request(frame)
 
 
 def test_the_connection_is_handed_on() -> None:
     connection = ConnectionInfo(host="10.0.0.1")
-    assert decode_request(encode_request(18, 0, request_class(18, 0)()), connection).connection is connection
+    assert decode_request(encode_client_request(request_class(18, 0)(), "me"), connection).connection is connection
 
 
 def test_bytes_behind_the_body_are_ignored() -> None:
-    frame = encode_request(12, 0, request_class(12, 0)(group_id="g", generation_id=1, member_id="m"))
+    frame = encode_client_request(request_class(12, 0)(group_id="g", generation_id=1, member_id="m"), "me")
     assert decode_request(frame + b"more").entity.member_id == "m"
 
 
@@ -134,7 +134,7 @@ def test_responses_of_flexible_versions_have_a_tagged_header_and_api_versions_ne
         request = request_of(key, version)
         (frame,) = encode_response(request, respond(request, error_code=ErrorCode.unknown_member_id))
         assert frame.startswith(struct.pack(">i", len(frame) - 4) + bytes.fromhex(header))
-        assert entity_reader(response_class(key, version))(bytes(frame), 4 + len(bytes.fromhex(header)))[1] > 0
+        assert entity_reader(kio_response_class(key, version))(bytes(frame), 4 + len(bytes.fromhex(header)))[1] > 0
 
 
 def test_an_entity_and_a_tuple_with_its_names_give_the_same_frame() -> None:
@@ -160,7 +160,7 @@ def test_the_answer_to_an_unknown_version_of_api_versions_is_written_in_version_
 
 
 def test_an_entity_of_another_version_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"Heartbeat version 4 must be kio\.schema\.heartbeat\.v4"):
+    with pytest.raises(TypeError, match="Heartbeat version 4 must be a HeartbeatResponse of that version"):
         encode_response(request_of(12, 4), response_class(12, 3)(throttle_time=timedelta(0), error_code=ErrorCode.none))
 
 
@@ -169,28 +169,27 @@ def test_names_of_apis() -> None:
     assert api_name(4711) == "API key 4711"
 
 
-def test_two_connections_that_are_the_first_with_a_version_make_its_classes_once(
+def test_two_connections_that_are_the_first_with_a_version_compile_its_messages_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """ListOffsets version 0, whose classes are made of the guide: an answer of another class is refused."""
+    """A response of another class is refused."""
     made: list[Any] = []
     both = threading.Barrier(2)
+    compiled = frames._compiled
 
-    def slow_classes(*message: Any) -> Any:
+    def compile_slowly(api_key: int, version: int) -> Any:
         with suppress(threading.BrokenBarrierError):
             both.wait(0.5)  # the other thread is here too, or kept out
-        made.append(message)
-        return guide_classes.__wrapped__(*message)
+        made.append((api_key, version))
+        return compiled(api_key, version)
 
-    monkeypatch.setattr(codec, "_served", {})
-    monkeypatch.setattr(codec, "guide_classes", cache(slow_classes))
-    monkeypatch.setattr(codec, "response_class", cache(codec.response_class.__wrapped__))
-    monkeypatch.setattr(codec, "_codec", cache(codec._codec.__wrapped__))
-    threads = [threading.Thread(target=codec.load, args=(struct.pack(">hh", 2, 0),)) for _ in range(2)]
+    monkeypatch.setattr(frames, "_served", {})
+    monkeypatch.setattr(frames, "_compiled", compile_slowly)
+    threads = [threading.Thread(target=frames.load, args=(struct.pack(">hh", 2, 0),)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert made == [(2, 0, EntityType.request), (2, 0, EntityType.response)]
-    assert (loaded := codec._served[2, 0]) is not None
-    assert loaded.response is codec.response_class(2, 0)
+    assert made == [(2, 0)]
+    assert (loaded := frames._served[2, 0]) is not None
+    assert loaded.response is response_class(2, 0)

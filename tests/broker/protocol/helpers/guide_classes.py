@@ -1,8 +1,8 @@
-"""The versions of the protocol guides that kio has no classes for: Produce 0-2, Fetch 0-3, ListOffsets 0, OffsetCommit
-0-1, OffsetFetch 0. Kafka 4.0 removed them (KIP-896), and kio is made from Kafka's current definitions.
+"""Classes as kio has them of the versions that it lacks: Produce 0-2, Fetch 0-3, ListOffsets 0, OffsetCommit 0-1,
+OffsetFetch 0. Kafka 4.0 removed them (KIP-896), and kio is made from Kafka's current definitions.
 
-A line below is a production of the guides' grammar. What it makes is a class as kio has them, so that
-`entity_codec` takes both. Fields are called as in the version that follows.
+They are written after the protocol guides: a line below is a production of their grammar. Fields are called as in the
+version that follows.
 """
 
 from __future__ import annotations
