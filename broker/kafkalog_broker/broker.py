@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from kafkalog_broker.remote.remote_log_manager import RemoteLogManager  # which others do without
 
 EnsureTopic = Callable[[str, int, Mapping[str, str]], Awaitable[Topic]]
-"""ensure_topic(name, partitions, configs): as admin.topic_changes.ensure_topic."""
+"""ensure_topic(name, partitions, configs): as admin.topic_creation.ensure_topic."""
 
 
 class Broker:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from kafkalog_broker import api
-from kafkalog_broker.admin import topic_changes
-from kafkalog_broker.api.configs import keep_to_quotas
-from kafkalog_broker.api.share_groups import initialize
+from kafkalog_broker.admin.client_quotas import install_quota_handlers
+from kafkalog_broker.admin.share_group_state import initialize_share_partitions
+from kafkalog_broker.admin.topic_creation import ensure_topic
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
@@ -94,7 +94,7 @@ class Server(Broker):
         self.metrics_address: tuple[str, int] | None = None
         self.scheduler: Scheduler = self.schedule  # how groups run something later
         self._new_users = new_users
-        self.ensure_topic = partial(topic_changes.ensure_topic, self)
+        self.ensure_topic = partial(ensure_topic, self)
         self.tokens: dict[str, Tokens] = {}  # by listener, of those with OAUTHBEARER
         self._started = AsyncExitStack()
 
@@ -130,7 +130,7 @@ class Server(Broker):
         self.quota_file = quota_file([log_dir.path for log_dir in self.dirs.online])
         quotas = await self.run_blocking(self.quota_file.load)
         self.quotas.use(quotas or {})
-        keep_to_quotas(self)
+        install_quota_handlers(self)
         await self._load_keys(started)
         self.tls.use(await self.run_blocking(self.tls.prepared, self.config.listener_security))
         self._make_coordinators(started)
@@ -330,7 +330,9 @@ class Server(Broker):
         )  # fmt: skip
 
         def begin(group_id: str, epoch: int, topics: Mapping[UUID, SharedTopic], from_start: bool) -> None:
-            task = asyncio.create_task(initialize(self, group_id, epoch, topics, from_start=from_start))
+            task = asyncio.create_task(
+                initialize_share_partitions(self, group_id, epoch, topics, from_start=from_start)
+            )
             initializing.add(task)
             task.add_done_callback(initializing.discard)
 

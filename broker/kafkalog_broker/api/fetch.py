@@ -165,7 +165,7 @@ def _check_rights(request: Request, topic: str) -> None:
     entity = request.entity
     has_replica_id = request.version <= _LAST_REPLICA_ID_VERSION
     if (entity.replica_id if has_replica_id else entity.replica_state.replica_id) < 0:
-        request.check(topic)
+        request.authorize(topic)
     elif not request.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
         raise BrokerError(ErrorCode.topic_authorization_failed)
 

@@ -120,7 +120,7 @@ def _named_partitions(request: Request) -> _Named:
 
 
 def _check(request: Request, key: _Key, named: _Named) -> None:
-    request.check(key.topic)
+    request.authorize(key.topic)
     if key in named.repeated:
         raise BrokerError(ErrorCode.invalid_request, "the partition is named more than once")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.admin.responses import respond_by_partition
+from kafkalog_broker.api.itemized_responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.protocol.api_registry import Request, api
 
@@ -16,7 +16,7 @@ from kafkalog_broker.protocol.api_registry import Request, api
 @api(23, 2, 4)
 async def handle(request: Request, broker: Broker) -> Any:
     def end_of_epoch(topic: Any, partition: Any) -> dict[str, Any]:
-        request.check(topic.topic)
+        request.authorize(topic.topic)
         log = broker.log(topic.topic, partition.partition)
         log.check_leader_epoch(partition.current_leader_epoch)
         epoch, end = log.end_offset_for_epoch(partition.leader_epoch)

@@ -174,7 +174,7 @@ async def _when_appended(
 def _log(request: Request, broker: Broker, topic: str | UUID, index: int) -> Log:
     """Return the log of a partition. Raises BrokerError if the sender must not write to it."""
     name = topic if isinstance(topic, str) else broker.topic_name(topic)
-    if request.access is not None and request.refused(name):
+    if request.access is not None and request.authorization_error(name):
         raise BrokerError(ErrorCode.topic_authorization_failed)
     if is_written_by_broker(name) and request.client_id != _ADMIN_CLIENT and name in broker.topics:
         raise BrokerError(ErrorCode.invalid_topic_exception, f"clients do not write to the internal topic {name}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kafkalog_broker.admin.responses import respond_by_partition
+from kafkalog_broker.api.itemized_responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
@@ -94,7 +94,7 @@ async def acknowledge_all(
                 batches = await run_in_slices(
                     checked(partition.acknowledgement_batches, may_renew, is_renewing), time_slice
                 )
-                request.check(known.name)
+                request.authorize(known.name)
                 if not 0 <= key.partition < known.partitions:
                     raise BrokerError(ErrorCode.unknown_topic_or_partition)
                 if batches:

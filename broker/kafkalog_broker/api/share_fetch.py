@@ -109,7 +109,7 @@ async def _fetch(request: Request, broker: Broker, partitions: Sequence[TopicIdP
     for topic_id, index in partitions:
         key = SharePartitionKey(entity.group_id, topic_id, index)
         known = broker.topics.by_id(topic_id)
-        code = ErrorCode.unknown_topic_id if known is None else request.refused(known.name)
+        code = ErrorCode.unknown_topic_id if known is None else request.authorization_error(known.name)
         if code is ErrorCode.none and known is not None and not 0 <= index < known.partitions:
             code = ErrorCode.unknown_topic_or_partition
         if code is ErrorCode.none:
