@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from kafkalog_spark.errors import CorruptBatch, DecompressesTooFar, UnsupportedFormat
 from kafkalog_spark.format.layout import Codec
-from kafkalog_spark.log.decode import decompress as decompress_module
-from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
-from kafkalog_spark.log.write import compress
+from kafkalog_spark.log.codecs import zstd_codec
+from kafkalog_spark.log.codecs.compress import compress
+from kafkalog_spark.log.codecs.decompress import decompress
+from kafkalog_spark.log.codecs.output import Output
+from kafkalog_spark.log.codecs.scratch import Scratch
 from tests.log.helpers import legacy_builder
 from tests.log.helpers.batch_builder import LZ4, SNAPPY, ZSTD, compressed
 from tests.log.helpers.compressed_streams import lz4_linked_blocks, xerial_blocks
@@ -50,7 +52,7 @@ def test_every_framing_gives_back_what_went_in(codec: Codec, variant: int, size:
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_our_compressor_writes_comes_back(codec: Codec) -> None:
     for data in (b"", TEXT, noise(200_000)):
-        assert unfold(codec, compress.compress(codec, data)) == data
+        assert unfold(codec, compress(codec, data)) == data
 
 
 def test_the_wrong_header_checksum_of_v0_is_passed_over() -> None:
@@ -77,7 +79,7 @@ def test_the_limit_is_exact(codec: Codec) -> None:
         unfold(codec, data, limit=len(TEXT) - 1)
 
 
-@pytest.mark.parametrize("codec", [-1, 0, 5, 6, 7])
+@pytest.mark.parametrize("codec", [-1, 0, *range(len(Codec), 8)])
 def test_unknown_codecs_are_not_supported(codec: int) -> None:
     with pytest.raises(UnsupportedFormat, match=f"compression codec {codec} is not known"):
         unfold(codec, b"")
@@ -169,7 +171,7 @@ def test_two_threads_have_a_zstd_context_each() -> None:
 
     def context_after_a_batch() -> None:
         unfold(Codec.ZSTD, compressed(Codec.ZSTD, b"ab"))
-        contexts.append(decompress_module._contexts.zstd)
+        contexts.append(zstd_codec._decompressor.context)
 
     context_after_a_batch()
     thread = threading.Thread(target=context_after_a_batch)
@@ -277,4 +279,4 @@ def test_a_small_linked_lz4_block_asks_for_little_and_copies_no_history(monkeypa
 def test_zstds_context_is_not_kept_after_a_large_batch():
     for size, kept in ((1 << 20, True), (5 << 20, False)):
         decompress(ZSTD, memoryview(zstandard.compress(bytes(size))), Output(Scratch(), 0, 64 << 20))
-        assert (decompress_module._contexts.zstd is not None) == kept
+        assert (zstd_codec._decompressor.context is not None) == kept

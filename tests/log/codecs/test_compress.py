@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from kafkalog_spark.format.codecs import CODECS, compression_level
 from kafkalog_spark.format.layout import Codec
-from kafkalog_spark.log.write.compress import DEFAULT_LEVELS, LEVEL_RANGES, compress, compression_level
+from kafkalog_spark.log.codecs.compress import compress
 from tests.golden_data import golden_logs
 from tests.log.helpers import plain_decoder
 
@@ -30,11 +31,15 @@ def test_what_is_compressed_decompresses_to_the_same_bytes(codec: Codec, sample:
         assert plain_decoder.decompress(codec, compress(codec, given)) == data
 
 
-@pytest.mark.parametrize("codec", LEVEL_RANGES, ids=lambda codec: codec.name)
+@pytest.mark.parametrize(
+    "codec", [codec for codec, facts in CODECS.items() if facts.levels is not None], ids=lambda codec: codec.name
+)
 def test_every_level_of_kafkas_range_works_and_the_next_one_is_refused(codec: Codec) -> None:
-    low, high = LEVEL_RANGES[codec]
+    levels = CODECS[codec].levels
+    assert levels is not None
+    low, high = levels.lowest, levels.highest
     data = SAMPLES["text"]
-    for level in {max(low, -7), low, 1, 5, high, DEFAULT_LEVELS[codec]}:
+    for level in {max(low, -7), low, 1, 5, high, levels.default}:
         assert plain_decoder.decompress(codec, compress(codec, data, level)) == data
     for level in (low - 1, high + 1, 0 if codec == Codec.GZIP else low - 1):
         with pytest.raises(ValueError, match=f"{codec.name.lower()} levels go from {low} to {high}"):
