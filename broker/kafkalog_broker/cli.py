@@ -31,14 +31,14 @@ from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS, parse_overrides
 from kafkalog_broker.net.loop_watch import new_event_loop
 from kafkalog_broker.runtime.process import importing, set_up_logging
 from kafkalog_broker.security.scram_users import NewUser, parse_add_scram
-from kafkalog_spark.cli.common import Parser
+from kafkalog_spark.argument_parser import Parser
 from kafkalog_spark.errors import KafkalogError, OptionError
+from kafkalog_spark.exit_codes import FAILED, OK, WRONG_USAGE
 
 if TYPE_CHECKING:
     from kafkalog_broker.mirror.command import ServedMirror
     from kafkalog_broker.server import Server
 
-OK, FAILED, WRONG_USAGE = 0, 1, 2
 ALL_TOPICS = ".*"
 _HOST, _PORT = "127.0.0.1", 9092  # as in EMBEDDED_DEFAULTS
 _STARTED = time.monotonic()

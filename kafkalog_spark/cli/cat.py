@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import pyarrow as pa
 
+from kafkalog_spark import exit_codes
 from kafkalog_spark.cli import common, record_output
 from kafkalog_spark.cli.record_output import RecordFormat, Shown, json_lines, unescaped
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory, OptionError, UnknownPartition, with_hint
@@ -392,8 +393,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KafkalogError as error:
         sys.stdout.flush()
         _say(with_hint(str(error), "--past-damage goes on after it"))
-        return common.FAILED
-    return common.FAILED if failures else common.OK
+        return exit_codes.FAILED
+    return exit_codes.FAILED if failures else exit_codes.OK
 
 
 def _say(text: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from kafkalog_broker.config.definition import BROKER_PROPERTIES, NO_JAVA, ConfigError, first_value, invalid_value
-from kafkalog_spark.spark.librdkafka import parse_jaas
+from kafkalog_spark.jaas import parse_jaas
 
 TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
 _OLD = frozenset({"SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"})
@@ -301,13 +301,13 @@ def _jaas_options(own: Callable[[str], str | None], mechanism: str, module: str)
     if text is None:
         return None
     try:
-        entry_module, options = parse_jaas(text)
+        entry = parse_jaas(text)
     except ValueError as error:
         hint = f'expected one entry: {PLAIN_MODULE} required user_NAME="PASSWORD";'
         raise invalid_value(name, "[hidden]", str(error), hint) from None
-    if entry_module != module:
+    if entry.module != module:
         raise invalid_value(name, "[hidden]", f"expected {module}")
-    return options
+    return dict(entry.options)
 
 
 # How the peers of each listener prove who they are: `listener.name.external.ssl.keystore.location` of the listener

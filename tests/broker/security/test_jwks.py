@@ -20,7 +20,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listener_settings import OAuthSettings
 from kafkalog_broker.security.oauth_tokens import LOOK_AGAIN_S, MAX_BYTES, InvalidToken, Tokens, parse_jwks
-from kafkalog_spark.typed.registry.http_client import REDIRECTS, TIMEOUT_S
+from kafkalog_spark.http_client import REDIRECTS, TIMEOUT_S
 from tests.broker.security.stores import authority, pem_file
 from tests.broker.security.test_oauth import EC, NOW_MS, RSA, Time, jwks, token
 
