@@ -28,8 +28,9 @@ from kafkalog_broker.config.broker_config import BrokerConfig, nearest_property
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import format_address
 from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS, parse_overrides, read_server_properties
-from kafkalog_broker.net.loop_watch import new_event_loop
-from kafkalog_broker.runtime.process import importing, set_up_logging
+from kafkalog_broker.net.event_loop import new_event_loop
+from kafkalog_broker.runtime.logging_setup import set_up_logging
+from kafkalog_broker.runtime.optional_packages import importing
 from kafkalog_broker.security.scram_users import NewUser, parse_add_scram
 from kafkalog_spark.argument_parser import Parser
 from kafkalog_spark.errors import KafkalogError, OptionError

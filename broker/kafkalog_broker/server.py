@@ -31,17 +31,19 @@ from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.modern.group_context import GroupContext, InitializeShared, share_group_settings
 from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.mirror.takeover import take_mirrors_over
-from kafkalog_broker.net.acceptor import raise_open_files_limit
-from kafkalog_broker.net.dispatch import Dispatch, Gate, SaslGate, dispatcher
-from kafkalog_broker.net.listener import Network
-from kafkalog_broker.net.loop_watch import LateTimer, sleep
+from kafkalog_broker.net.dispatch import Dispatch, dispatcher
+from kafkalog_broker.net.late_timer import LateTimer, sleep
+from kafkalog_broker.net.listening_socket import bind_listener
+from kafkalog_broker.net.network import Network
+from kafkalog_broker.net.open_files import raise_open_files_limit
+from kafkalog_broker.net.sasl_gate import NewSaslGate, SaslGate
 from kafkalog_broker.protocol.api_registry import Layer
 from kafkalog_broker.quotas.quota_changes import quota_file
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.security.authorizer import guarded
 from kafkalog_broker.security.oauth_tokens import Tokens
-from kafkalog_broker.security.sasl import KnownUsers
+from kafkalog_broker.security.sasl_exchange import CredentialStore
 from kafkalog_broker.security.scram_users import NewUser, ScramUsers
 from kafkalog_broker.share.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.share_partition_manager import SharePartitionManager
@@ -109,7 +111,7 @@ class Server(Broker):
         await self._started.aclose()
 
     def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
-        self.network.use(config)
+        self.network.update_config(config)
         self.groups.context.config = config
         yield from super().updating_config(config)
 
@@ -134,7 +136,7 @@ class Server(Broker):
         await self._settle_transactions()
         self.logs.is_settled = True
         self._begin_loading()
-        self.network.use(self.config)
+        self.network.update_config(self.config)
         started.callback(_logger.info, "the longest that requests held the event loop: %s", self.network.shared.watch)
         started.push_async_callback(self.network.stop)
         if self.remote is not None:
@@ -171,11 +173,13 @@ class Server(Broker):
             name, security = listener.name, self.config.listener_security[listener.name]
             tls = partial(self.tls.of, name) if security.tls is not None else None
             gate = self._sasl_gate(name) if security.sasl else None
-            bound[name] = (await self.network.bind(listener, tls, gate)).port
+            bound_listener = await bind_listener(listener, self.config)
+            self.network.add_listener(bound_listener, tls, gate)
+            bound[name] = bound_listener.listener.port
         self.advertised = with_bound_ports(self.config.advertised_listeners, bound)
 
-    def _sasl_gate(self, listener: str) -> Gate:
-        known = KnownUsers(
+    def _sasl_gate(self, listener: str) -> NewSaslGate:
+        known = CredentialStore(
             lambda mechanism, user: self.scram_users.find(mechanism, user),
             lambda text: self.tokens[listener].check(text),
             self.clock.now_ms,
@@ -413,7 +417,7 @@ class Server(Broker):
             self.transaction_ends.complete_soon()
         except Exception:
             _logger.exception("a periodic task failed and is tried again")
-        self.network.shared.watch.note_named("periodic tasks", perf_counter() - began)
+        self.network.shared.watch.note_task("periodic tasks", perf_counter() - began)
         try:
             await run_in_slices(self.share_coordinator.due())
             await self.share_coordinator.prune_if_due()

@@ -18,8 +18,8 @@ from kio.schema.metadata.v12.request import MetadataRequest
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
-from kafkalog_broker.net.acceptor import backlog
-from kafkalog_broker.net.listener import Network
+from kafkalog_broker.net.listening_socket import backlog
+from kafkalog_broker.net.network import Network
 from kafkalog_broker.server import Server
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager

@@ -1,4 +1,4 @@
-"""SASL, users of SCRAM, and delegation tokens. `net/dispatch.py` decides what may come when.
+"""SASL, users of SCRAM, and delegation tokens. `net/sasl_gate.py` decides what may come when.
 
 17 SaslHandshake, versions 0 and 1: the mechanism that a client will use.
 v0  the mechanism's messages follow as bare frames; v1: as SaslAuthenticate
@@ -26,14 +26,14 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import ANONYMOUS, Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
-from kafkalog_broker.security.sasl import Refused
+from kafkalog_broker.security.sasl_mechanism import SaslFailed
 from kafkalog_broker.security.scram_users import Outcome, changed, number_of
 
 
 @api(17, 0, 1)
 async def sasl_handshake(request: Request, broker: Broker) -> Any:
     exchange = request.connection.sasl
-    if exchange is None or exchange.refused is not None:  # without SASL, authenticated already, or a second one
+    if exchange is None or exchange.failure is not None:  # without SASL, authenticated already, or a second one
         return respond(request, error_code=ErrorCode.illegal_sasl_state)
     served = exchange.handshake(request.entity.mechanism)
     code = ErrorCode.none if served else ErrorCode.unsupported_sasl_mechanism
@@ -47,9 +47,11 @@ async def sasl_authenticate(request: Request, broker: Broker) -> Any:
         what = "SaslAuthenticate request received after successful authentication"
         return respond(request, error_code=ErrorCode.illegal_sasl_state, error_message=what)
     try:
-        answer = exchange.token(bytes(request.entity.auth_bytes))
-    except Refused as error:
-        return respond(request, error_code=ErrorCode.sasl_authentication_failed, error_message=error.shown or "")
+        answer = exchange.authenticate(bytes(request.entity.auth_bytes))
+    except SaslFailed as error:
+        return respond(
+            request, error_code=ErrorCode.sasl_authentication_failed, error_message=error.client_message or ""
+        )
     lifetime_ms = 0 if exchange.session is None else exchange.session.lifetime_ms or 0  # 0: for ever, or ended
     return respond(request, error_message="", auth_bytes=answer, session_lifetime=lifetime_ms)
 

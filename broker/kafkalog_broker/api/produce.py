@@ -40,7 +40,7 @@ from kafkalog_broker.protocol.hot_messages import (
     TopicProduceResponse,
 )
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.runtime.log_rate import LogRate
 from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors, bytes_at_once, validate_batch
 from kafkalog_broker.storage.append.message_sets import validate_message_set
 from kafkalog_broker.storage.append.record_walk import TakesTooLong

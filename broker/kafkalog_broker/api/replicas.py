@@ -22,7 +22,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.runtime.log_rate import LogRate
 
 
 @api(35, 1, 5)

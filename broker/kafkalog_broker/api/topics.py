@@ -28,7 +28,7 @@ from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.entity_codec import array_writer
 from kafkalog_broker.protocol.response_entity import respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
-from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.runtime.log_rate import LogRate
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry import Outcome, Topic
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC, is_internal

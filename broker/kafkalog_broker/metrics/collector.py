@@ -18,7 +18,7 @@ from kafkalog_broker.groups.group_shard import GroupShard
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
 from kafkalog_broker.metrics.exposition import BUCKETS_S, MAX_GROUP_TOPICS, MAX_GROUPS, MAX_TOPICS, Samples
 from kafkalog_broker.net.dispatch import Answer, ConnectionClosed, Dispatch, Frame
-from kafkalog_broker.net.listener import Network
+from kafkalog_broker.net.network import Network
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, registry
 from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.quotas.client_quotas import CLIENT_KEYS, IP_KEYS
@@ -162,7 +162,7 @@ class Collector:
 
     async def _of_connections(self, samples: Samples, turn: TimeSlice) -> None:
         network = self._network()
-        admission, by_listener = network.admission, Counter({listener.name: 0 for listener in network.listeners})
+        admission, by_listener = network.quotas, Counter({listener.name: 0 for listener in network.listeners})
         async for connection in turn.spread(list(admission.open)):
             by_listener[connection.info.listener] += 1
         for listener, count in by_listener.items():

@@ -14,7 +14,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.metrics.collector import Collector, RequestCounts, counted
 from kafkalog_broker.metrics.exposition import Samples
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
-from kafkalog_broker.net.listener import Network
+from kafkalog_broker.net.network import Network
 from kafkalog_broker.runtime.traffic import Traffic
 from kafkalog_broker.telemetry.client_instances import ClientMetrics
 from kafkalog_spark.errors import KafkalogError

@@ -41,7 +41,7 @@ from kafkalog_broker.protocol.client_codec import (
     read_response,
 )
 from kafkalog_broker.protocol.codec import api_name
-from kafkalog_broker.security.sasl import MIN_ITERATIONS
+from kafkalog_broker.security.scram import MIN_ITERATIONS
 from kafkalog_spark.errors import KafkalogError, OptionError, printable
 
 _log = logging.getLogger(__name__)

@@ -37,10 +37,10 @@ def _release(lease: Any) -> None:
 
 @dataclass(slots=True)
 class ConnectionInfo:
-    """The peer. sasl: the exchange under way (`security/sasl.py`). decisions: what was decided about the principal
-    (`security/authorizer.py`). local_host, local_port: the address that the client reached. mute: handle nothing more
-    of it for so many seconds, once the request in work is answered. hold: release a Lease of `runtime/byte_budget.py`
-    once the peer has the answer to the request in work; without a network, at once."""
+    """The peer. sasl: the exchange under way (`security/sasl_exchange.py`). decisions: what was decided about the
+    principal (`security/authorizer.py`). local_host, local_port: the address that the client reached. mute: handle
+    nothing more of it for so many seconds, once the request in work is answered. hold: release a Lease of
+    `runtime/byte_budget.py` once the peer has the answer to the request in work; without a network, at once."""
 
     host: str = "127.0.0.1"
     port: int = 0

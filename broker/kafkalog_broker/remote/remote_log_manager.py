@@ -36,7 +36,7 @@ from kafkalog_broker.remote.segments_to_move import expired_segments, prepared_c
 from kafkalog_broker.runtime.byte_budget import ByteBudget, Lease
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.runtime.process import IdleTrim
+from kafkalog_broker.runtime.memory_trim import IdleTrim
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import SCAN_READ, FileSlice

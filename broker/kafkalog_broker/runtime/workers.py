@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from kafkalog_broker.runtime.process import IdleTrim
+from kafkalog_broker.runtime.memory_trim import IdleTrim
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listener_settings import URL, OAuthSettings
-from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.runtime.log_rate import LogRate
 from kafkalog_spark.http_client import HttpClient
 
 if TYPE_CHECKING:  # it takes a tenth of a second, so who has no such tokens does without

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from kafkalog_broker.config.definition import invalid_value
-from kafkalog_broker.security.sasl import NotAuthenticated
+from kafkalog_broker.security.authentication_failed import AuthenticationFailed
 
 RULES = "ssl.principal.mapping.rules"
 
@@ -77,16 +77,16 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
 
 
 def principal_name(rules: Sequence[Rule], name: str) -> str:
-    """Principal of a distinguished name by the first rule that matches. Raises NotAuthenticated."""
+    """Principal of a distinguished name by the first rule that matches. Raises AuthenticationFailed."""
     if len(name) > MOST_CHARACTERS and any(rule.pattern is not None for rule in rules):
-        raise NotAuthenticated(
+        raise AuthenticationFailed(
             f"a distinguished name of {len(name)} characters, {RULES} is for at most {MOST_CHARACTERS}: {name[:100]}..."
         )
     for rule in rules:
         result = rule.apply(name)
         if result is not None:
             return result
-    raise NotAuthenticated(f"no rule of {RULES} applies to {name}")
+    raise AuthenticationFailed(f"no rule of {RULES} applies to {name}")
 
 
 def distinguished_name(certificate: x509.Certificate) -> str:

@@ -19,7 +19,7 @@ from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listener_settings import SCRAM
 from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.security.sasl import MAX_ITERATIONS, MIN_ITERATIONS, Credential, credential, salted
+from kafkalog_broker.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, Credential, credential, salted
 
 FILE = "kafkalog.scram-credentials.json"
 _KEYS = ("salt", "stored_key", "server_key")

@@ -133,7 +133,7 @@ class ListenerTls:
         self.context, self.identity = tls_context(settings)
 
     def principal(self, certificate: bytes | None) -> str:
-        """Principal of a peer's certificate, in DER; ANONYMOUS without one. Raises NotAuthenticated."""
+        """Principal of a peer's certificate, in DER; ANONYMOUS without one. Raises AuthenticationFailed."""
         if certificate is None:
             return ANONYMOUS
         return f"User:{principal_name(self.rules, distinguished_name(x509.load_der_x509_certificate(certificate)))}"

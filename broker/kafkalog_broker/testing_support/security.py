@@ -31,7 +31,7 @@ from kafkalog_broker.config.listener_settings import (
     SCRAM,
     TLS_PROTOCOLS,
 )
-from kafkalog_broker.security.sasl import MIN_ITERATIONS, salted
+from kafkalog_broker.security.scram import MIN_ITERATIONS, salted
 
 ADMIN = "kafkalog-testing"  # principal of the broker's own helpers: `create_topic`, `ask`
 

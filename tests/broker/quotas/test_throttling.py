@@ -85,12 +85,14 @@ def with_broker(tmp_path: Path, scenario: Callable[[Server, Callable[[], Awaitab
     writers = []
 
     async def connect() -> Client:
-        before = set(server.network.admission.open)
+        before = set(server.network.quotas.open)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.advertised[0].port)
         writers.append(writer)
-        while not (new := server.network.admission.open - before):
+        while not (new := server.network.quotas.open - before):
             await asyncio.sleep(0)
-        return Client(reader, writer, new.pop())
+        connection = new.pop()
+        assert isinstance(connection, Connection)
+        return Client(reader, writer, connection)
 
     async def go() -> None:
         await server.start()
@@ -365,7 +367,7 @@ def test_connections_beyond_the_quota_are_closed_unserved(tmp_path: Path) -> Non
         await client.ask(alteration({"connection_creation_rate": 1.0}, ip="127.0.0.1"))
         for _ in range(10):
             await connect()
-        admission = server.network.admission
+        admission = server.network.quotas
         assert (admission.admitted, admission.refused) == (11, 0)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.advertised[0].port)
         while not admission.refused:
