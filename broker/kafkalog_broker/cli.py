@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -37,8 +38,8 @@ from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.exit_codes import FAILED, OK, WRONG_USAGE
 
 if TYPE_CHECKING:
+    from kafkalog_broker.broker import Broker
     from kafkalog_broker.mirror.command import ServedMirror
-    from kafkalog_broker.server import Server
 
 ALL_TOPICS = ".*"
 _HOST, _PORT = "127.0.0.1", 9092  # as in EMBEDDED_DEFAULTS
@@ -195,17 +196,19 @@ async def _serve(
     # A request of 200 thousand partitions is a million objects for a moment, and 10 thousand logs are as many at a
     # start: walking them all, several times while they are made, took 0.2 s each.
     gc.set_threshold(*COLLECTIONS)
-    from kafkalog_broker.server import Server  # only now: a wrong configuration is reported without loading everything
+    from kafkalog_broker.server import Options, Server  # here, so that a wrong configuration is reported quickly
 
-    broker, control = Server(config, new_users=new_users, metrics=arguments.metrics, mirror=mirror), None
+    options, control = Options(new_users, arguments.metrics, mirror, progress_teller()), None
     if arguments.control_fd is not None:
         from kafkalog_broker.testing_support.control import Control
 
-        control = Control(broker, arguments.control_fd)
+        control = Control(arguments.control_fd)
+        options = replace(options, clock=control.clock, scheduler=control.timers)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    await broker.start(progress_teller())
-    controlled = None if control is None else asyncio.create_task(control.serve())
+    server = await Server.start(config, options)
+    broker = server.broker
+    controlled = None if control is None else asyncio.create_task(control.serve(server))
     # What is there now stays: 50 thousand objects of modules, which a full collection would walk for 50 ms, in which
     # nobody is served.
     gc.freeze()
@@ -215,21 +218,21 @@ async def _serve(
         threading.Thread(target=_wait_for_eof, args=(loop, stop), daemon=True).start()
     partitions = sum(topic.partitions for topic in broker.topics)
     served = " and ".join(format_address(listener.host, listener.port) for listener in broker.advertised)
-    metrics = broker.metrics_address
+    metrics = server.metrics_address
     print(
         f"kafkalog-broker serves {served}, log.dirs {','.join(config.log_dirs)}, {partitions} partitions, "
         f"started in {(time.monotonic() - _STARTED) * 1000:.0f} ms"
         f"{'' if metrics is None else f', metrics at http://{format_address(*metrics)}/metrics'}",
         flush=True,
     )
-    waiting = [asyncio.create_task(stop.wait()), asyncio.create_task(broker.failed.wait())]
+    waiting = [asyncio.create_task(stop.wait()), asyncio.create_task(broker.lifecycle.failed.wait())]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
     if controlled is not None:
         controlled.cancel()
     begun = time.monotonic()
-    await broker.stop()
+    await server.stop()
     took_ms = (time.monotonic() - begun) * 1000
     ends_at_once = broker.remote is not None and await asyncio.to_thread(_threads_are_left)
     code = _stopped(broker, config, took_ms)
@@ -254,10 +257,10 @@ def _threads_are_left() -> bool:
     return any(thread.is_alive() for thread in threads)
 
 
-def _stopped(broker: Server, config: BrokerConfig, took_ms: float) -> int:
+def _stopped(broker: Broker, config: BrokerConfig, took_ms: float) -> int:
     """Report how the broker has stopped; the exit code."""
-    if broker.failed.is_set():
-        why = broker.why_failed or f"all log directories have failed: {','.join(config.log_dirs)}"
+    if broker.lifecycle.failed.is_set():
+        why = broker.lifecycle.failure or f"all log directories have failed: {','.join(config.log_dirs)}"
         print(f"kafkalog-broker: stopped: {why}", file=sys.stderr)
         return FAILED
     if broker.logs.to_recover:

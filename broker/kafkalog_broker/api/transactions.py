@@ -100,7 +100,7 @@ async def init_producer_id(request: Request, broker: Broker) -> Any:
         named = asked.transactional_id is not None
         code = ErrorCode.transactional_id_authorization_failed if named else ErrorCode.cluster_authorization_failed
         raise BrokerError(code, f"this broker mirrors {broker.mirrored} and takes no producers")
-    await broker.producer_id_is_there()
+    await broker.wait_for_producer_id()
     if asked.transactional_id is None:
         return _producer(request, ErrorCode.none, ProducerIdAndEpoch(broker.producer_ids.next(), 0))
     timeout_ms = round(asked.transaction_timeout.total_seconds() * 1000)

@@ -43,6 +43,10 @@ class DynamicConfigs:
         """Properties of a group; empty for most."""
         return self.of[GROUPS].get(group_id, {})
 
+    def client_metrics(self) -> Named:
+        """Subscriptions to client metrics, by name."""
+        return self.of[CLIENT_METRICS]
+
     def load(self) -> None:
         """Read the newest copy; empty where it is missing or damaged.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib import metadata
@@ -23,6 +23,7 @@ from kafkalog_broker.protocol.api_registry import ConnectionInfo, registry
 from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.quotas.client_quotas import CLIENT_KEYS, IP_KEYS
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.runtime.lifecycle import BrokerState, Lifecycle
 from kafkalog_broker.runtime.traffic import Traffic
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.telemetry.client_instances import ClientMetrics
@@ -119,34 +120,50 @@ def counted(serve: Dispatch, counts: RequestCounts) -> Dispatch:
 
 
 class Collector:
-    """Collector of the samples of a scrape. Before the server is started, requests and connections only."""
+    """Collects the samples of a scrape: of requests and connections at any time, of everything else while clients are
+    served."""
 
     def __init__(
         self,
-        broker: Broker,
-        network: Callable[[], Network],
+        lifecycle: Lifecycle,
+        listeners: Sequence[str],
         requests: RequestCounts,
         traffic: Traffic,
         clients: ClientMetrics,
     ) -> None:
-        self._broker, self._network = broker, network
+        """
+        Args:
+            lifecycle: State of the broker.
+            listeners: Names of the broker's listeners.
+            requests: Counts of requests.
+            traffic: Counts of errors and bytes.
+            clients: Metrics that clients have pushed.
+        """
+        self._lifecycle, self._listeners = lifecycle, listeners
         self._requests, self._traffic, self._clients = requests, traffic, clients
+        self._broker: Broker | None = None
+        self._network: Network | None = None
+
+    def attach(self, broker: Broker, network: Network) -> None:
+        """Collect from a broker that is complete."""
+        self._broker, self._network = broker, network
 
     async def collect(self) -> Samples:
-        samples, turn = Samples(), TimeSlice()
+        samples, turn, broker = Samples(), TimeSlice(), self._broker
         samples.add("kafkalog_build_info", 1, _version("kafkalog"))
-        samples.add("kafkalog_ready", self._broker.not_ready() is None)
+        samples.add("kafkalog_ready", self._lifecycle.not_ready() is None)
         await self._of_requests(samples, turn)
         await self._of_connections(samples, turn)
-        if self._broker.is_started:
-            await self._of_topics(samples, turn)
-            await self._of_storage(samples)
-            await self._of_remote_storage(samples, turn)
-            await self._of_groups(samples, turn)
-            await self._of_share_groups(samples, turn)
-            self._of_quotas(samples)
-            await self._of_clients(samples, turn)
-            await self._of_transactions(samples, turn)
+        samples.add("kafkalog_fetch_sessions", 0 if broker is None else len(broker.fetch_sessions))
+        if broker is not None and self._lifecycle.state is BrokerState.RUNNING:
+            await self._of_topics(broker, samples, turn)
+            await self._of_storage(broker, samples)
+            await self._of_remote_storage(broker, samples, turn)
+            await self._of_groups(broker, samples, turn)
+            await self._of_share_groups(broker, samples, turn)
+            self._of_quotas(broker, samples)
+            await self._of_clients(broker, samples, turn)
+            await self._of_transactions(broker, samples, turn)
         return samples
 
     async def _of_requests(self, samples: Samples, turn: TimeSlice) -> None:
@@ -157,25 +174,28 @@ class Collector:
             samples.add("kafkalog_requests_closed_total", counts.closed, name)
         for (key, code), count in list(self._traffic.errors.items()):
             samples.add("kafkalog_errors_total", count, api_name(key), ErrorCode(code).name)
-        for what, seconds in self._network().shared.watch.longest.items():
-            samples.add("kafkalog_event_loop_longest_hold_seconds", seconds, what)
+        if self._network is not None:
+            for what, seconds in self._network.shared.watch.longest.items():
+                samples.add("kafkalog_event_loop_longest_hold_seconds", seconds, what)
 
     async def _of_connections(self, samples: Samples, turn: TimeSlice) -> None:
-        network = self._network()
-        admission, by_listener = network.quotas, Counter({listener.name: 0 for listener in network.listeners})
-        async for connection in turn.spread(list(admission.open)):
-            by_listener[connection.info.listener] += 1
+        by_listener, network = Counter(dict.fromkeys(self._listeners, 0)), self._network
+        opened = refused = handshakes = failed_handshakes = queued_bytes = 0
+        if network is not None:
+            async for connection in turn.spread(list(network.quotas.open)):
+                by_listener[connection.info.listener] += 1
+            opened, refused = network.quotas.admitted, network.quotas.refused
+            handshakes, failed_handshakes = network.tls_turns.done, network.tls_turns.failed
+            queued_bytes = network.shared.memory.used
         for listener, count in by_listener.items():
             samples.add("kafkalog_connections", count, listener)
-        samples.add("kafkalog_connections_opened_total", admission.admitted)
-        samples.add("kafkalog_connections_refused_total", admission.refused)
-        samples.add("kafkalog_tls_handshakes_total", network.tls_turns.done, "done")
-        samples.add("kafkalog_tls_handshakes_total", network.tls_turns.failed, "failed")
-        samples.add("kafkalog_queued_request_bytes", network.shared.memory.used)
-        samples.add("kafkalog_fetch_sessions", len(self._broker.fetch_sessions))
+        samples.add("kafkalog_connections_opened_total", opened)
+        samples.add("kafkalog_connections_refused_total", refused)
+        samples.add("kafkalog_tls_handshakes_total", handshakes, "done")
+        samples.add("kafkalog_tls_handshakes_total", failed_handshakes, "failed")
+        samples.add("kafkalog_queued_request_bytes", queued_bytes)
 
-    async def _of_topics(self, samples: Samples, turn: TimeSlice) -> None:
-        broker = self._broker
+    async def _of_topics(self, broker: Broker, samples: Samples, turn: TimeSlice) -> None:
         topics = sorted(broker.topics, key=lambda topic: topic.name)
         total = opened = offline = 0
         for number, topic in enumerate(topics):
@@ -198,20 +218,20 @@ class Collector:
         samples.add("kafkalog_partitions_open", opened)
         samples.add("kafkalog_partitions_offline", offline)
 
-    async def _of_storage(self, samples: Samples) -> None:
-        for directory, usable in await self._broker.run_blocking(self._broker.logs.usable_bytes):
+    async def _of_storage(self, broker: Broker, samples: Samples) -> None:
+        for directory, usable in await broker.run_blocking(broker.logs.usable_bytes):
             samples.add("kafkalog_log_dir_online", usable is not None, str(directory))
             if usable is not None:
                 samples.add("kafkalog_log_dir_usable_bytes", usable, str(directory))
-        cleaner = self._broker.logs.cleaner
+        cleaner = broker.logs.cleaner
         samples.add("kafkalog_cleaner_runs_total", cleaner.totals.runs)
         samples.add("kafkalog_cleaner_read_bytes_total", cleaner.totals.bytes_read)
         samples.add("kafkalog_cleaner_written_bytes_total", cleaner.totals.bytes_written)
         samples.add("kafkalog_cleaner_seconds_total", cleaner.totals.seconds)
         samples.add("kafkalog_cleaner_uncleanable_partitions", len(cleaner.uncleanable))
 
-    async def _of_remote_storage(self, samples: Samples, turn: TimeSlice) -> None:
-        remote = self._broker.remote
+    async def _of_remote_storage(self, broker: Broker, samples: Samples, turn: TimeSlice) -> None:
+        remote = broker.remote
         if remote is None:
             return
         for name, count in asdict(remote.counts).items():
@@ -229,8 +249,8 @@ class Collector:
             for name, value in by_topic[topic].items():
                 samples.add(f"kafkalog_remote_{name}", value, topic)
 
-    async def _of_groups(self, samples: Samples, turn: TimeSlice) -> None:
-        shards = [shard for shard in self._broker.groups.runtime.served().values() if isinstance(shard, GroupShard)]
+    async def _of_groups(self, broker: Broker, samples: Samples, turn: TimeSlice) -> None:
+        shards = [shard for shard in broker.groups.runtime.served().values() if isinstance(shard, GroupShard)]
         states: Counter[str] = Counter()
         shown = 0
         for shard in shards:
@@ -239,34 +259,34 @@ class Collector:
                 shown += 1
                 if shown <= MAX_GROUPS:
                     samples.add("kafkalog_group_members", len(group.members), group.group_id)
-                    await self._lag(samples, shard, group.group_id, turn)
+                    await self._lag(broker, samples, shard, group.group_id, turn)
         for state, count in states.items():
             samples.add("kafkalog_groups", count, state)
         samples.add("kafkalog_groups_left_out", max(0, shown - MAX_GROUPS))
 
-    async def _of_share_groups(self, samples: Samples, turn: TimeSlice) -> None:
+    async def _of_share_groups(self, broker: Broker, samples: Samples, turn: TimeSlice) -> None:
         states: Counter[str] = Counter({ModernGroupState.EMPTY.value: 0, ModernGroupState.STABLE.value: 0})
-        for shard in self._broker.groups.runtime.served().values():
+        for shard in broker.groups.runtime.served().values():
             async for group in turn.spread(list(shard.share.groups.values())):
                 states[group.state.value] += 1
         for state, count in states.items():
             samples.add("kafkalog_share_groups", count, state)
         in_flight = 0
-        async for active in turn.spread(list(self._broker.share_partitions.active())):
+        async for active in turn.spread(list(broker.share_partitions.active())):
             in_flight += active.partition.in_flight
-        samples.add("kafkalog_share_sessions", len(self._broker.share_partitions.sessions))
-        samples.add("kafkalog_share_partitions", len(self._broker.share_partitions.active()))
+        samples.add("kafkalog_share_sessions", len(broker.share_partitions.sessions))
+        samples.add("kafkalog_share_partitions", len(broker.share_partitions.active()))
         samples.add("kafkalog_share_in_flight_offsets", in_flight)
 
-    def _of_quotas(self, samples: Samples) -> None:
-        quotas = self._broker.quotas
+    def _of_quotas(self, broker: Broker, samples: Samples) -> None:
+        quotas = broker.quotas
         samples.add("kafkalog_quotas", len(quotas.quotas))
         for key in (*CLIENT_KEYS, *IP_KEYS):
             samples.add("kafkalog_throttled_requests_total", quotas.throttled[key], key)
             samples.add("kafkalog_throttle_seconds_total", quotas.throttle_ms[key] / 1000, key)
 
-    async def _of_clients(self, samples: Samples, turn: TimeSlice) -> None:
-        telemetry, clients = self._broker.telemetry, self._clients
+    async def _of_clients(self, broker: Broker, samples: Samples, turn: TimeSlice) -> None:
+        telemetry, clients = broker.telemetry, self._clients
         telemetry.forget_silent()
         samples.add("kafkalog_client_instances", len(telemetry))
         samples.add("kafkalog_client_pushes_total", clients.pushes)
@@ -275,19 +295,19 @@ class Collector:
         async for *labels, value in turn.spread(list(clients.all())):
             samples.add("kafkalog_client_metric", value, *labels)
 
-    async def _lag(self, samples: Samples, shard: GroupShard, group_id: str, turn: TimeSlice) -> None:
+    async def _lag(self, broker: Broker, samples: Samples, shard: GroupShard, group_id: str, turn: TimeSlice) -> None:
         for topic, partitions in list(shard.offsets.of_group(group_id).items())[:MAX_GROUP_TOPICS]:
             lag = 0
             async for partition, committed in turn.spread(list(partitions.items())):
-                log = self._broker.logs.if_open(topic, partition)
+                log = broker.logs.if_open(topic, partition)
                 if log is not None:
                     lag += max(0, log.high_watermark - committed.offset)
             samples.add("kafkalog_group_lag", lag, group_id, topic)
 
-    async def _of_transactions(self, samples: Samples, turn: TimeSlice) -> None:
+    async def _of_transactions(self, broker: Broker, samples: Samples, turn: TimeSlice) -> None:
         states: Counter[str] = Counter({state.label: 0 for state in TransactionState})
-        oldest = now_ms = self._broker.clock.now_ms()
-        async for transaction in turn.spread(self._broker.transactions.served()):
+        oldest = now_ms = broker.clock.now_ms()
+        async for transaction in turn.spread(broker.transactions.served()):
             states[transaction.state.label] += 1
             if transaction.state is TransactionState.ONGOING or transaction.state.is_prepared:
                 oldest = min(oldest, transaction.start_ms)

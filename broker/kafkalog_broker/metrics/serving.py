@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from prometheus_client import generate_latest
 
-from kafkalog_broker.broker import Broker
 from kafkalog_broker.metrics.collector import Collector, RequestCounts, counted
 from kafkalog_broker.metrics.exposition import Samples
-from kafkalog_broker.net.dispatch import Dispatch, dispatcher
-from kafkalog_broker.net.network import Network
+from kafkalog_broker.net.dispatch import Dispatch
+from kafkalog_broker.runtime.lifecycle import Lifecycle
 from kafkalog_broker.runtime.traffic import Traffic
+from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.telemetry.client_instances import ClientMetrics
 from kafkalog_spark.errors import KafkalogError
 
@@ -187,14 +188,45 @@ async def _send(writer: asyncio.StreamWriter, method: str, answer: Answer) -> No
     await writer.drain()
 
 
-async def serve_metrics(
-    broker: Broker, network: Callable[[], Network], at: tuple[str, int], started: AsyncExitStack
-) -> tuple[Dispatch, tuple[str, int]]:
-    """Returns the dispatch that counts requests, and the page's address. at: host and port, which may be 0.
-    started: gets the page's end. Raises KafkalogError when the port is taken."""
-    broker.traffic, counts = Traffic(), RequestCounts()
-    broker.telemetry.receiver = clients = ClientMetrics(broker.workers)
-    page = MetricsServer(Collector(broker, network, counts, broker.traffic, clients).collect, broker.not_ready)
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Metrics that are served from the start of a broker.
+
+    collector: attach the broker once it is complete.
+    traffic: counts errors and bytes in the handlers.
+    clients: receives the metrics that clients push.
+    address: host and port.
+    """
+
+    collector: Collector
+    traffic: Traffic
+    clients: ClientMetrics
+    requests: RequestCounts
+    address: tuple[str, int]
+
+    def count(self, dispatch: Dispatch) -> Dispatch:
+        """Return a dispatch that counts the requests of `dispatch`."""
+        return counted(dispatch, self.requests)
+
+
+async def start_metrics(
+    address: tuple[str, int], lifecycle: Lifecycle, workers: Workers, listeners: Sequence[str], started: AsyncExitStack
+) -> Metrics:
+    """Serve metrics and the state of a broker that starts.
+
+    Args:
+        address: Host and port; port 0 takes any free one.
+        lifecycle: State of the broker.
+        workers: Threads.
+        listeners: Names of the broker's listeners.
+        started: Closes the server when it unwinds.
+
+    Raises:
+        KafkalogError: If the address cannot be bound.
+    """
+    traffic, requests, clients = Traffic(), RequestCounts(), ClientMetrics(workers)
+    collector = Collector(lifecycle, listeners, requests, traffic, clients)
+    page = MetricsServer(collector.collect, lifecycle.not_ready)
     started.callback(page.close)
-    await page.start(*at)
-    return counted(dispatcher(broker, broker.apis, broker.traffic, broker.flushes), counts), (at[0], page.port)
+    await page.start(*address)
+    return Metrics(collector, traffic, clients, requests, (address[0], page.port))

@@ -39,6 +39,11 @@ class LateTimer:
             self._call()
 
 
+def schedule(delay_ms: int, call: Callable[[], None]) -> LateTimer:
+    """Start a LateTimer in the running event loop."""
+    return LateTimer(asyncio.get_running_loop(), delay_ms / 1000, call)
+
+
 async def sleep(delay_s: float) -> None:
     """asyncio.sleep on a LateTimer."""
     loop = asyncio.get_running_loop()

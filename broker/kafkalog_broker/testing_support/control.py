@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.net.dispatch import ConnectionClosed
+from kafkalog_broker.net.late_timer import schedule
 from kafkalog_broker.protocol.api_registry import Api, Layer, Request, registry
 from kafkalog_broker.protocol.client_codec import decode_response
 from kafkalog_broker.protocol.codec import api_name, encode_response
+from kafkalog_broker.runtime.clock import SystemClock
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.testing_support.remote import MovedClock, MovedTimers
 
@@ -250,33 +252,38 @@ def _with_error(answer: Any, request: Request, name: str, code: ErrorCode) -> An
 
 
 class Control:
-    """broker: not started; from now on its clock and its timers can be moved. descriptor: of the channel."""
+    """A clock and timers that a test can move, and the channel over which it does.
 
-    def __init__(self, broker: Server, descriptor: int) -> None:
-        self._broker, self._channel = broker, socket.socket(fileno=descriptor)
-        broker.clock = self._clock = MovedClock(broker.clock)
-        broker.scheduler = self._timers = MovedTimers(self._clock, broker.schedule)
+    clock, timers: to start the broker with.
+    """
 
-    async def serve(self) -> None:
-        """Once the broker serves, until the other end is closed."""
-        faults = Faults(self._broker)
+    def __init__(self, descriptor: int) -> None:
+        """descriptor: file descriptor of the channel."""
+        self._channel = socket.socket(fileno=descriptor)
+        self.clock = MovedClock(SystemClock())
+        self.timers = MovedTimers(self.clock, schedule)
+
+    async def serve(self, server: Server) -> None:
+        """Carry out the commands of the test until it closes the channel."""
+        faults = Faults(server.broker)
         reader, writer = await asyncio.open_connection(sock=self._channel)
         try:
             while line := await reader.readline():
-                writer.write(json.dumps(await self._answer(json.loads(line), faults)).encode() + b"\n")
+                result = await self._answer(json.loads(line), server, faults)
+                writer.write(json.dumps(result).encode() + b"\n")
                 await writer.drain()
         except OSError as error:
             _log.debug("the channel to the test has ended: %s", error)
         finally:
             writer.close()
 
-    async def _answer(self, command: Mapping[str, Any], faults: Faults) -> Mapping[str, Any]:
+    async def _answer(self, command: Mapping[str, Any], server: Server, faults: Faults) -> Mapping[str, Any]:
         result = None
         match command["do"]:
             case "advance":
-                self._clock.advance(int(command["ms"]))
-                self._timers.moved()
-                await self._broker.catch_up()
+                self.clock.advance(int(command["ms"]))
+                self.timers.moved()
+                await server.periodic.catch_up()
                 return {"result": None}
             case "met":
                 return {"result": 0 if command["fault"] not in faults.all else faults.all[command["fault"]].met}

@@ -116,7 +116,7 @@ def test_what_a_group_is_to_forget_is_taken_once_and_some_at_a_time(turns):
 
 def test_partitions_are_added_to_a_transaction_in_one_step(process, turns):
     process.run(process.broker.ensure_topic(TRANSACTION_TOPIC, 50, {}))
-    process.run(process.broker.producer_id_is_there())
+    process.run(process.broker.wait_for_producer_id())
     begun = process.broker.transactions.init_producer_id("x", 60_000, None)
     named = {
         "v3_and_below_transactional_id": "x",
