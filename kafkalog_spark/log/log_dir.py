@@ -265,7 +265,7 @@ def _with_remote_dirs(
     if not by_partition:
         return found
     # the classes that read remote segments only where there are some
-    from kafkalog_spark.log.remote.part_finder import RemoteMetadata
+    from kafkalog_spark.log.remote.remote_metadata_reader import RemoteMetadata
     from kafkalog_spark.log.remote.tiered_log import TieredLocation
 
     copies = [places for (topic, _), places in sorted(local.items()) if topic == names.REMOTE_LOG_METADATA_TOPIC]

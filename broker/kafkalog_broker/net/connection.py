@@ -30,7 +30,7 @@ from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.runtime.byte_budget import Lease
 from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, timed
 from kafkalog_broker.runtime.state_machine import next_state
-from kafkalog_broker.storage.partition.log_segment import FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileSlice
 
 AUTHENTICATE_S = 30.0
 """Time in which a peer has to authenticate by SASL, including the TLS handshake. Until then it holds a socket and the

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.partition.log_segment import FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileSlice
 
 BUFFER_BYTES = 256 << 10
 """Bytes that are read and written at a time: they fit a core's cache, and the cost of the calls does not matter."""

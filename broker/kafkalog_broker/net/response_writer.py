@@ -18,7 +18,7 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.net.dispatch import ConnectionClosed
 from kafkalog_broker.net.response_stream import BUFFER_BYTES, ResponseStream
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.storage.partition.log_segment import FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileSlice
 
 WRITE_BUFFER_BYTES = 64 << 10
 """Unsent bytes above which no further request is handled: asyncio's default."""
