@@ -33,7 +33,7 @@ from kafkalog_broker.config.definition import (
 )
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, GROUPS
 from kafkalog_broker.config.group_properties import GROUP_PROPERTIES, check_group_properties
-from kafkalog_broker.config.listener_settings import LISTENER_PREFIX, listener_property
+from kafkalog_broker.config.listener_security import LISTENER_PREFIX, listener_property
 from kafkalog_broker.config.log_config import LogConfig, check_remote_storage_stays, served_topic_properties
 from kafkalog_broker.config.properties import note_of_unserved
 from kafkalog_broker.errors import BrokerError, ErrorCode

@@ -15,7 +15,7 @@ from enum import Enum
 from time import monotonic
 from typing import Any
 
-from kafkalog_broker.config.listener_settings import SaslSettings
+from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.net.dispatch import Answer, ConnectionClosed, Dispatch, Frame, answer_of
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, registry
 from kafkalog_broker.protocol.codec import API_VERSIONS, api_name

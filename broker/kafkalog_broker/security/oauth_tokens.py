@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.listener_settings import URL, OAuthSettings
+from kafkalog_broker.config.oauth_settings import URL, OAuthSettings
 from kafkalog_broker.runtime.log_rate import LogRate
 from kafkalog_spark.http_client import HttpClient
 

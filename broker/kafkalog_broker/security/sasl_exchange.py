@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
-from kafkalog_broker.config.listener_settings import OAUTHBEARER, PLAIN, SaslSettings
+from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SaslSettings
 from kafkalog_broker.protocol.codec import API_VERSIONS
 from kafkalog_broker.runtime.state_machine import next_state
 from kafkalog_broker.security.oauth_bearer import oauth

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.listener_settings import SCRAM
+from kafkalog_broker.config.sasl_settings import SCRAM
 from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, Credential, credential, salted

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.listener_settings import ListenerSecurity, TlsSettings
+from kafkalog_broker.config.listener_security import ListenerSecurity
+from kafkalog_broker.config.tls_settings import TlsSettings
 
 if TYPE_CHECKING:
     from kafkalog_broker.security.tls_context import FileStates, ListenerTls

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.current_config import CurrentConfig
-from kafkalog_broker.config.listener_settings import SaslSettings
+from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.net.sasl_gate import NewSaslGate, SaslGate
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.workers import Workers

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from kafkalog_broker import api
-from kafkalog_broker.config.listener_settings import SaslSettings
+from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.net import connection
 from kafkalog_broker.net.dispatch import dispatcher
 from kafkalog_broker.net.sasl_gate import SaslGate

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.listener_settings import OAuthSettings
+from kafkalog_broker.config.oauth_settings import OAuthSettings
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.security.oauth_tokens import LOOK_AGAIN_S, MAX_BYTES, InvalidToken, Tokens, parse_jwks
 from kafkalog_broker.startup import background_tasks, credentials

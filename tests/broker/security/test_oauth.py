@@ -16,14 +16,8 @@ from joserfc.jwk import ECKey, KeySet, OctKey, RSAKey
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.listener_settings import (
-    MODULE,
-    OAUTHBEARER,
-    SECURED,
-    UNSECURED,
-    OAuthSettings,
-    SaslSettings,
-)
+from kafkalog_broker.config.oauth_settings import MODULE, SECURED, UNSECURED, OAuthSettings
+from kafkalog_broker.config.sasl_settings import OAUTHBEARER, SaslSettings
 from kafkalog_broker.security.oauth_tokens import (
     LOOK_AGAIN_S,
     UNKNOWN_AGAIN_S,

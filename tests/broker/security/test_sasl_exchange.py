@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.config.listener_settings import SaslSettings
+from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.protocol.codec import API_VERSIONS
 from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
 from kafkalog_broker.security.sasl_exchange import (

@@ -15,7 +15,7 @@ from kio.schema.alter_user_scram_credentials.v0.request import (
 from kio.static.primitive import i8, i32
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.listener_settings import SCRAM
+from kafkalog_broker.config.sasl_settings import SCRAM
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.security.scram import credential, salted
 from kafkalog_broker.security.scram_users import (
