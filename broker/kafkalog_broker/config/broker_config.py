@@ -324,8 +324,8 @@ class BrokerConfig:
         return sorted(name for name in given if not is_served(name) and not name.startswith(served))
 
     def unknown(self) -> list[str]:
-        """Return the properties of the start that Kafka 4.3 does not define: misspelt, or of another release. Kafka also
-        accepts them."""
+        """Return the properties of the start that Kafka 4.3 does not define: misspelt, or of another release. Kafka
+        accepts them too."""
         return sorted(unknown_names(self.static))
 
     def _value(self, name: str) -> Any:
