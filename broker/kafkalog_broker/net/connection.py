@@ -268,13 +268,13 @@ class Connection(asyncio.BufferedProtocol):
                 now = perf_counter()
                 if slice_end:
                     writer.write_held()
-                    slice_end = await queue.go_on()
+                    slice_end = await queue.wait_turn()
                     now = perf_counter()
                 else:
                     slice_end = queue.slice_now(now)
                     if not slice_end:
                         writer.write_held()
-                        slice_end = await queue.begin()
+                        slice_end = await queue.wait_slice()
                         now = perf_counter()
                 if not frames:  # dropped meanwhile
                     continue

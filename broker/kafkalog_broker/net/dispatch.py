@@ -124,7 +124,7 @@ def dispatcher(
         async with large_requests if is_large and int.from_bytes(frame[:2]) not in UNCOUNTED_APIS else nullcontext():
             try:
                 if is_queued:
-                    await fair_queue().go_on()
+                    await fair_queue().wait_turn()
                 turn = TimeSlice()
                 request = _decoded(frame, connection)
                 del frame
@@ -189,7 +189,7 @@ async def _answer(
     if request.has_long_answer or _has_long_array(response):
         return await asyncio.get_running_loop().run_in_executor(None, _encoded, request, response)
     if queues_encoding:
-        await fair_queue().go_on()
+        await fair_queue().wait_turn()
     return _encoded(request, response)
 
 

@@ -37,7 +37,7 @@ from kafkalog_broker.metrics.serving import MAX_READING, MAX_SCRAPES, MetricsSer
 from kafkalog_broker.net.dispatch import answer_of
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.runtime.clock import SystemClock
-from kafkalog_broker.runtime.traffic import LOOKED_AT, Traffic
+from kafkalog_broker.runtime.traffic import MAX_ENTRIES, Traffic
 from kafkalog_broker.server import Options, Server
 from kafkalog_broker.startup.credentials import load_credentials
 from kafkalog_broker.testing_support.remote import frame_of, kept_port
@@ -417,11 +417,11 @@ def test_errors_are_counted_by_entry_up_to_a_bound() -> None:
     results = (
         result(ErrorCode.none),
         result(ErrorCode.invalid_request),
-        *[result(ErrorCode.topic_authorization_failed)] * LOOKED_AT,
+        *[result(ErrorCode.topic_authorization_failed)] * MAX_ENTRIES,
     )
     traffic.answered(20, DeleteTopicsResponse(throttle_time=i32Timedelta.parse(timedelta()), responses=results))
     assert set(traffic.errors) <= {(20, ErrorCode.topic_authorization_failed), (20, ErrorCode.invalid_request)}
-    assert LOOKED_AT - 3 <= sum(traffic.errors.values()) <= LOOKED_AT
+    assert MAX_ENTRIES - 3 <= sum(traffic.errors.values()) <= MAX_ENTRIES
     traffic.bytes_out["gone"] = 1
     traffic.forget({"t"})
     assert not traffic.bytes_out
