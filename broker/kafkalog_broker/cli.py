@@ -33,7 +33,7 @@ from kafkalog_broker.config.property_names import nearest_property
 from kafkalog_broker.net.event_loop import new_event_loop
 from kafkalog_broker.runtime.logging_setup import set_up_logging
 from kafkalog_broker.runtime.optional_packages import importing
-from kafkalog_broker.security.scram_users import NewUser, parse_add_scram
+from kafkalog_broker.security.new_scram_users import NewUser, parse_add_scram
 from kafkalog_spark.argument_parser import Parser
 from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.exit_codes import FAILED, OK, WRONG_USAGE

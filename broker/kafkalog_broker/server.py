@@ -33,7 +33,7 @@ from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.lifecycle import BrokerState, Lifecycle
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.security.authorizer import Authorizer, guarded
-from kafkalog_broker.security.scram_users import NewUser
+from kafkalog_broker.security.new_scram_users import NewUser
 from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.startup.background_tasks import repeat, run_until_stop
 from kafkalog_broker.startup.coordinators import begin_loading, load, make_coordinators

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from kafkalog_broker import server as server_module
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.protocol.client_codec import decode_response, encode_client_request
-from kafkalog_broker.security.scram_users import NewUser
+from kafkalog_broker.security.new_scram_users import NewUser
 from kafkalog_broker.server import Options, Server
 from kafkalog_broker.startup.loaded_logs import LoadedLogs
 from kafkalog_broker.storage.log_manager import LogManager

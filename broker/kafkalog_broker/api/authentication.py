@@ -27,7 +27,7 @@ from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import ANONYMOUS, Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.security.sasl_mechanism import SaslFailed
-from kafkalog_broker.security.scram_users import Outcome, changed, number_of
+from kafkalog_broker.security.scram_changes import Outcome, changed, number_of
 
 
 @api(17, 0, 1)

@@ -21,7 +21,7 @@ from kafkalog_broker.net.tls_turns import TlsTurns
 from kafkalog_broker.runtime.log_rate import LogRate
 
 if TYPE_CHECKING:
-    from kafkalog_broker.security.tls_context import ListenerTls
+    from kafkalog_broker.security.listener_tls import ListenerTls
 
 IDLE_CHECKS = 10
 """Checks for idle connections in connections.max.idle.ms: an idle connection is closed up to 10 % late."""

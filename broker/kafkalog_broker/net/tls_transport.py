@@ -23,7 +23,7 @@ from kafkalog_broker.runtime.state_machine import next_state
 from kafkalog_broker.security.authentication_failed import AuthenticationFailed
 
 if TYPE_CHECKING:
-    from kafkalog_broker.security.tls_context import ListenerTls
+    from kafkalog_broker.security.listener_tls import ListenerTls
 
 PIECE_BYTES = 32 << 10
 """Bytes that are encrypted in one call, and the most that one read receives before the handshake is done. OpenSSL keeps

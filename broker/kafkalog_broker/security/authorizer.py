@@ -14,7 +14,8 @@ from kafkalog_broker.protocol.acls import CLUSTER_NAME, WILDCARD, Operation, Pat
 from kafkalog_broker.protocol.api_registry import Api, Request
 from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.runtime.log_rate import LogRate
-from kafkalog_broker.security.acl import EVERYBODY, Acl, AclStore
+from kafkalog_broker.security.acl import EVERYBODY, Acl
+from kafkalog_broker.security.acl_store import AclStore
 from kafkalog_broker.security.api_rights import RIGHTS, Right
 
 _log = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class Authorizer:
             has_acls = True
             for whose in (principal, EVERYBODY):
                 for acl in by_principal.get(whose, ()):
-                    if acl.speaks_of(host, operation):
+                    if acl.covers(host, operation):
                         if acl.permission is Permission.DENY:
                             return False
                         allowed = True
@@ -74,7 +75,7 @@ class Authorizer:
         denied: set[tuple[PatternType, str]] = set()
         allowed: list[Acl] = []
         for acl in self.acls.of_principal(resource, principal):
-            if acl.operation not in (operation, Operation.ALL) or not acl.speaks_of(host, operation):
+            if acl.operation not in (operation, Operation.ALL) or not acl.covers(host, operation):
                 continue
             if acl.permission is Permission.ALLOW:
                 allowed.append(acl)

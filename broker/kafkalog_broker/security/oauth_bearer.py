@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
+from kafkalog_broker.security.jwt import InvalidToken, Token
 from kafkalog_broker.security.sasl_mechanism import Authenticated, Mechanism, SaslFailed
 
 _CLIENT_FIRST = re.compile(

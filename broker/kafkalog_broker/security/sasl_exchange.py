@@ -10,8 +10,8 @@ from functools import partial
 from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SaslSettings
 from kafkalog_broker.protocol.codec import API_VERSIONS
 from kafkalog_broker.runtime.state_machine import next_state
+from kafkalog_broker.security.jwt import Token
 from kafkalog_broker.security.oauth_bearer import oauth
-from kafkalog_broker.security.oauth_tokens import Token
 from kafkalog_broker.security.plain import plain
 from kafkalog_broker.security.sasl_mechanism import Authenticated, Mechanism, SaslFailed
 from kafkalog_broker.security.scram import Credential, scram

@@ -11,7 +11,7 @@ from kafkalog_broker.config.listener_security import ListenerSecurity
 from kafkalog_broker.config.tls_settings import TlsSettings
 
 if TYPE_CHECKING:
-    from kafkalog_broker.security.tls_context import FileStates, ListenerTls
+    from kafkalog_broker.security.listener_tls import FileStates, ListenerTls
 
 _logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Tls:
 
 
 def _made(settings: TlsSettings, before: ListenerTls | None) -> ListenerTls:
-    from kafkalog_broker.security.tls_context import ListenerTls  # with cryptography: only where there is TLS
+    from kafkalog_broker.security.listener_tls import ListenerTls  # with cryptography: only where there is TLS
 
     made = ListenerTls(settings)
     if before is not None:

@@ -15,9 +15,11 @@ from kafkalog_broker.net.sasl_gate import NewSaslGate, SaslGate
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.security.authorizer import Authorizer
-from kafkalog_broker.security.oauth_tokens import InvalidToken, Token, Tokens
+from kafkalog_broker.security.jwt import InvalidToken, Token
+from kafkalog_broker.security.new_scram_users import NewUser
+from kafkalog_broker.security.oauth_tokens import Tokens
 from kafkalog_broker.security.sasl_exchange import CredentialStore
-from kafkalog_broker.security.scram_users import NewUser, ScramUsers
+from kafkalog_broker.security.scram_users import ScramUsers
 from kafkalog_broker.startup.background_tasks import repeat, run_until_stop
 
 KEY_CHECK_S = 1.0  # how often the keys of tokens are checked for being due; each listener has its own interval

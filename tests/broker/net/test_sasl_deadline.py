@@ -15,7 +15,7 @@ from kafkalog_broker.net import connection
 from kafkalog_broker.net.dispatch import dispatcher
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.protocol.client_codec import plain_login_requests
-from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
+from kafkalog_broker.security.jwt import InvalidToken, Token
 from kafkalog_broker.security.sasl_exchange import CredentialStore
 from kafkalog_broker.testing_support.remote import frame_of
 from tests.broker.net.helpers import fakes

@@ -13,7 +13,7 @@ from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.net.loop_watch import LoopWatch
 from kafkalog_broker.net.tls_transport import PIECE_BYTES, RECORDS_AT_ONCE, TlsTransport
 from kafkalog_broker.net.tls_turns import TlsTurns
-from kafkalog_broker.security.tls_context import ListenerTls
+from kafkalog_broker.security.listener_tls import ListenerTls
 from tests.broker.net.helpers.fakes import FakeTransport, in_a_loop, settle
 from tests.broker.security.stores import authority, inline, settings
 

@@ -16,7 +16,8 @@ from kafkalog_broker.config.properties import AuthorizerSettings
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.security import authorizer as authorizer_module
-from kafkalog_broker.security.acl import FILE, Acl, AclFilter, AclStore, Pattern, acl_file, normal_host
+from kafkalog_broker.security.acl import Acl, AclFilter, Pattern, normal_host
+from kafkalog_broker.security.acl_store import FILE, AclStore, acl_file
 from kafkalog_broker.security.api_rights import RIGHTS
 from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat

@@ -18,7 +18,9 @@ import pytest
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.oauth_settings import OAuthSettings
 from kafkalog_broker.runtime.workers import Workers
-from kafkalog_broker.security.oauth_tokens import LOOK_AGAIN_S, MAX_BYTES, InvalidToken, Tokens, parse_jwks
+from kafkalog_broker.security.jwks import MAX_BYTES, parse_jwks
+from kafkalog_broker.security.jwt import InvalidToken
+from kafkalog_broker.security.oauth_tokens import MIN_RELOAD_S, Tokens
 from kafkalog_broker.startup import background_tasks, credentials
 from kafkalog_spark.http_client import REDIRECTS, TIMEOUT_S
 from tests.broker.security.stores import authority, pem_file
@@ -186,7 +188,7 @@ def test_invented_ids_do_not_make_the_broker_ask_all_the_time() -> None:
             if tokens.is_due:
                 tokens.load()
                 loads += 1
-    assert loads == 1 + 30 / LOOK_AGAIN_S
+    assert loads == 1 + 30 / MIN_RELOAD_S
 
 
 PUBLIC = EC.as_dict(private=False)

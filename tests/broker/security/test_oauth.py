@@ -18,16 +18,9 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.oauth_settings import MODULE, SECURED, UNSECURED, OAuthSettings
 from kafkalog_broker.config.sasl_settings import OAUTHBEARER, SaslSettings
-from kafkalog_broker.security.oauth_tokens import (
-    LOOK_AGAIN_S,
-    UNKNOWN_AGAIN_S,
-    InvalidToken,
-    Token,
-    Tokens,
-    parse_jwks,
-    signed_token,
-    unsecured_token,
-)
+from kafkalog_broker.security.jwks import parse_jwks
+from kafkalog_broker.security.jwt import InvalidToken, Token, signed_token, unsecured_token
+from kafkalog_broker.security.oauth_tokens import MIN_RELOAD_S, UNKNOWN_KEY_RETRY_S, Tokens
 from kafkalog_broker.security.sasl_exchange import CredentialStore, SaslExchange, Session
 from kafkalog_broker.security.sasl_mechanism import SaslFailed
 
@@ -249,13 +242,13 @@ def test_keys_are_read_again(tmp_path: Path) -> None:
     assert tokens.is_due  # a key that is not known is looked for
     tokens.load_if_due()
     assert tokens.check(token()).subject == "alice"
-    clock.now += LOOK_AGAIN_S
+    clock.now += MIN_RELOAD_S
     for _ in range(2):
         with pytest.raises(InvalidToken):
             tokens.check(token(kid="invented"))
         assert tokens.is_due is (_ == 0)
         tokens.load_if_due()
-    clock.now += UNKNOWN_AGAIN_S
+    clock.now += UNKNOWN_KEY_RETRY_S
     with pytest.raises(InvalidToken):
         tokens.check(token(kid="invented"))
     assert tokens.is_due

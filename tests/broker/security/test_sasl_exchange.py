@@ -6,7 +6,7 @@ import pytest
 
 from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.protocol.codec import API_VERSIONS
-from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
+from kafkalog_broker.security.jwt import InvalidToken, Token
 from kafkalog_broker.security.sasl_exchange import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,

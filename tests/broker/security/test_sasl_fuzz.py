@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SCRAM, SaslSettings
-from kafkalog_broker.security.oauth_tokens import InvalidToken, Token, signed_token
+from kafkalog_broker.security.jwt import InvalidToken, Token, signed_token
 from kafkalog_broker.security.sasl_exchange import SASL_AUTHENTICATE, CredentialStore, SaslExchange
 from kafkalog_broker.security.sasl_mechanism import SaslFailed
 from kafkalog_broker.security.scram import MIN_ITERATIONS, Credential, credential, salted

@@ -36,7 +36,7 @@ class Server:
             return self._exchange.send(message)
         except StopIteration as over:
             self.user, self.done = over.value.user, True
-            return bytes(over.value.answer)
+            return bytes(over.value.response)
 
 
 def server(users: dict[str, Credential] | None = None, mechanism: str = SHA_256) -> Server:
