@@ -25,7 +25,8 @@ from kafkalog_broker.fetching.fetch_session import FetchSessions
 from kafkalog_broker.fetching.long_poll import LongPolls
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.protocol.api_registry import ServedApis
-from kafkalog_broker.quotas.client_quotas import ClientQuotas, Quotas
+from kafkalog_broker.quotas.client_quotas import ClientQuotas
+from kafkalog_broker.quotas.quota_entity import Quotas
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.lifecycle import Lifecycle
 from kafkalog_broker.runtime.traffic import Traffic
@@ -42,8 +43,9 @@ from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.telemetry.client_instances import ClientInstances
-from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator, TransactionEnds
-from kafkalog_broker.transactions.transaction_metadata import WriteMarker
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
+from kafkalog_broker.transactions.transaction_ends import TransactionEnds
+from kafkalog_broker.transactions.transaction_marker import WriteMarker
 from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 if TYPE_CHECKING:

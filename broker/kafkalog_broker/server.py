@@ -17,8 +17,8 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.listeners import with_bound_ports
 from kafkalog_broker.config.state_copies import StateCopies
+from kafkalog_broker.coordinator.coordinator_timer import Scheduler
 from kafkalog_broker.coordinator.log_flushes import LogFlushes
-from kafkalog_broker.coordinator.runtime import Scheduler
 from kafkalog_broker.fetching.fetch_session import FetchSessions
 from kafkalog_broker.net.dispatch import dispatcher
 from kafkalog_broker.net.late_timer import schedule
@@ -26,8 +26,10 @@ from kafkalog_broker.net.listening_socket import BoundListener, bind_listener
 from kafkalog_broker.net.network import Network
 from kafkalog_broker.net.open_files import raise_open_files_limit
 from kafkalog_broker.protocol.api_registry import Layer, ServedApis
-from kafkalog_broker.quotas.client_quotas import ClientQuotas, Quotas, Windows
-from kafkalog_broker.quotas.quota_changes import quota_file
+from kafkalog_broker.quotas.client_quotas import ClientQuotas
+from kafkalog_broker.quotas.quota_entity import Quotas
+from kafkalog_broker.quotas.quota_file import quota_file
+from kafkalog_broker.quotas.rates import Windows
 from kafkalog_broker.runtime.clock import Clock, SystemClock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.lifecycle import BrokerState, Lifecycle
@@ -273,7 +275,7 @@ def _make_network(
     dispatch = dispatcher(broker, broker.apis, broker.traffic, broker.flushes)
     if metrics is not None:
         dispatch = metrics.count(dispatch)
-    network = Network(dispatch, static_config, open_files, broker.quotas.connection)
+    network = Network(dispatch, static_config, open_files, broker.quotas.record_connection)
     for one in bound:
         name = one.listener.name
         security = static_config.listener_security[name]

@@ -26,7 +26,7 @@ from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_
 from kafkalog_spark.source.offsets import AT_EARLIEST, AT_LATEST
 from kafkalog_spark.source.options import GivenReadOptions, ReadOptions, parse_read_options, warn_of
 from kafkalog_spark.spark.interface import arrow_schema, session_time_zone
-from kafkalog_spark.typed.columns.java_text import zone_of
+from kafkalog_spark.typed.columns.spark_times import zone_of
 from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources, ValueDecoder, decode_column, option_names
 
 # StructType.fromDDL needs a Spark session, which workers do not have.

@@ -41,7 +41,7 @@ from kafkalog_broker.protocol.acls import Operation
 from kafkalog_broker.protocol.api_registry import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.storage.topic_registry import Outcome as Changed
-from kafkalog_broker.telemetry.client_instances import MAX_SUBSCRIPTIONS, check_subscription
+from kafkalog_broker.telemetry.subscriptions import MAX_SUBSCRIPTIONS, check_subscription
 
 _log = logging.getLogger(__name__)
 

@@ -305,7 +305,7 @@ async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = _
             del leaving[name]
         left.set()
     gone = {topic.id for topic in topics}
-    broker.share_partitions.forget_topics(gone)
+    broker.share_partitions.drop_topics(gone)
     async for _ in turn.spread(broker.groups.on_topics_deleted({topic.name for topic in topics}, gone)):
         pass
     async for _ in turn.spread(broker.share_coordinator.on_topics_deleted(gone)):

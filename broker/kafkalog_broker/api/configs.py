@@ -39,8 +39,9 @@ from kafkalog_broker.protocol.acls import TEXTS, Operation
 from kafkalog_broker.protocol.api_registry import Layer, Request, api, on_error
 from kafkalog_broker.protocol.entity_codec import array_writer
 from kafkalog_broker.protocol.response_entity import respond, response_module
-from kafkalog_broker.quotas.client_quotas import throttled
-from kafkalog_broker.quotas.quota_changes import altered, described
+from kafkalog_broker.quotas.quota_alteration import QuotaOperation, alter
+from kafkalog_broker.quotas.quota_filter import FilterComponent, matching_entities
+from kafkalog_broker.quotas.throttling import throttled
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 UNKNOWN_KIND = (
@@ -179,9 +180,9 @@ _LOGGED = 30  # entities that a line of the log names
 async def describe_client_quotas(request: Request, broker: Broker) -> Any:
     asked, turn = request.entity, TimeSlice()
     quotas = dict(broker.quotas.quotas)  # they may be altered between two steps
-    components = [(one.entity_type, one.match_type, one.match) for one in asked.components]
+    components = [FilterComponent(one.entity_type, one.match_type, one.match) for one in asked.components]
     try:
-        found = await broker.run_computing(described, quotas, components, strict=asked.strict)
+        found = await broker.run_computing(matching_entities, quotas, components, strict=asked.strict)
     except BrokerError as error:
         return respond(request, error_code=error.code, error_message=error.what, entries=None)
     entries = []
@@ -211,8 +212,8 @@ async def alter_client_quotas(request: Request, broker: Broker) -> Any:
                 if len(entry.entity) > MAX_COMPONENTS:
                     what = f"An entity has {len(entry.entity)} components, at most {MAX_COMPONENTS} are read."
                     raise BrokerError(ErrorCode.invalid_request, what)
-                operations = [(one.key, None if one.remove else float(one.value)) for one in entry.ops]
-                whose, values = altered(quotas, named, operations)
+                operations = [QuotaOperation(one.key, None if one.remove else float(one.value)) for one in entry.ops]
+                whose, values = alter(quotas, named, operations)
                 if not asked.validate_only:
                     quotas[whose] = done[whose] = values
             except BrokerError as error:

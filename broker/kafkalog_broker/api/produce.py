@@ -28,7 +28,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
@@ -45,8 +45,8 @@ from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors
 from kafkalog_broker.storage.append.message_sets import validate_message_set
 from kafkalog_broker.storage.append.record_walk import TakesTooLong
 from kafkalog_broker.storage.partition.log import AppendInfo, Log
-from kafkalog_broker.transactions.transaction_coordinator import PRODUCE_ABORTABLE, Speaks, produce_error
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
+from kafkalog_broker.transactions.transaction_verification import PRODUCE_ABORTABLE, SupportedOperation, produce_error
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import Codec
@@ -214,7 +214,7 @@ async def _flush_transaction(broker: Broker, request: Request) -> None:
     try:
         await broker.transaction_ends.flush(request.entity.transactional_id)
     except BrokerError as error:
-        raise produce_error(error, Speaks.of(request.version, PRODUCE_ABORTABLE)) from error
+        raise produce_error(error, SupportedOperation.of(request.version, PRODUCE_ABORTABLE)) from error
 
 
 def _check_not_zstd(records: memoryview, version: int) -> None:
@@ -286,12 +286,15 @@ def _verify(log: Log, batch: BatchHeader, broker: Broker, transactional_id: str 
     state = log.producer_state
     if not broker.config.transaction_partition_verification_enable or state.has_open_transaction(*producer):
         return True
-    speaks = Speaks.of(version, PRODUCE_ABORTABLE)
+    operation = SupportedOperation.of(version, PRODUCE_ABORTABLE)
     state.verifications.begin(
-        *producer, batch.base_sequence, broker.clock.now_ms(), adds_partitions=speaks is Speaks.ADDS_PARTITIONS
+        *producer,
+        batch.base_sequence,
+        broker.clock.now_ms(),
+        adds_partitions=operation is SupportedOperation.ADD_PARTITION,
     )
     try:
-        broker.transactions.verify(transactional_id, producer, TopicPartition(log.topic, log.partition), speaks)
+        broker.transactions.verify(transactional_id, producer, TopicPartition(log.topic, log.partition), operation)
         return broker.transactions.unflushed(transactional_id) is None
     except BrokerError as error:
-        raise produce_error(error, speaks) from error
+        raise produce_error(error, operation) from error

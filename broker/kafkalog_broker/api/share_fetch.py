@@ -2,7 +2,7 @@
 
 78 ShareFetch, versions 1 and 2: records of a share group's partitions, acquired by the member. Waits up to max_wait_ms
 for min_bytes, woken by appends and by records that others give back. The acknowledgements that it brings are carried
-out first. Sessions remember the partitions (`share/share_partition_manager.py`).
+out first. Sessions remember the partitions (`share/share_sessions.py`).
 v2  acquire mode: strictly no more than max records (KIP-1206); renewing locks (KIP-1222)
 
 79 ShareAcknowledge, versions 1 and 2: what became of records that a member has acquired.
@@ -22,16 +22,16 @@ from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.hot_messages import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
 from kafkalog_broker.quotas.client_quotas import Client
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
+from kafkalog_broker.share.acknowledgement import Acknowledgement, AcknowledgeType
 from kafkalog_broker.share.share_fetch import FetchedShares, ShareFetch, ShareFetchParams
-from kafkalog_broker.share.share_partition import Acknowledgement, AcknowledgeType
-from kafkalog_broker.share.share_partition_manager import (
+from kafkalog_broker.share.share_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
-    Partition,
     SessionKey,
     ShareSession,
+    TopicIdPartition,
 )
-from kafkalog_broker.share.state_records import NO_TOPIC, SharePartitionKey, share_partition
+from kafkalog_broker.share.share_state import NO_TOPIC, SharePartitionKey, share_partition_key
 
 _RECORD_LIMIT = 1  # ShareAcquireMode
 
@@ -50,7 +50,7 @@ async def share_fetch_request(request: Request, broker: Broker) -> ShareFetchRes
             raise BrokerError(ErrorCode.invalid_request, f"{wrong}if isRenewAck is true.")
     has_acks = any(partition.acknowledgement_batches for topic in asked.topics for partition in topic.partitions)
     partitions, session = _asked(request, broker, has_acks)
-    outcomes: Mapping[Partition, AckOutcome] = {}
+    outcomes: Mapping[TopicIdPartition, AckOutcome] = {}
     if has_acks:
         outcomes = await acknowledge_all(request, broker, turn)
     answers: FetchedShares = {}
@@ -63,11 +63,15 @@ async def share_fetch_request(request: Request, broker: Broker) -> ShareFetchRes
     return _response(request, broker, answers, outcomes)
 
 
-def _asked(request: Request, broker: Broker, has_acks: bool) -> tuple[Sequence[Partition], ShareSession | None]:
+def _asked(request: Request, broker: Broker, has_acks: bool) -> tuple[Sequence[TopicIdPartition], ShareSession | None]:
     """Partitions to fetch, and the session that goes on. Raises BrokerError (SharePartitionManager.newContext)."""
     asked, sessions = request.entity, broker.share_partitions.sessions
     key, epoch = SessionKey(asked.group_id, asked.member_id), asked.share_session_epoch
-    named = [(topic.topic_id or NO_TOPIC, one.partition_index) for topic in asked.topics for one in topic.partitions]
+    named = [
+        TopicIdPartition(topic.topic_id or NO_TOPIC, one.partition_index)
+        for topic in asked.topics
+        for one in topic.partitions
+    ]
     if epoch == FINAL_EPOCH:
         sessions.get(key)
         return (), None
@@ -76,11 +80,13 @@ def _asked(request: Request, broker: Broker, has_acks: bool) -> tuple[Sequence[P
             raise BrokerError(ErrorCode.invalid_request)
         named = list(dict.fromkeys(named))  # a partition is read once, however often it is named
         session = sessions.begin(key, named)
-        broker.share_partitions.connected(id(request.connection), request.connection.on_close, session)
+        broker.share_partitions.bind_session(request.connection, session)
         return named, None
-    session = sessions.next_request(key, epoch)
+    session = sessions.advance(key, epoch)
     forgotten = [
-        (topic.topic_id or NO_TOPIC, index) for topic in asked.forgotten_topics_data for index in topic.partitions
+        TopicIdPartition(topic.topic_id or NO_TOPIC, index)
+        for topic in asked.forgotten_topics_data
+        for index in topic.partitions
     ]
     sessions.update(session, named, forgotten)
     partitions = list(session.partitions)
@@ -88,7 +94,7 @@ def _asked(request: Request, broker: Broker, has_acks: bool) -> tuple[Sequence[P
     return partitions[turned:] + partitions[:turned], session
 
 
-async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partition]) -> FetchedShares:
+async def _fetched(request: Request, broker: Broker, partitions: Sequence[TopicIdPartition]) -> FetchedShares:
     asked, refused = request.entity, FetchedShares()
     keys: list[SharePartitionKey] = []
     for topic_id, index in partitions:
@@ -118,7 +124,7 @@ def _worth_saying(session: ShareSession, answers: FetchedShares) -> FetchedShare
     """Filters a session's later responses: partitions with records, an error, or a change."""
     told: FetchedShares = {}
     for key, given in answers.items():
-        place = key.topic_id, key.partition
+        place = TopicIdPartition(key.topic_id, key.partition)
         must = session.partitions.get(place, False)
         if given.acquired_records or given.error_code or must:
             told[key] = given
@@ -128,7 +134,7 @@ def _worth_saying(session: ShareSession, answers: FetchedShares) -> FetchedShare
 
 
 def _response(
-    request: Request, broker: Broker, answers: FetchedShares, outcomes: Mapping[Partition, AckOutcome]
+    request: Request, broker: Broker, answers: FetchedShares, outcomes: Mapping[TopicIdPartition, AckOutcome]
 ) -> ShareFetchResponse:
     asked = request.entity
     topics: dict[UUID, dict[int, ShareFetchPartition]] = {}
@@ -167,14 +173,14 @@ async def share_acknowledge(request: Request, broker: Broker) -> Any:
     if epoch == FINAL_EPOCH:
         sessions.get(key)
     else:
-        sessions.next_request(key, epoch)
+        sessions.advance(key, epoch)
     outcomes = await acknowledge_all(request, broker, turn)
     if epoch == FINAL_EPOCH:
         broker.share_partitions.end_session(key)
     lock_ms = broker.share_partitions.settings_of(asked.group_id).limits.lock_ms
 
     def answer(topic: Any, partition: Any) -> Mapping[str, Any]:
-        return outcomes[topic.topic_id or NO_TOPIC, partition.partition_index]._asdict()
+        return outcomes[TopicIdPartition(topic.topic_id or NO_TOPIC, partition.partition_index)]._asdict()
 
     return await respond_by_partition(request, answer, acquisition_lock_timeout=lock_ms)
 
@@ -202,18 +208,19 @@ class AckOutcome(NamedTuple):
     error_message: str | None = None
 
 
-async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> Mapping[Partition, AckOutcome]:
+async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> Mapping[TopicIdPartition, AckOutcome]:
     """By partition, of those that the request names acknowledgements of, or, for ShareAcknowledge, names at all."""
     asked = request.entity
     may_renew = request.version >= FIRST_RENEWING_VERSION
     is_renewing = may_renew and asked.is_renew_ack
-    result: dict[Partition, AckOutcome] = {}
+    result: dict[TopicIdPartition, AckOutcome] = {}
     for topic in asked.topics:
         known = broker.topics.by_id(topic.topic_id)
         for partition in topic.partitions:
             if turn.over:
                 await turn.next()
-            key = share_partition(asked.group_id, topic.topic_id, partition.partition_index)
+            key = share_partition_key(asked.group_id, topic.topic_id, partition.partition_index)
+            named = TopicIdPartition(key.topic_id, key.partition)
             try:
                 if known is None:
                     raise BrokerError(ErrorCode.unknown_topic_id)
@@ -223,9 +230,9 @@ async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> 
                     raise BrokerError(ErrorCode.unknown_topic_or_partition)
                 if batches:
                     broker.share_partitions.acknowledge(key, asked.member_id, batches)
-                result[key.topic_id, key.partition] = AckOutcome()
+                result[named] = AckOutcome()
             except BrokerError as error:
-                result[key.topic_id, key.partition] = AckOutcome(error.code, error.message)
+                result[named] = AckOutcome(error.code, error.message)
     return result
 
 

@@ -40,22 +40,17 @@ from typing import Any
 from kafkalog_broker.admin.responses import answers_by_partition, known_code, respond_by_partition
 from kafkalog_broker.api.topics import NO_SUCH_TOPIC
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.topic import check_topic_name
-from kafkalog_broker.transactions.transaction_coordinator import NOT_READY
-from kafkalog_broker.transactions.transaction_metadata import (
-    BY_LABEL,
-    CLASSIC,
-    EPOCH_BUMP,
-    EndMarker,
-    TopicPartition,
-    TransactionMetadata,
-)
+from kafkalog_broker.transactions.transaction_marker import EndMarker
+from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, TopicPartition, TransactionMetadata
+from kafkalog_broker.transactions.transaction_state import BY_LABEL
+from kafkalog_broker.transactions.transaction_verification import NOT_READY
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kafkalog_spark.format.names import OFFSETS_TOPIC, is_internal
 from kafkalog_spark.format.producer_snapshot import ProducerEntry

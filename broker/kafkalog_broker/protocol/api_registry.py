@@ -86,7 +86,7 @@ class Request:
     """A request. entity: kio's, or a ProduceRequest; None for an ApiVersions request of a version that is not served.
     size: bytes of its frame. access: rights of its sender, an Access of `security/authorizer.py`; None: all. charge:
     called for each topic once all else was checked, before so many partitions are made or removed; raises BrokerError
-    throttling_quota_exceeded (`quotas/client_quotas.py`). has_long_answer: set by a handler whose response is to be
+    throttling_quota_exceeded (`quotas/throttling.py`). has_long_answer: set by a handler whose response is to be
     encoded in a thread."""
 
     api_key: int

@@ -12,19 +12,21 @@ from kafkalog_broker.api.share_groups import initialize
 from kafkalog_broker.broker import Broker, internal_partitions
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
+from kafkalog_broker.coordinator.coordinator_timer import Scheduler
 from kafkalog_broker.coordinator.log_flushes import LogFlushes
-from kafkalog_broker.coordinator.runtime import Scheduler
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.groups.modern.group_context import GroupContext, ShareGroupSettings, share_group_settings
+from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_records import SharedTopic
+from kafkalog_broker.groups.modern.group_settings import ShareGroupSettings, share_group_settings
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.lifecycle import Lifecycle
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.share.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.share_partition_manager import SharePartitionManager
 from kafkalog_broker.startup.loaded_logs import LoadedLogs
-from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator, TransactionEnds, marker_writer
-from kafkalog_broker.transactions.transaction_metadata import WriteMarker
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
+from kafkalog_broker.transactions.transaction_ends import TransactionEnds
+from kafkalog_broker.transactions.transaction_marker import WriteMarker, marker_writer
 from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 

@@ -35,7 +35,7 @@ class PeriodicTasks:
             _logger.exception("a periodic task failed and is tried again")
         self._watch.note_task("periodic tasks", perf_counter() - began)
         try:
-            await run_in_slices(broker.share_coordinator.due())
+            await run_in_slices(broker.share_coordinator.snapshot_cold_if_due())
             await broker.share_coordinator.prune_if_due()
         except Exception:
             _logger.exception("a periodic task failed and is tried again")

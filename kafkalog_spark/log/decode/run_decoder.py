@@ -19,12 +19,14 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import wrapper_value_at
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, H
+from kafkalog_spark.kernels.batch_choice import BatchKind, Choice, choose
 from kafkalog_spark.kernels.decode_legacy import decode_legacy, inspect_message_set
 from kafkalog_spark.kernels.decode_v2 import decode_v2
 from kafkalog_spark.kernels.primitives import CRC32_TABLE
-from kafkalog_spark.kernels.rows import C, Status, U, rows_from_headers
+from kafkalog_spark.kernels.rows import C, Status, U
 from kafkalog_spark.kernels.search import Condition, Patterns, search_legacy, search_v2, steps_of
-from kafkalog_spark.kernels.sweep import BAD_RECORD_LENGTH, BatchKind, Choice, choose, end_of_records
+from kafkalog_spark.kernels.sweep import BAD_RECORD_LENGTH, end_of_records
+from kafkalog_spark.kernels.unopened_batches import rows_from_headers
 from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
 from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
 from kafkalog_spark.log.decode.row_buffers import RowBuffers

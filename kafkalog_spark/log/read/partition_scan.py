@@ -18,9 +18,10 @@ from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError, Unsuppo
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BELIEVED, announced_batch, parse_header
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64, NO_TIMESTAMP, H
+from kafkalog_spark.kernels.batch_choice import first_out_of_order
 from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
 from kafkalog_spark.kernels.rows import L
-from kafkalog_spark.kernels.sweep import SweepStatus, first_out_of_order, sweep
+from kafkalog_spark.kernels.sweep import SweepStatus, sweep
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, EVERY_RECORD, ScanRequest
 from kafkalog_spark.log.decode.run_decoder import WINDOW, Chosen, RunDecoder, ScanBuffers
 from kafkalog_spark.log.read import batch_search

@@ -21,16 +21,11 @@ import numpy.typing as npt
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
 from kafkalog_spark.format import batch_header, layout, offset_index, time_index, transaction_index
 from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.format.crc32c import crc32c
+from kafkalog_spark.format.index_file import entries_of, most_index_bytes
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.format.names import SegmentFiles
-from kafkalog_spark.format.offset_index import (
-    OffsetIndex,
-    OffsetPosition,
-    entries_of,
-    most_index_bytes,
-    parse_offset_index,
-)
-from kafkalog_spark.format.records import crc32c
+from kafkalog_spark.format.offset_index import OffsetIndex, OffsetPosition, parse_offset_index
 from kafkalog_spark.format.time_index import TimeIndex, parse_time_index
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.store.interface import FileFacts, OpenFile, RangeReader, Store

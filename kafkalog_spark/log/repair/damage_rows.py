@@ -35,7 +35,7 @@ from kafkalog_spark.log.read.partition_scan import (
     scanner_for,
 )
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.repair.damaged_segment import JudgedSegment, Run, Stretch, judged_segment, pass_over_records
+from kafkalog_spark.log.repair.judged_segment import JudgedSegment, Run, Stretch, judged_segment, pass_over_records
 
 
 def with_damage_columns(columns: tuple[str, ...]) -> tuple[str, ...]:

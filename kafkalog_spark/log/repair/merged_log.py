@@ -33,14 +33,8 @@ from kafkalog_spark.log.read.partition_log import (
     offset_checkpoint,
 )
 from kafkalog_spark.log.read.segment_file import SegmentFile, Table
-from kafkalog_spark.log.repair.damaged_segment import (
-    Damage,
-    JudgedSegment,
-    Stretch,
-    end_of,
-    judged_batches,
-    judged_segment,
-)
+from kafkalog_spark.log.repair.damaged_segment import Damage
+from kafkalog_spark.log.repair.judged_segment import JudgedSegment, Stretch, end_of, judged_batches, judged_segment
 from kafkalog_spark.store.interface import Store
 
 _log = logging.getLogger(__name__)

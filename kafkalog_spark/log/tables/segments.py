@@ -25,7 +25,8 @@ from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog, leader_epochs
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_file import Table as HeaderTable
-from kafkalog_spark.log.repair.damaged_segment import Damage, end_of, stretches
+from kafkalog_spark.log.repair.damaged_segment import Damage, stretches
+from kafkalog_spark.log.repair.judged_segment import end_of
 from kafkalog_spark.log.tables.table import BATCHES, left_overs, segment_size, timestamp_us, timestamps
 
 _SCRATCH = 1 << 20  # bytes of decompressed records to begin with

@@ -45,7 +45,7 @@ class Groups:
 class NoShareGroups:
     """What is told of deleted topics."""
 
-    def forget_topics(self, topics: object) -> None: ...
+    def drop_topics(self, topics: object) -> None: ...
 
     def on_topics_deleted(self, topics: object) -> Iterator[None]:
         return iter(())
