@@ -120,8 +120,8 @@ class Counted(Authorizer):
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authorizer_module, "KNOWN", 10)
-    monkeypatch.setattr(authorizer_module, "BEGIN_ANEW", 80)
+    monkeypatch.setattr(authorizer_module, "MAX_CACHED", 10)
+    monkeypatch.setattr(authorizer_module, "UNCACHED_UNTIL_CLEARED", 80)
     made = Counted(AuthorizerSettings())
     connection = ConnectionInfo(principal="User:alice")
     access = made.access(Request(3, 12, 1, None, None, connection))
