@@ -4,9 +4,9 @@
     kafkalog-broker server.properties --override num.partitions=4     Kafka's own configuration file
     kafkalog-broker --log-dir ./mirror --mirror-of kafka1:9092        serves another cluster's topics, read-only
 
-One line on stdout says that it serves. Logs go to stderr. SIGTERM and SIGINT stop it cleanly, a second one at once.
-Exit codes: 0 stopped when it was asked to; 1 could not start, or all log directories have failed (then whatever
-supervises it may start it again); 2 the command line or the configuration is wrong.
+A line on stdout reports that it serves. Logs go to stderr. SIGTERM and SIGINT stop it cleanly, a second signal
+immediately. Exit codes: 0 after a stop by signal; 1 if it could not start or all log directories have failed (a
+supervisor may start it again); 2 if the command line or the configuration is wrong.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _HOST, _PORT = "127.0.0.1", 9092  # as in EMBEDDED_DEFAULTS
 _STARTED = time.monotonic()
 _THREADS_END_S = 0.2  # threads that have nothing to do end in less
 COLLECTIONS = (10_000, 2, 250)
-"""When garbage is collected: after so many new objects, net, the youngest, which takes half a millisecond; after three
-times as many those that outlived that, and all of them after seven million. Python's own 700 had a crowd of waiting
-requests walked so often that it took a quarter of the processor time."""
+"""Thresholds of Python's garbage collector. The youngest generation is collected after that many net allocations, which
+takes half a millisecond; all objects after seven million. With Python's default of 700, collections took a quarter of
+the processor time while many requests waited."""
 _LEVELS = ("debug", "info", "warning", "error")
 _log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def log_ignored(config: BrokerConfig) -> None:
-    """Name the properties that were set and have no effect."""
+    """Log the properties that were set and have no effect."""
     for name in config.unknown():
         nearest = nearest_property(name)
         hint = "" if nearest is None else f"; did you mean {nearest}?"
@@ -194,8 +194,8 @@ async def _serve(
     arguments: argparse.Namespace,
     mirror: ServedMirror | None = None,
 ) -> int:
-    # A request of 200 thousand partitions is a million objects for a moment, and 10 thousand logs are as many at a
-    # start: walking them all, several times while they are made, took 0.2 s each.
+    # A request with 200 thousand partitions, or a start with 10 thousand logs, makes a million objects. Collections in
+    # the meantime would traverse all of them several times.
     gc.set_threshold(*COLLECTIONS)
     from kafkalog_broker.server import Options, Server  # here, so that a wrong configuration is reported quickly
 
@@ -210,8 +210,7 @@ async def _serve(
     server = await Server.start(config, options)
     broker = server.broker
     controlled = None if control is None else asyncio.create_task(control.serve(server))
-    # What is there now stays: 50 thousand objects of modules, which a full collection would walk for 50 ms, in which
-    # nobody is served.
+    # The 50 thousand objects of modules are never freed. A full collection would hold the loop to traverse them.
     gc.freeze()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _asked_to_stop, stop, number)
@@ -238,7 +237,7 @@ async def _serve(
     ends_at_once = broker.remote is not None and await asyncio.to_thread(_threads_are_left)
     code = _stopped(broker, config, took_ms)
     if ends_at_once:
-        # Python waits for all threads at its end. All logs are closed; these threads wait for remote storage.
+        # The interpreter would wait for threads that wait for remote storage. All logs are closed.
         _log.warning("a request to remote storage has no answer yet: it is abandoned")
         logging.shutdown()
         sys.stdout.flush()
@@ -248,7 +247,7 @@ async def _serve(
 
 
 def _threads_are_left() -> bool:
-    """True if a thread does not end because a request to remote storage has no answer."""
+    """Return True if a thread still waits for a response of remote storage."""
     from kafkalog_broker.remote.remote_log_manager import THREAD_NAMES  # loaded where there is remote storage
 
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAMES)]
@@ -259,7 +258,7 @@ def _threads_are_left() -> bool:
 
 
 def _stopped(broker: Broker, config: BrokerConfig, took_ms: float) -> int:
-    """Report how the broker has stopped; the exit code."""
+    """Report how the broker stopped, and return the exit code."""
     if broker.lifecycle.failed.is_set():
         why = broker.lifecycle.failure or f"all log directories have failed: {','.join(config.log_dirs)}"
         print(f"kafkalog-broker: stopped: {why}", file=sys.stderr)
@@ -287,7 +286,7 @@ def _wait_for_eof(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
 
 
 def progress_teller(now_s: Callable[[], float] = time.monotonic) -> Callable[[object], None]:
-    """Log how far loading has come, at most once a second: recovery of a large directory takes its time."""
+    """Return a function that logs the progress of loading, at most once a second."""
     last = now_s()
 
     def tell(progress: object) -> None:
