@@ -21,8 +21,7 @@ from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.log_flushes import LogFlushes
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.fetching.fetch_session import FetchSessions
-from kafkalog_broker.fetching.long_poll import LongPolls
+from kafkalog_broker.fetching.fetch import Fetcher
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.protocol.api_registry import ServedApis
 from kafkalog_broker.quotas.client_quotas import ClientQuotas
@@ -36,6 +35,7 @@ from kafkalog_broker.security.scram_users import ScramUsers
 from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.share.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.share_partition_manager import SharePartitionManager
+from kafkalog_broker.storage.append.appender import Appender
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import EVERY_APPEND, Log
 from kafkalog_broker.storage.partitions import Partitions
@@ -50,10 +50,6 @@ from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSA
 
 if TYPE_CHECKING:
     from kafkalog_broker.remote.remote_log_manager import RemoteLogManager  # loaded only with remote storage
-
-CONVERTED_AT_ONCE = 8
-"""Responses that are down-converted to messages v0 or v1 at a time (fetching/down_conversion.py). Each takes up to 4 MB
-of memory; the others wait."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -84,7 +80,7 @@ class Broker:
     producer_ids: ProducerIds
     flushes: LogFlushes
     remote: RemoteLogManager | None  # None without remote.log.storage.system.enable
-    fetch_sessions: FetchSessions
+    fetcher: Fetcher
 
     offsets_topic: CoordinatorLog
     groups: GroupCoordinator
@@ -96,10 +92,9 @@ class Broker:
     share_partitions: SharePartitionManager
 
     create_missing_topic: Callable[[Broker, str, int, Mapping[str, str]], Awaitable[Topic]]
-    """admin.topic_changes.ensure_topic, which this room must not import."""
+    """admin.topic_creation.ensure_topic, which this room must not import."""
 
-    long_polls: LongPolls = field(default_factory=LongPolls)
-    converting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONVERTED_AT_ONCE))
+    appender: Appender = field(init=False)
     ensuring: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an internal topic is created
     altering: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while the configuration is changed
     leaving: dict[str, asyncio.Event] = field(default_factory=dict)
@@ -110,6 +105,7 @@ class Broker:
     def __post_init__(self) -> None:
         self.node_id = self.config.node_id
         self.described = (self.config, {})
+        self.appender = Appender(self.workers, self.clock, self.flush_if_due)
         self.run_blocking, self.run_computing = self.workers.run_blocking, self.workers.run_computing
 
     @property

@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from kafkalog_broker import api
-from kafkalog_broker.admin.topic_changes import ensure_topic
-from kafkalog_broker.api.configs import keep_to_quotas
+from kafkalog_broker.admin.client_quotas import install_quota_handlers
+from kafkalog_broker.admin.topic_creation import ensure_topic
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.listeners import with_bound_ports
 from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_broker.coordinator.coordinator_timer import Scheduler
 from kafkalog_broker.coordinator.log_flushes import LogFlushes
+from kafkalog_broker.fetching.converting_reader import ConvertingReader
+from kafkalog_broker.fetching.fetch import Fetcher
 from kafkalog_broker.fetching.fetch_session import FetchSessions
+from kafkalog_broker.fetching.long_poll import LongPolls
 from kafkalog_broker.net.dispatch import dispatcher
 from kafkalog_broker.net.late_timer import schedule
 from kafkalog_broker.net.listening_socket import BoundListener, bind_listener
@@ -183,7 +186,12 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
         producer_ids=loaded.producer_ids,
         flushes=flushes,
         remote=None if remote is None else remote.manager,
-        fetch_sessions=FetchSessions(static_config.max_incremental_fetch_session_cache_slots),
+        fetcher=Fetcher(
+            FetchSessions(static_config.max_incremental_fetch_session_cache_slots),
+            LongPolls(),
+            ConvertingReader(workers),
+            clock,
+        ),
         offsets_topic=coordinators.offsets_topic,
         groups=coordinators.groups,
         transactions=coordinators.transactions,
@@ -195,7 +203,7 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
         create_missing_topic=ensure_topic,
     )
     broker.apis.wrap(Layer.ACCESS, None if authorizer is None else partial(guarded, authorizer))
-    keep_to_quotas(broker)
+    install_quota_handlers(broker)
     run_until_stop(started, coordinators.share_initializer.run(broker))
 
     if remote is not None:

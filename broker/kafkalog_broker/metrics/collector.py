@@ -74,7 +74,7 @@ class Collector:
         samples.add("kafkalog_ready", self._lifecycle.not_ready() is None)
         await self._add_requests(samples, turn)
         await self._add_connections(samples, turn)
-        samples.add("kafkalog_fetch_sessions", 0 if broker is None else len(broker.fetch_sessions))
+        samples.add("kafkalog_fetch_sessions", 0 if broker is None else len(broker.fetcher.sessions))
         if broker is not None and self._lifecycle.state is BrokerState.RUNNING:
             await self._add_topics(broker, samples, turn)
             await self._add_storage(broker, samples)

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from uuid import UUID
 
-from kafkalog_broker.api.share_groups import initialize
+from kafkalog_broker.admin.share_group_state import initialize_share_partitions
 from kafkalog_broker.broker import Broker, internal_partitions
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
@@ -40,7 +40,7 @@ class ShareInitializer:
         self._requests: asyncio.Queue[tuple[str, int, Mapping[UUID, SharedTopic], bool]] = asyncio.Queue()
 
     def request(self, group_id: str, epoch: int, topics: Mapping[UUID, SharedTopic], from_start: bool) -> None:
-        """Create the state soon. The arguments are those of `api.share_groups.initialize`."""
+        """Create the state soon. The arguments are those of `admin.share_group_state.initialize_share_partitions`."""
         self._requests.put_nowait((group_id, epoch, topics, from_start))
 
     async def run(self, broker: Broker) -> None:
@@ -49,7 +49,9 @@ class ShareInitializer:
         try:
             while True:
                 group_id, epoch, topics, from_start = await self._requests.get()
-                task = asyncio.create_task(initialize(broker, group_id, epoch, topics, from_start=from_start))
+                task = asyncio.create_task(
+                    initialize_share_partitions(broker, group_id, epoch, topics, from_start=from_start)
+                )
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
         finally:

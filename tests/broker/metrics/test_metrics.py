@@ -27,7 +27,7 @@ from kio.static.primitive import i16, i32, i32Timedelta, i64
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafkalog_broker.admin.topic_changes import ensure_topic
+from kafkalog_broker.admin.topic_creation import ensure_topic
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.metrics import http_server, metric_table

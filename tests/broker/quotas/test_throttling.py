@@ -23,7 +23,7 @@ from kio.schema.types import TopicName
 from kio.static.primitive import f64, i8, i32, i32Timedelta
 
 from kafkalog_broker import api
-from kafkalog_broker.admin.topic_changes import ensure_topic
+from kafkalog_broker.admin.topic_creation import ensure_topic
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.net.connection import Connection

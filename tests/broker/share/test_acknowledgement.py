@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog_broker.api.share_fetch import BATCHES_A_STEP, AckOutcome, checked
+from kafkalog_broker.api.share_acknowledge import BATCHES_A_STEP, AckOutcome, checked
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.modern.group_settings import Limits
 from kafkalog_broker.share.acknowledgement import Acknowledgement, acknowledge
@@ -180,9 +180,9 @@ def test_passes_over_a_request_do_not_depend_on_its_partitions(
     def response(request: Any, broker: Any, answers: Any, said: Any) -> Any:
         return said
 
-    monkeypatch.setattr(api, "_asked", to_fetch)
+    monkeypatch.setattr(api, "_requested_partitions", to_fetch)
     monkeypatch.setattr(api, "acknowledge_all", acknowledge_all)
-    monkeypatch.setattr(api, "_fetched", fetched)
+    monkeypatch.setattr(api, "_fetch", fetched)
     monkeypatch.setattr(api, "_response", response)
     asked = Counted(partitions)
     answer = asyncio.run(api.share_fetch_request(SimpleNamespace(entity=asked, version=2), None))

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from kafkalog_broker.admin import config_changes
+from kafkalog_broker.admin import client_metrics_changes
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.telemetry import client_instances
@@ -116,7 +116,7 @@ def test_second_get_within_the_interval_is_throttled(world: World) -> None:
 
 
 def test_subscriptions_beyond_the_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config_changes, "MAX_SUBSCRIPTIONS", 2)
+    monkeypatch.setattr(client_metrics_changes, "MAX_SUBSCRIPTIONS", 2)
     with BrokerInProcess(tmp_path) as process:
         for name, code in (("a", "none"), ("b", "none"), ("c", "policy_violation"), ("a", "none")):
             key, versions, values = incremental(change(CLIENT_METRICS, name, ("interval.ms", SET, "1000")))
