@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from kafkalog_broker.runtime.process import importing
+from kafkalog_broker.runtime.optional_packages import importing
 from kafkalog_spark.errors import OptionError
 
 

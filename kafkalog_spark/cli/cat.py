@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import pyarrow as pa
 
+from kafkalog_spark import exit_codes
 from kafkalog_spark.cli import common, decoded_parts, record_json
 from kafkalog_spark.cli.progress_bar import Progress
 from kafkalog_spark.cli.record_json import Shown, json_lines
@@ -394,8 +395,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KafkalogError as error:
         sys.stdout.flush()
         _say(with_hint(str(error), "--past-damage goes on after it"))
-        return common.FAILED
-    return common.FAILED if failures else common.OK
+        return exit_codes.FAILED
+    return exit_codes.FAILED if failures else exit_codes.OK
 
 
 def _say(text: str) -> None:

@@ -41,7 +41,7 @@ from kafkalog_broker.protocol.hot_messages import (
 )
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.runtime.log_rate import LogRate
 from kafkalog_broker.storage.append.topic_rules import InvalidRecords
 from kafkalog_broker.storage.partition.log import AppendInfo, Log
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition

@@ -30,7 +30,7 @@ from kafkalog_broker.protocol.mirror_messages import (
     decode_fetch,
     encode_fetch,
 )
-from kafkalog_broker.security.sasl import MIN_ITERATIONS
+from kafkalog_broker.security.scram import MIN_ITERATIONS
 from kafkalog_spark.errors import KafkalogError, OptionError, printable
 
 _log = logging.getLogger(__name__)

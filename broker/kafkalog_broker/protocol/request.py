@@ -40,7 +40,7 @@ class ConnectionInfo:
 
     Attributes:
         local_host, local_port: Address that the client has connected to.
-        sasl: Exchange of `security/sasl.py` while the peer authenticates.
+        sasl: Exchange of `security/sasl_exchange.py` while the peer authenticates.
         decisions: Decisions about the principal, which `security/authorizer.py` keeps.
         mute: `mute(seconds)` handles no further request for so long, after the response to the current one
             (throttling).

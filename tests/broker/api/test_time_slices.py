@@ -124,7 +124,7 @@ def test_offsets_named_more_than_once_are_deleted_once_in_steps(turns):
 
 def test_partitions_are_added_to_a_transaction_before_the_first_time_slice_ends(process, turns):
     process.run(process.broker.ensure_topic(TRANSACTION_TOPIC, 50, {}))
-    process.run(process.broker.producer_id_is_there())
+    process.run(process.broker.wait_for_producer_id())
     begun = process.broker.transactions.init_producer_id("x", 60_000, None)
     named = {
         "v3_and_below_transactional_id": "x",

@@ -235,7 +235,7 @@ def test_a_connection_that_is_to_be_closed_is_and_others_live_on(caplog: pytest.
         assert bad.transport.lost
         assert good.responses == [b"still"]
         assert handler.seen == [b"good", b"bad", b"still"]
-        assert len(net.admission.open) == 1
+        assert len(net.quotas.open) == 1
 
     run(test)
     assert [(r.levelname, r.getMessage()) for r in caplog.records] == [

@@ -16,7 +16,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.client_messages import create_topic_request
 from kafkalog_broker.testing import RunningBroker, running_broker
-from kafkalog_broker.testing_support.control import FaultError, Faults
+from kafkalog_broker.testing_support.faults import FaultError, Faults
 from kafkalog_broker.testing_support.remote import MovedClock, MovedTimers
 from tests.broker.manual_clock import ManualClock
 

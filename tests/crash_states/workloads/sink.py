@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafkalog_broker.server import Server
 from kafkalog_spark.errors import CorruptLog, KafkalogError
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
@@ -26,7 +27,6 @@ from kafkalog_spark.sink.local_commit_log import LocalCommitLog
 from kafkalog_spark.sink.local_directory import LocalDirectory
 from kafkalog_spark.sink.local_target import LocalTarget
 from kafkalog_spark.sink.task_writer import TaskWriter
-from tests.crash_states.broker_thread import ThreadedServer
 from tests.crash_states.ledger import Partition, SentBatch
 from tests.crash_states.state_check import StateCheck
 from tests.crash_states.world import World, workload
@@ -95,14 +95,14 @@ def _divided(values: Values, tasks: int) -> Iterator[list[pa.RecordBatch]]:
 def kill(world: World) -> None:
     """End the broker as kill -9 does: nothing is flushed, and there is no marker of a clean shutdown."""
 
-    async def without_shutdown(server: ThreadedServer) -> None:
+    async def without_shutdown(server: Server) -> None:
         def abandon() -> None:
-            server.logs.cleaner.stop()
-            for log in server.logs.logs():
+            server.broker.logs.cleaner.stop()
+            for log in server.broker.logs.logs():
                 log.discard()
-            server.logs.dirs.close()
+            server.broker.logs.dirs.close()
 
-        server.logs.shutdown = abandon  # type: ignore[method-assign]
+        server.broker.logs.shutdown = abandon  # type: ignore[method-assign]
 
     world.broker.run(without_shutdown)
     world.stop()

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.cli import cat, check, repair
-from kafkalog_spark.cli.common import OK, WRONG_USAGE
 from kafkalog_spark.errors import KeyNotGiven, OptionError
+from kafkalog_spark.exit_codes import OK, WRONG_USAGE
 from kafkalog_spark.format.meta_properties import format_properties
 from kafkalog_spark.format.names import REMOTE_STORAGE_FILE
 from kafkalog_spark.log.log_dir import LogDirs

@@ -17,11 +17,11 @@ import pytest
 
 from kafkalog_broker.testing_support.security import Authority
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
+from kafkalog_spark.http_client import TIMEOUT_S, HttpClient
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.write.record_encoder import BatchParams
 from kafkalog_spark.sink.columns import SinkColumns
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, format_of
-from kafkalog_spark.typed.registry.http_client import TIMEOUT_S, HttpClient
 from kafkalog_spark.typed.registry.registry_client import RegistryClient, RegistryOptions
 from kafkalog_spark.typed.registry.schema_records import SchemaRecords, listed_records
 from tests.broker.security.test_jwks import serving

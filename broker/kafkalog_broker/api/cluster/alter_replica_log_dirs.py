@@ -16,7 +16,7 @@ from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.runtime.log_rate import LogRate
 
 _refusal_log = LogRate(logging.getLogger(__name__))
 

@@ -19,7 +19,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
-from kafkalog_broker.security.scram_users import Outcome, changed, number_of
+from kafkalog_broker.security.scram_changes import Outcome, changed, number_of
 
 _logger = logging.getLogger(__name__)
 

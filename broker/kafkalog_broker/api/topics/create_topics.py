@@ -24,7 +24,7 @@ from kafkalog_broker.protocol.api_messages import array_writer
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond, response_structs
-from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.runtime.log_rate import LogRate
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC
 

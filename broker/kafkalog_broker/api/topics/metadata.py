@@ -35,7 +35,7 @@ from kafkalog_broker.protocol.hot_messages import (
 )
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.runtime.log_rate import LogRate
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.format.names import is_internal
 

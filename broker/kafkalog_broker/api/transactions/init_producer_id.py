@@ -40,7 +40,7 @@ async def init_producer_id(request: Request, broker: Broker) -> Any:
             else ErrorCode.cluster_authorization_failed,
             f"this broker mirrors {broker.mirrored} and is read-only: it does not accept producers",
         )
-    await broker.producer_id_is_there()
+    await broker.wait_for_producer_id()
     if body.transactional_id is None:
         return producer_response(request, ProducerIdAndEpoch(broker.producer_ids.next(), 0))
     timeout_ms = round(body.transaction_timeout.total_seconds() * 1000)

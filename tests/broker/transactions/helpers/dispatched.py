@@ -30,7 +30,7 @@ class Client:
         topic = broker.topics.get(TOPIC)
         ids = {} if topic is None else {TOPIC: topic.id}
         frame = frame_of(request_entity(key, version, fields, ids))
-        pieces = await answer_of(broker.network.shared.dispatch(frame, ConnectionInfo()))
+        pieces = await answer_of(self.running.server.network.shared.dispatch(frame, ConnectionInfo()))
         self.responded(key)
         assert pieces is not None
         return plain(read_response(key, version, b"".join(map(bytes, pieces))[4:]))  # type: ignore[no-any-return]

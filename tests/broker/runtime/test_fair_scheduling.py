@@ -78,11 +78,11 @@ async def test_long_requests_take_turns(time: Time) -> None:
 
 
 @in_a_loop
-async def test_who_begins_does_not_wait_for_those_that_go_on(time: Time) -> None:
+async def test_new_request_does_not_wait_for_continuing_ones(time: Time) -> None:
     hogs = [asyncio.create_task(long_request(time, 10_000)) for _ in range(50)]
     await asyncio.sleep(0)
     before = time.now
-    await fair_queue().begin()
+    await fair_queue().wait_slice()
     waited = time.now - before
     for hog in hogs:
         hog.cancel()
@@ -95,14 +95,14 @@ async def test_a_short_request_waits_for_slices_and_short_turns_only(time: Time)
     await asyncio.sleep(0)
 
     async def begins() -> None:
-        end = await fair_queue().begin()
+        end = await fair_queue().wait_slice()
         while time.now < end:
             time.now += STEP_S
 
     slices = [asyncio.create_task(begins()) for _ in range(50)]
     await asyncio.sleep(0)
     before = time.now
-    await fair_queue().begin()
+    await fair_queue().wait_slice()
     waited = time.now - before
     for task in hogs + slices:
         task.cancel()
@@ -132,7 +132,7 @@ async def test_a_round_that_nobody_ended_is_over_after_a_while(time: Time) -> No
 
 @in_a_loop
 async def test_nobody_overtakes_those_in_line(time: Time) -> None:
-    waiting = asyncio.ensure_future(fair_queue().begin())
+    waiting = asyncio.ensure_future(fair_queue().wait_slice())
     await asyncio.sleep(0)
     assert not fair_queue().slice_now(time.now)
     await waiting
@@ -142,7 +142,7 @@ async def test_nobody_overtakes_those_in_line(time: Time) -> None:
 
 @in_a_loop
 async def test_who_was_cancelled_keeps_nobody(time: Time) -> None:
-    first, second = (asyncio.ensure_future(fair_queue().go_on()) for _ in range(2))
+    first, second = (asyncio.ensure_future(fair_queue().wait_turn()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     assert await second == pytest.approx(time.now + TURN_S)
@@ -169,7 +169,7 @@ async def test_those_that_one_event_wakes_begin_over_many_rounds(time: Time) -> 
     async def poll() -> None:
         await woken
         if not fair_queue().slice_now(time.now):
-            await fair_queue().begin()
+            await fair_queue().wait_slice()
         time.now += SLICE_S
 
     tasks = [asyncio.create_task(poll()) for _ in range(400)]

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from kafkalog_broker.net import loop_watch
-from kafkalog_broker.net.loop_watch import GRACE_S, LATE_S, LateTimer
+from kafkalog_broker.net import late_timer
+from kafkalog_broker.net.late_timer import GRACE_S, LATE_S, LateTimer
 
 
 class Loop:
@@ -70,4 +70,4 @@ def test_a_member_without_a_heartbeat_is_expired_after_the_grace(loop: Loop) -> 
 
 
 def test_sleeping_ends() -> None:
-    asyncio.run(loop_watch.sleep(0))
+    asyncio.run(late_timer.sleep(0))

@@ -18,9 +18,10 @@ from kafkalog_broker.api.api_versions import api_versions
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net import response_writer
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
-from kafkalog_broker.net.listener import Network
-from kafkalog_broker.net.loop_watch import new_event_loop
-from kafkalog_broker.net.response_writer import BUFFER_BYTES, WRITE_BUFFER_BYTES
+from kafkalog_broker.net.event_loop import new_event_loop
+from kafkalog_broker.net.network import Network
+from kafkalog_broker.net.response_stream import BUFFER_BYTES
+from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import ConnectionInfo, Request
@@ -120,9 +121,9 @@ def test_a_client_that_does_not_read_stops_being_served_and_others_are(run: Run)
             for turn in range(20):
                 assert await ask(listener, b"%d" % turn) == b"%d" % turn
             assert handler.seen.count(b"fetch") == 1
-            while len(network.admission.open) > 1:  # the others are closed
+            while len(network.quotas.open) > 1:  # the others are closed
                 await asyncio.sleep(0)
-            (connection,) = network.admission.open
+            (connection,) = network.quotas.open
             assert 0 < connection.unread_bytes <= 8 * MB + 4
             deaf.close()
 
@@ -144,7 +145,7 @@ def test_a_client_that_does_not_read_a_response_from_a_file_costs_a_buffer(run: 
             # others are served meanwhile, and what waits for the deaf ones is not written over
             for _ in range(2):
                 assert await ask(listener, b"fetch") == b"a" + data[7:] + b"z"
-            waiting = [connection.unread_bytes for connection in network.admission.open]
+            waiting = [connection.unread_bytes for connection in network.quotas.open]
             assert len(waiting) >= 3
             assert max(waiting) <= WRITE_BUFFER_BYTES + BUFFER_BYTES
             path.unlink()
@@ -225,7 +226,7 @@ def test_a_reset_connection_ends_quietly(run: Run, caplog: pytest.LogCaptureFixt
                 await asyncio.sleep(0)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.close()
-            while len(network.admission.open):
+            while len(network.quotas.open):
                 await asyncio.sleep(0)
             handler.release()
             assert await ask_without_hold(handler, listener) == b"y"
@@ -252,7 +253,7 @@ def test_a_connection_above_the_limit_is_closed_and_room_is_found_again(run: Run
                     await response(reader)
                 writer.close()
             held[0][1].close()
-            while len(network.admission.open) == 3:
+            while len(network.quotas.open) == 3:
                 await asyncio.sleep(0)
             assert await ask(listener, b"room") == b"room"
             for _, writer in held:

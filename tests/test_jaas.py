@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_spark.spark.librdkafka import parse_jaas
+from kafkalog_spark.jaas import JaasEntry, parse_jaas
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
@@ -16,4 +16,4 @@ MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
     ],
 )
 def test_a_jaas_entry_has_a_class_and_options(text: str, options: dict[str, str]) -> None:
-    assert parse_jaas(text) == (MODULE, options)
+    assert parse_jaas(text) == JaasEntry(MODULE, options)
