@@ -22,17 +22,19 @@ from typing import TYPE_CHECKING
 from kafkalog_spark.errors import UnknownPartition
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
-from kafkalog_spark.log.read import discovery
-from kafkalog_spark.log.read.discovery import RemoteDir, Replicas, Root
+from kafkalog_spark.log.read import discovery, replica_choice
+from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.missing_segments import warn_of_missing_segments
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.replica_choice import Replicas
+from kafkalog_spark.log.read.roots import Root, expanded_paths
 from kafkalog_spark.log.tiered.remote_names import Layout
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkalog_spark.log.decode.record_schema import ScanRequest
+    from kafkalog_spark.log.decode.scan_request import ScanRequest
     from kafkalog_spark.store.storage_options import StorageOptions
 
 
@@ -68,7 +70,7 @@ class LogDirs:
         """
         if isinstance(paths, str | os.PathLike):
             paths = [paths]
-        roots = discovery.expanded_paths(paths, storage)
+        roots = expanded_paths(paths, storage)
         local: dict[TopicPartition, list[PartitionLocation]] = {}
         remote: list[RemoteDir] = []
         partitions_only = True
@@ -110,7 +112,7 @@ class LogDirs:
         return {topic: tuple(partitions) for topic, partitions in topics.items()}
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
-        """Open a partition; of several copies the one that `discovery.best` names. Raises UnknownPartition."""
+        """Open a partition; of several copies the one that `replica_choice.best` names. Raises UnknownPartition."""
         place = self.places.get((topic, partition))
         if place is None:
             partitions = self.topics.get(topic)
@@ -127,8 +129,8 @@ class LogDirs:
         Raises as discovery's `check_one_topic` and `chosen_copy`, `refuse_copies` with replicas="error"; OptionError
         for "merge", which reads all copies, with tiered storage."""
         if replicas == "error":
-            discovery.refuse_copies(self.copies, wanted)
-        discovery.check_one_topic(self.places, self.copies, wanted)
+            replica_choice.refuse_copies(self.copies, wanted)
+        replica_choice.check_one_topic(self.places, self.copies, wanted)
         choices = {}
         result = {tp: self.places[tp] for tp in wanted}
         for tp in wanted:
@@ -138,12 +140,12 @@ class LogDirs:
 
                 result[tp] = merged_location(copies)
             elif copies is not None:
-                choice = discovery.chosen_copy(copies, pass_over_damage=pass_over_damage)
+                choice = replica_choice.chosen_copy(copies, pass_over_damage=pass_over_damage)
                 if choice is not None:
                     result[tp] = choice[0].place
                     if len(choice[1]) > 1:
                         choices[tp] = choice
-        discovery.report(choices)
+        replica_choice.report(choices)
         return result
 
     def _topics_instead_of(self, topic: str) -> str:
@@ -176,9 +178,10 @@ class LogDirs:
         log.read.damage_rows, which come last or where `columns` names them; damage then fails nothing.
         replicas: what is done about a partition in several directories; "error" raises NotALogDirectory.
         """
-        from kafkalog_spark.log.decode.record_schema import ScanRequest
+        from kafkalog_spark.log.decode.scan_request import ScanRequest
         from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-        from kafkalog_spark.log.read.partition_scan import scan_partition, tail_start
+        from kafkalog_spark.log.read.partition_scan import scan_partition
+        from kafkalog_spark.log.read.tail import tail_start
         from kafkalog_spark.log.repair.damage_rows import scan_with_damage, with_damage_columns
 
         request = request or ScanRequest(**options)  # type: ignore[arg-type]

@@ -10,7 +10,8 @@ from kafkalog_spark.errors import KafkalogError, UnknownPartition
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.partition_log import PartitionLocation, readable_meta_properties
+from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.state_files import readable_meta_properties
 from kafkalog_spark.log.tables.internal_topics import surroundings_of
 from kafkalog_spark.log.tables.read_table import rows_of_units
 from kafkalog_spark.log.tables.segments import Uncompressed
@@ -164,8 +165,9 @@ class _Collector:
         return plain / stored if stored else None
 
     def _top_keys(self, topic: str) -> TopKeys:
-        from kafkalog_spark.log.decode.record_schema import ScanRequest
-        from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition  # the kernels
+        from kafkalog_spark.log.decode.scan_request import ScanRequest
+        from kafkalog_spark.log.read.partition_scan import scan_partition  # the kernels
+        from kafkalog_spark.log.read.segment_scan import ScanStatistics
 
         counts = KeyCounts()
         unread: list[KafkalogError] = []

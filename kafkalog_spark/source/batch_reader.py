@@ -36,10 +36,11 @@ from kafkalog_spark.spark.interface import arrow_schema, first_line, first_line_
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
-    from kafkalog_spark.log.decode.record_schema import ScanRequest
-    from kafkalog_spark.log.decode.run_decoder import ScanBuffers
+    from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
+    from kafkalog_spark.log.decode.scan_request import ScanRequest
     from kafkalog_spark.log.read.partition_log import PartitionLog
-    from kafkalog_spark.log.read.partition_scan import ScanStatistics
+    from kafkalog_spark.log.read.segment_lookup import PositionHint
+    from kafkalog_spark.log.read.segment_scan import ScanStatistics
 
     RowsOf = Callable[[Split, ScanRequest, ScanBuffers], Iterator[pa.RecordBatch]]
 
@@ -139,7 +140,7 @@ class KafkaLogBatchReader(DataSourceReader):
         log, bounds = opened
         offsets = rebind(split.range, bounds.log_start, bounds.log_end, fail_on_data_loss=fail_on_data_loss)
         if options.tail is not None:
-            from kafkalog_spark.log.read.partition_scan import tail_start
+            from kafkalog_spark.log.read.tail import tail_start
 
             start = tail_start(log, offsets.start, offsets.end, options.tail, request)
             from_earliest = offsets.start_is_earliest and start == offsets.start
@@ -166,7 +167,7 @@ def read_splits(
 def rows_of_splits(rows_of: RowsOf, splits: Iterable[Split], request: ScanRequest) -> Iterator[pa.RecordBatch]:
     """The rows of several splits, small batches coalesced. All splits use the same buffers in turn."""
     # the kernels are loaded where records are decoded, and nowhere else
-    from kafkalog_spark.log.decode.run_decoder import ScanBuffers
+    from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
 
     buffers, splits = ScanBuffers(), list(splits)
     stores = [store for split in splits for store in split.place.stores]
@@ -179,7 +180,7 @@ def scan_range(
     log: PartitionLog,
     offsets: OffsetRange,
     request: ScanRequest,
-    hint: tuple[int, int] | None,
+    hint: PositionHint | None,
     buffers: ScanBuffers,
     *,
     fail_on_data_loss: bool,
@@ -191,7 +192,8 @@ def scan_range(
     Until the first batch is handed over, a range from earliest begins again where retention has moved the log start.
     Whatever else is gone by the time it is read raises DataLoss, or is logged with fail_on_data_loss=False.
     """
-    from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition
+    from kafkalog_spark.log.read.partition_scan import scan_partition
+    from kafkalog_spark.log.read.segment_scan import ScanStatistics
 
     while True:
         statistics = ScanStatistics()
@@ -229,7 +231,7 @@ def _overtaken(log: PartitionLog, offsets: OffsetRange, statistics: ScanStatisti
 
 def scan_request(options: ReadOptions, row_filter: RowFilter, columns: tuple[str, ...]) -> ScanRequest:
     """Options and pushed filters in the log's terms. columns: with mode=PERMISSIVE those about damage among them."""
-    from kafkalog_spark.log.decode.record_schema import ScanRequest
+    from kafkalog_spark.log.decode.scan_request import ScanRequest
 
     return ScanRequest(
         columns=columns,

@@ -18,19 +18,14 @@ from kafkalog_spark.errors import CorruptLog, NotALogDirectory, UnsupportedForma
 from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read import discovery
-from kafkalog_spark.log.read.batch_search import LogEnd
-from kafkalog_spark.log.read.discovery import ReplicaCopy, Replicas, Root
+from kafkalog_spark.log.read import replica_choice, roots
 from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk
+from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.missing_segments import warn_of_missing_segments
-from kafkalog_spark.log.read.partition_log import (
-    LISTINGS,
-    NO_HINTS,
-    Checkpoints,
-    OpenHints,
-    PartitionLocation,
-    PartitionLog,
-)
+from kafkalog_spark.log.read.partition_log import LISTINGS, NO_HINTS, OpenHints, PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.replica_choice import ReplicaCopy, Replicas
+from kafkalog_spark.log.read.roots import Root
+from kafkalog_spark.log.read.state_files import Checkpoints
 from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions, unmatched
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.partition_bounds import for_each_place, open_log_dirs, requests_logged
@@ -51,8 +46,8 @@ class LiveCopies:
     def check(self, dirs: LogDirs, assigned: Collection[TopicPartition]) -> None:
         """Take a new listing, for the partitions that are read. Raises NotALogDirectory: see LogDirs.chosen."""
         if self._replicas == "error":
-            discovery.refuse_copies(dirs.copies, assigned)
-        discovery.check_one_topic(dirs.places, dirs.copies, assigned)
+            replica_choice.refuse_copies(dirs.copies, assigned)
+        replica_choice.check_one_topic(dirs.places, dirs.copies, assigned)
         there = {place.directory for places in dirs.copies.values() for place in places}
         self._seen = {directory: live for directory, live in self._seen.items() if directory in there}
 
@@ -74,7 +69,9 @@ class LiveCopies:
             return live.log_end.offset
 
         # the first one stays where others are level
-        choice = discovery.leading_copy(sorted(places, key=lambda place: place != current), log_end, alone_too=True)
+        choice = replica_choice.leading_copy(
+            sorted(places, key=lambda place: place != current), log_end, alone_too=True
+        )
         if choice is None:
             return None
         chosen, copies = choice
@@ -86,7 +83,7 @@ class LiveCopies:
 
     def report(self) -> None:
         """Log, in one line, what is read from another copy than before."""
-        discovery.report(self._news)
+        replica_choice.report(self._news)
         self._news = {}
 
 
@@ -197,7 +194,7 @@ class LiveLogs:
     ) -> None:
         self._options = options
         self._clock_ns = clock_ns
-        self._patterns = any(map(discovery.is_pattern, options.paths))
+        self._patterns = any(map(roots.is_pattern, options.paths))
         self._places: tuple[Root, ...] = ()
         self._watches: list[Watch | ListingWatch] = []
         self._dirs: LogDirs | None = None
@@ -263,7 +260,7 @@ class LiveLogs:
 
     def _listed(self, now: int) -> LogDirs:
         if self._patterns or not self._watches:
-            places = discovery.expanded_paths(self._options.paths, self._options.storage)
+            places = roots.expanded_paths(self._options.paths, self._options.storage)
             if places != self._places:
                 self._places = places
                 self._watches = [directory_watch(store, path) for path, store in places]

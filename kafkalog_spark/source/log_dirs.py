@@ -18,7 +18,7 @@ from kafkalog_spark.typed.ddl import schema_of_ddl
 from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources, ValueDecoder, decode_column
 
 if TYPE_CHECKING:
-    from kafkalog_spark.log.decode.record_schema import ScanRequest
+    from kafkalog_spark.log.decode.scan_request import ScanRequest
 
 
 class LogDirs(log_dir.LogDirs):

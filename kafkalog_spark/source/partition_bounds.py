@@ -16,9 +16,10 @@ from typing import TypeVar
 from kafkalog_spark.errors import DataLoss, NotALogDirectory, OffsetOutOfRange, OptionError
 from kafkalog_spark.format.names import is_internal
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.batch_search import LogEnd
+from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.missing_segments import warn_of_missing_segments
-from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.state_files import Checkpoints
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import (
     EARLIEST,
@@ -411,9 +412,9 @@ def opened_bounds(
 def bounds_of(log: PartitionLog, log_start: int, log_end: int) -> OffsetBounds:
     def offset_for_timestamp(timestamp: int) -> int | None:
         # reading records needs the kernels: loaded only when a bound is a timestamp
-        from kafkalog_spark.log.read import partition_scan
+        from kafkalog_spark.log.read import timestamp_search
 
-        return partition_scan.offset_for_timestamp(log, timestamp)
+        return timestamp_search.offset_for_timestamp(log, timestamp)
 
     return OffsetBounds(log_start, log_end, offset_for_timestamp)
 

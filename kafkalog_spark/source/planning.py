@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from kafkalog_spark.errors import CorruptBatch, OptionError, UnsupportedFormat
-from kafkalog_spark.log.read.batch_search import LogEnd, position_for_timestamp
+from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_lookup import PositionHint, locate, locate_timestamp, proven_entry
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import TopicPartition
 from kafkalog_spark.source.options import ReadOptions
@@ -171,8 +172,8 @@ def _time_position(file: SegmentFile, timestamp: int) -> tuple[int, int]:
         return 0, file.base_offset
     # the batch of the entry is searched between two entries of the offset index
     _, after = file.offset_index.entries_after(entry.offset)
-    searched = (int(after[0]) if len(after) else file.size) - file.locate(entry.offset)
-    return position_for_timestamp(file, timestamp) if searched <= _worth_reading(file) else (0, file.base_offset)
+    searched = (int(after[0]) if len(after) else file.size) - locate(file, entry.offset)
+    return locate_timestamp(file, timestamp) if searched <= _worth_reading(file) else (0, file.base_offset)
 
 
 def _all_before(file: SegmentFile, position: int, timestamp: int) -> bool:
@@ -221,7 +222,7 @@ def _cuts(file: SegmentFile, start: int, end: int, position: int, largest: int) 
         if file.remote:  # unproven: the task proves where it begins, and reads by offsets
             base_offset = entry.offset + 1
         else:
-            header = file.proven_entry(entry)
+            header = proven_entry(file, entry)
             if header is None or header.magic < 2:
                 continue  # a wrapper's header does not say its first offset
             base_offset = header.base_offset
@@ -247,7 +248,7 @@ class Split:
 
     place: PartitionLocation
     range: OffsetRange
-    hint: tuple[int, int] | None = None
+    hint: PositionHint | None = None
     known_end: LogEnd | None = None
     topic_id: uuid.UUID | None = None
     size: int = 0
@@ -284,11 +285,11 @@ def splits_of(
     segments_of_each: Sequence[list[SegmentFacts]],
     options: ReadOptions,
     row_filter: RowFilter,
-    start_hints: Mapping[TopicPartition, tuple[int, int]] = {},
+    start_hints: Mapping[TopicPartition, PositionHint] = {},
 ) -> list[Split]:
     """The ranges cut into pieces for tasks. `start_hints`: where the first offset of a range lies, if that is known."""
     pieces: list[OffsetRange] = []
-    hints: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
+    hints: dict[tuple[TopicPartition, int], PositionHint] = {}
     pack = pack_size(
         sum(segment.size for segments in segments_of_each for segment in segments), options.max_partition_bytes
     )
@@ -300,7 +301,7 @@ def splits_of(
         if tp in start_hints:
             hints[tp, narrowed.start] = start_hints[tp]
         cuts = list(pack_segments(segments, pack))
-        hints.update({(tp, cut.offset): (cut.base_offset, cut.position) for cut in cuts})
+        hints.update({(tp, cut.offset): PositionHint(cut.base_offset, cut.position) for cut in cuts})
         pieces += cut_range(narrowed, [cut.offset for cut in cuts])
     ranges = split_ranges(
         pieces, min_partitions=options.min_partitions, max_records_per_partition=options.max_records_per_partition
@@ -324,7 +325,7 @@ def splits_of(
 def _split(
     partition: PartitionRange,
     offsets: OffsetRange,
-    hint: tuple[int, int] | None = None,
+    hint: PositionHint | None = None,
     *,
     size: int,
     is_first: bool = True,

@@ -23,10 +23,11 @@ from types import MappingProxyType
 from kafkalog_spark.errors import CorruptBatch, DataLoss, OptionError, UnsupportedFormat
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.partition_metadata import uuid_to_text
-from kafkalog_spark.log.read.batch_search import LogEnd
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
+from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_lookup import PositionHint, locate, proven_entry
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.live_logs import LiveLog, LiveLogs
 from kafkalog_spark.source.offsets import (
@@ -299,7 +300,7 @@ def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
                 target = position + budget
                 # All before the batch next before `target` ends by then. A wrapper does not say its first offset.
                 entry = file.offset_index.floor_position(target)
-                near = file.proven_entry(entry) if entry.position > position else None
+                near = proven_entry(file, entry) if entry.position > position else None
                 if near is not None and near.magic >= 2:
                     position, reached = entry.position, max(reached, near.base_offset)
                 for header in file.headers(position):
@@ -318,7 +319,7 @@ def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
 
 
 def holds_records(
-    log: PartitionLog, start: int, end: int, *, read_committed: bool, hint: tuple[int, int] | None = None
+    log: PartitionLog, start: int, end: int, *, read_committed: bool, hint: PositionHint | None = None
 ) -> bool:
     """True if [start, end) holds a record that a reader sees, finding out would take long, or damage is in the way.
     With read_committed `end` <= the LSO. hint: (segment base offset, position) where `start`'s batch may be."""
@@ -327,7 +328,7 @@ def holds_records(
     for index in _segments(log, start, end):
         try:
             with log.open_segment(index) as file:
-                for header in file.headers(file.locate(start, hint)):
+                for header in file.headers(locate(file, start, hint)):
                     if header.base_offset >= end:
                         break
                     looked += header.size
@@ -366,7 +367,7 @@ def _position(file: SegmentFile, offset: int) -> int:
     """The position of the first batch that reaches `offset`; where good headers end, when there is none."""
     if offset <= file.first_offset:  # a segment that begins there is not read
         return file.begin
-    position = file.locate(offset)
+    position = locate(file, offset)
     try:
         for header in file.headers(position):
             if header.last_offset >= offset:
@@ -554,17 +555,17 @@ class StreamPlanner:
                 ends |= {tp: end_of_bytes(log, next_batch.starts[tp], ends[tp], taken[tp]) for tp, log in logs.items()}
         return dict(sorted(ends.items()))
 
-    def _hint(self, tp: TopicPartition, offset: int) -> tuple[int, int] | None:
+    def _hint(self, tp: TopicPartition, offset: int) -> PositionHint | None:
         """(segment base offset, position) of an offset where the log ended before."""
         ends = (end for end in self._ends.get(tp, ()) if end.offset == offset)
-        return next(((end.segment, end.position) for end in ends), None)
+        return next((PositionHint(end.segment, end.position) for end in ends), None)
 
-    def _facts(self, offsets: OffsetRange, hint: tuple[int, int] | None) -> list[SegmentFacts]:
+    def _facts(self, offsets: OffsetRange, hint: PositionHint | None) -> list[SegmentFacts]:
         """Opens nothing for what was appended to the last segment since the last batch."""
         live = self._logs[offsets.topic_partition]
         end = live.log_end
-        if hint is not None and hint[0] == end.segment and offsets.end == end.offset:
-            size = end.position - hint[1]
+        if hint is not None and hint.segment == end.segment and offsets.end == end.offset:
+            size = end.position - hint.position
             if 0 < size <= self._options.max_partition_bytes:
                 return [SegmentFacts(offsets.start, offsets.end, size)]
         return segment_facts(live.log, offsets, RowFilter(), self._options)

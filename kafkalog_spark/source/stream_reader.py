@@ -38,8 +38,8 @@ from kafkalog_spark.source.stream_planner import StreamPlanner, deleted, lost
 from kafkalog_spark.spark.interface import first_line, first_line_of
 
 if TYPE_CHECKING:  # the log's scan comes with the kernels
-    from kafkalog_spark.log.decode.record_schema import ScanRequest
-    from kafkalog_spark.log.decode.run_decoder import ScanBuffers
+    from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
+    from kafkalog_spark.log.decode.scan_request import ScanRequest
     from kafkalog_spark.source.progress import GroupCommitter
 
 

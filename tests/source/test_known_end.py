@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch, DataLoss, OffsetOutOfRange
-from kafkalog_spark.log.read.batch_search import LogEnd, find_log_end
+from kafkalog_spark.log.read.log_end import LogEnd, find_log_end
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from tests.source.helpers.driver import Load
 from tests.source.helpers.made_logs import FIRST_TIMESTAMP, MadeBatch, append, delete_partition, numbers, write_batches

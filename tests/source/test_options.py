@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, EVERY_RECORD
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS
+from kafkalog_spark.log.decode.scan_request import EVERY_RECORD
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.source.offsets import (
     AT_EARLIEST,

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, LessThan
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.read.batch_search import LogEnd, find_log_end
+from kafkalog_spark.log.read.log_end import LogEnd, find_log_end
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from tests.source.helpers.driver import Load

@@ -20,7 +20,8 @@ from kafkalog_spark.format.batch_header import BatchHeader, check_crc, control_t
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.messages import Message
 from kafkalog_spark.format.records import RecordView, read_records
-from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
+from kafkalog_spark.log.decode.decompress import Output, decompress
+from kafkalog_spark.log.decode.scratch import Scratch
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords, batches_of, build_batch
 
 # Record batches of __consumer_offsets: a few small records, written and read in plain Python.

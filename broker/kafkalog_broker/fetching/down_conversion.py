@@ -37,8 +37,8 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, H
 from kafkalog_spark.format.transaction_index import AbortedTransaction
-from kafkalog_spark.log.decode.decompress import Scratch
-from kafkalog_spark.log.read.last_stable_offset import AbortedRanges
+from kafkalog_spark.log.decode.scratch import Scratch
+from kafkalog_spark.log.read.batch_filters import AbortedBatches
 from kafkalog_spark.log.write.compress import compress
 
 I64 = npt.NDArray[np.int64]
@@ -75,7 +75,7 @@ def kinds_of(table: I64, request: ConversionRequest, aborted: Callable[[], Seque
     is_v2 = magic == 2
     kinds[is_v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0)] = Conversion.HIDDEN
     if (is_v2 & ((attributes & layout.ATTRIBUTE_TRANSACTIONAL) != 0)).any():
-        kinds[AbortedRanges(aborted()).hides(table)] = Conversion.HIDDEN
+        kinds[AbortedBatches(aborted()).excludes(table)] = Conversion.HIDDEN
     return kinds
 
 
@@ -199,7 +199,7 @@ def _plain(out: Converted, data: memoryview, rows: I64, kind: Conversion) -> Non
 
 def _packed(out: Converted, data: memoryview, rows: I64, kind: Conversion) -> None:
     """A compressed batch or wrapper becomes wrappers of what there is room for."""
-    from kafkalog_spark.log.decode.run_decoder import open_wrapper  # with Numba: not when a broker starts
+    from kafkalog_spark.log.decode.decompressed_batches import open_wrapper  # with Numba: not when a broker starts
 
     row = rows[0]
     position, size = int(row[H.POSITION]), int(row[H.SIZE])

@@ -31,7 +31,7 @@ from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat, printable
 from kafkalog_spark.format.atomic_file import fsync_directory
 from kafkalog_spark.format.names import DELETE_DIR_SUFFIX
-from kafkalog_spark.log.read.discovery import log_bytes
+from kafkalog_spark.log.read.local_log_dir import log_bytes
 from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
 
 _log = logging.getLogger(__name__)

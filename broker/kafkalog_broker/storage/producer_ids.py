@@ -29,7 +29,7 @@ from kafkalog_spark.format.messages import Malformed, message
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC, LOG_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.format.records import read_records
-from kafkalog_spark.log.read.segment_file import header_windows
+from kafkalog_spark.log.read.header_windows import header_windows
 from kafkalog_spark.store.interface import DescriptorFile
 
 _SNAPSHOT_SUFFIX = ".checkpoint"  # suffix of KRaft's snapshots, whose batches are those of a log

@@ -36,7 +36,7 @@ from kafkalog_spark.format.partition_metadata import (
     uuid_from_text,
     uuid_to_text,
 )
-from kafkalog_spark.log.read.discovery import partition_dirs
+from kafkalog_spark.log.read.local_log_dir import partition_dirs
 
 _log = logging.getLogger(__name__)
 

@@ -304,7 +304,8 @@ def _series(codec: int, payload: bytes) -> tuple[Series, Series, int]:
     """Last values, sums of what was added, and how many points were left out. In a thread."""
     from kafkalog_broker.telemetry.otlp import points
     from kafkalog_spark.format.layout import Codec
-    from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
+    from kafkalog_spark.log.decode.decompress import Output, decompress
+    from kafkalog_spark.log.decode.scratch import Scratch
 
     if codec:
         scratch = Scratch(64 << 10)

@@ -50,7 +50,7 @@ from kafkalog_spark.format.atomic_file import descriptor
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ControlType, H
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION
-from kafkalog_spark.log.read.segment_file import header_windows
+from kafkalog_spark.log.read.header_windows import header_windows
 from kafkalog_spark.store.interface import DescriptorFile
 
 _log = logging.getLogger(__name__)

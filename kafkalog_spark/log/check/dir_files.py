@@ -22,8 +22,9 @@ from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
 from kafkalog_spark.log.check.tier_check import TierCheck
-from kafkalog_spark.log.read.discovery import Root
-from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLocation, parsed_file, read_meta_properties
+from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLocation
+from kafkalog_spark.log.read.roots import Root
+from kafkalog_spark.log.read.state_files import parsed_file, read_meta_properties
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.store.interface import Store
 

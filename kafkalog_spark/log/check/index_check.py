@@ -18,8 +18,8 @@ from kafkalog_spark.format.layout import MAX_INT32, NO_TIMESTAMP, ControlType, H
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.format.transaction_index import ENTRY_SIZE, AbortedTransaction
 from kafkalog_spark.log.check.finding import Fault
+from kafkalog_spark.log.read.header_windows import Table, Window
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
-from kafkalog_spark.log.read.segment_file import Table, Window
 
 
 class _IndexCheck:

@@ -13,8 +13,9 @@ from kafkalog_spark.log.check.dir_files import check_directories, check_partitio
 from kafkalog_spark.log.check.finding import Finding, Findings
 from kafkalog_spark.log.check.partition_check import PartitionResult
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.discovery import log_bytes, refuse_copies
+from kafkalog_spark.log.read.local_log_dir import log_bytes
 from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.replica_choice import refuse_copies
 from kafkalog_spark.log.remote.recorded_storage import refuse_unallowed
 from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalog_spark.kernels.rows import C, L, Rows, Status
-from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, HEADERS_TYPE, ScanRequest, record_schema
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, HEADERS_TYPE, record_schema
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 
 BATCH_ROWS = 32 << 10
 """Rows of an Arrow batch. Below 8 k rows Spark's hand-over costs 10-20 % more; above 32 k nothing is won."""

@@ -1,122 +1,38 @@
-"""Where a partition lies, and its log: its segments as listed now, its log start offset and its end.
+"""The location of a partition, and its log: its segments as listed now, its log start offset and its end.
 
-A broker may be at work in it. So the listing is a moment's picture: opening a segment that has gone raises
-FileNotFoundError, and the caller refreshes and goes on from the offset it had reached. When the whole partition has
-been deleted meanwhile, it finds a log without segments.
-
-The small files of a log directory and of a partition's are read here too. One that is damaged is as good as missing to
-a reader, as it is to a broker (LeaderEpochFileCache), but not a secret.
+A broker may be writing to it, so the listing is a snapshot. Opening a segment that has gone raises FileNotFoundError;
+the caller then refreshes, and resumes at the offset that it had reached. If the whole partition has been deleted
+meanwhile, the refresh finds a log without segments.
 """
 
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import NamedTuple, TypeGuard, TypeVar
+from functools import cached_property
+from typing import NamedTuple
 
-from kafkalog_spark.errors import CorruptFile, CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
-from kafkalog_spark.format import checkpoint, meta_properties, partition_metadata, producer_snapshot
-from kafkalog_spark.format.atomic_file import MOST_STATE_BYTES, parsed
-from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
+from kafkalog_spark.errors import CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
+from kafkalog_spark.format import checkpoint
 from kafkalog_spark.format.layout import MAX_INT64
-from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MetaProperties, parse_meta_properties
 from kafkalog_spark.format.names import SegmentFiles, live_segments, producer_snapshots
-from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, parse_partition_metadata
-from kafkalog_spark.format.producer_snapshot import ProducerEntry, parse_producer_snapshot
+from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.format.transaction_index import AbortedTransaction
-from kafkalog_spark.log.read.batch_search import LogEnd, find_log_end, still_there
+from kafkalog_spark.log.read.log_end import LogEnd, find_log_end, last_batch_of
 from kafkalog_spark.log.read.segment_file import NO_FACTS, SegmentFile
-from kafkalog_spark.store.interface import LOCAL, FileFacts, Store
-
-T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
-
-
-def parsed_file(store: Store, path: str, parse: Callable[[bytes], T], most: int = MOST_STATE_BYTES) -> T:
-    """Contents of a small file, parsed; errors get the path. Raises CorruptFile for more than `most` bytes, OSError."""
-    return parsed(lambda size: store.read_all(path, size), parse, path, most)
-
-
-def _reader(name: str, parse: Callable[[bytes], T], most: int) -> Callable[[Store, str], T]:
-    """Reads the file of that name in a directory of a store. Raises as `parsed_file`."""
-    return lambda store, directory: parsed_file(store, os.path.join(directory, name), parse, most)
-
-
-read_meta_properties = _reader(META_PROPERTIES_FILE, parse_meta_properties, meta_properties.MOST_BYTES)
-read_partition_metadata = _reader(PARTITION_METADATA_FILE, parse_partition_metadata, partition_metadata.MOST_BYTES)
-read_leader_epochs = _reader(
-    checkpoint.LEADER_EPOCH_CHECKPOINT, checkpoint.parse_leader_epochs, checkpoint.MOST_LEADER_EPOCH_BYTES
+from kafkalog_spark.log.read.state_files import (
+    Checkpoints,
+    T,
+    _is_store_failure,
+    read_partition_metadata,
+    read_producer_snapshot,
 )
-
-
-def read_producer_snapshot(store: Store, path: str) -> list[ProducerEntry]:
-    return parsed_file(store, path, parse_producer_snapshot, producer_snapshot.MOST_BYTES)
-
-
-def _unless_damaged(what: str, store: Store, path: str, read: Callable[[], T], default: T) -> T:
-    """Return the content, or `default` for a file that is missing, damaged or not readable for this user.
-
-    Raises NotALogDirectory if an object store fails: the file may be good, and without it a read would return deleted
-    records, or the copy of an older leader.
-    """
-    try:
-        return read()
-    except FileNotFoundError:
-        return default
-    except (CorruptFile, UnsupportedFormat, OSError) as error:
-        if _is_store_failure(error, store):
-            raise NotALogDirectory(
-                f"the {what} cannot be read: {error.strerror}", path=error.filename or path
-            ) from error
-        _log.warning("%s not used: %s", what, error)
-        return default
-
-
-def _is_store_failure(error: Exception, store: Store) -> TypeGuard[OSError]:
-    """True for a request to an object store that failed, as by a time-out, and says nothing about the object."""
-    return store.remote and isinstance(error, OSError) and not isinstance(error, FileNotFoundError | PermissionError)
-
-
-def offset_checkpoint(store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
-    """A checkpoint of a log directory; empty when it is missing or damaged. Raises NotALogDirectory."""
-    path = os.path.join(directory, name)
-    read = partial(parsed_file, store, path, checkpoint.parse_offset_checkpoint)
-    return _unless_damaged("checkpoint", store, path, read, {})
-
-
-def leader_epochs(store: Store, directory: str) -> list[EpochEntry]:
-    """leader-epoch-checkpoint of a partition; empty when it is missing or damaged. Raises NotALogDirectory."""
-    path = os.path.join(directory, checkpoint.LEADER_EPOCH_CHECKPOINT)
-    return _unless_damaged("leader epochs", store, path, partial(read_leader_epochs, store, directory), [])
-
-
-def readable_meta_properties(store: Store, directory: str) -> MetaProperties:
-    """meta.properties of a log directory, which says nothing where it is missing or damaged."""
-    try:
-        return read_meta_properties(store, directory)
-    except (KafkalogError, OSError):
-        return MetaProperties(0)
-
-
-class Checkpoints:
-    """Entries of log directories' checkpoints, each file read once for many partitions."""
-
-    def __init__(self) -> None:
-        self._read: dict[tuple[str, str], Mapping[TopicPartition, int]] = {}
-
-    def read(self, store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
-        if (directory, name) not in self._read:
-            self._read[directory, name] = offset_checkpoint(store, directory, name)
-        return self._read[directory, name]
-
+from kafkalog_spark.store.interface import LOCAL, FileFacts, Store
 
 LISTINGS = 100
 """A listing is taken again when a file it names has gone or was replaced. A cleaner is never that often in a reader's
@@ -283,7 +199,7 @@ class PartitionLog:
             return False
         try:
             with self.open_segment(index) as file:
-                return still_there(file, end) is not None
+                return last_batch_of(file, end) is not None
         except FileNotFoundError:
             return False
 

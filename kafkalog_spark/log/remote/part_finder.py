@@ -34,10 +34,13 @@ from kafkalog_spark.errors import (
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.names import SegmentFiles
-from kafkalog_spark.log.read.batch_search import LogEnd, find_log_end
-from kafkalog_spark.log.read.discovery import RemoteDir, chosen_copy
-from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog, leader_epochs
+from kafkalog_spark.log.read.discovery import RemoteDir
+from kafkalog_spark.log.read.log_end import LogEnd, find_log_end
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.replica_choice import chosen_copy
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_lookup import locate
+from kafkalog_spark.log.read.state_files import leader_epochs
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote
 from kafkalog_spark.log.tiered.lineage import (
     Lineage,
@@ -94,7 +97,7 @@ class RemoteMetadata:
             return self._known.get(partition)
 
     def _read_on(self) -> None:
-        from kafkalog_spark.log.decode.record_schema import ScanRequest
+        from kafkalog_spark.log.decode.scan_request import ScanRequest
         from kafkalog_spark.log.read.partition_scan import scan_partition  # loads the kernels
 
         state = RemoteLogState() if self._state is None else self._state
@@ -232,7 +235,7 @@ class RemoteDirListing:
 def _jump_over(file: SegmentFile, offset: int) -> tuple[int, int] | None:
     """Return the gap [begin, until) between batches that contains `offset` or ends just before it; None if there is no
     such gap."""
-    position = file.locate(offset - 1)
+    position = locate(file, offset - 1)
     begin = file.base_offset if position == file.begin else None
     for header in file.headers(position):
         if header.last_offset >= offset:

@@ -21,8 +21,8 @@ from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
-from kafkalog_spark.log.read.batch_search import LogEnd
 from kafkalog_spark.log.read.discovery import RemoteDir
+from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import (
     LISTINGS,
     NO_HINTS,

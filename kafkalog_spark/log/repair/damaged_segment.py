@@ -17,12 +17,15 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, H
 from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
-from kafkalog_spark.log.read.batch_search import find_batch_behind, judge_tail
+from kafkalog_spark.log.read.batch_search import find_batch_behind
+from kafkalog_spark.log.read.header_windows import Table, Window
+from kafkalog_spark.log.read.log_end import check_torn
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.segment_file import SegmentFile, Table, Window, too_large
+from kafkalog_spark.log.read.segment_file import SegmentFile, too_large
+from kafkalog_spark.log.read.segment_lookup import locate, proven_entry
 
 if TYPE_CHECKING:
-    from kafkalog_spark.log.read.partition_scan import ScanState  # loads the kernels
+    from kafkalog_spark.log.read.segment_scan import ScanState  # loads the kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None =
         torn = False
         if file.is_last:
             with suppress(KafkalogError):
-                judge_tail(file, position, next_offset, recovery_point, wrong)
+                check_torn(file, position, next_offset, recovery_point, wrong)
                 torn = True
         # Not from next_offset on: the batch before may be one that came here from further on in the file.
         found = None if torn else find_batch_behind(file, position, file.base_offset)
@@ -75,7 +78,7 @@ def windows_from(log: PartitionLog, start: int) -> Iterator[Window]:
     """The good batches from offset `start` on. Raises NotALogDirectory, FileNotFoundError when a segment goes away."""
     for index in range(log.segment_index(start), len(log.segments)):
         with log.open_segment(index) as file:
-            position = file.locate(start) if start > file.base_offset else 0
+            position = locate(file, start) if start > file.base_offset else 0
             yield from (part for part in stretches(file, position, log.recovery_point) if isinstance(part, Window))
 
 
@@ -303,7 +306,7 @@ def _add_missing_end(judged: JudgedSegment, file: SegmentFile, first: int, recov
         beyond = file.offset_index.ceiling_position(file.size)
         before = file.offset_index.floor_position(file.size - 1)
         # believed where the entry before it is true: an index may be garbage, or another file's
-        if beyond is None or not before.position or file.proven_entry(before) is None:
+        if beyond is None or not before.position or proven_entry(file, before) is None:
             return
         proof = f"its offset index names a batch at byte {beyond.position}"
     error = f"the file ends here, and {proof}"

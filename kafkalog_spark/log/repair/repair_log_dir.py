@@ -32,17 +32,13 @@ from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, wr
 from kafkalog_spark.format.producer_snapshot import open_transactions
 from kafkalog_spark.format.transaction_index import format_transaction
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.discovery import check_one_topic
+from kafkalog_spark.log.read.header_windows import Table
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
 from kafkalog_spark.log.read.missing_segments import explain_log
-from kafkalog_spark.log.read.partition_log import (
-    Checkpoints,
-    PartitionLocation,
-    PartitionLog,
-    leader_epochs,
-    parsed_file,
-)
-from kafkalog_spark.log.read.segment_file import SegmentFile, Table
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.replica_choice import check_one_topic
+from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs, parsed_file
 from kafkalog_spark.log.remote.recorded_storage import refuse_unallowed
 from kafkalog_spark.log.repair.damaged_segment import Damage, FirstBad, end_of, judged_batches
 from kafkalog_spark.log.repair.merged_log import MergedLog, merged_location

@@ -14,7 +14,8 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.format.records import read_records
-from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
+from kafkalog_spark.log.decode.decompress import Output, decompress
+from kafkalog_spark.log.decode.scratch import Scratch
 from kafkalog_spark.log.read.segment_file import SegmentFile
 
 KEY_BYTES = 200

@@ -22,9 +22,9 @@ from kafkalog_spark.format.layout import NO_PRODUCER_ID, H
 from kafkalog_spark.format.messages import decode_key, message
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from kafkalog_spark.format.partition_metadata import uuid_to_text
-from kafkalog_spark.log.read.discovery import Root
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.roots import Root
 from kafkalog_spark.log.repair.damaged_segment import windows_from
 from kafkalog_spark.log.tables.table import (
     FINDINGS,
@@ -49,7 +49,7 @@ EndOf = Callable[[str, int], int | None]
 
 def committed_records(log: PartitionLog) -> Iterator[tuple[int, bytes | None, bytes | None]]:
     """(offset, key, value) of all records but those of aborted and of open transactions. Raises as scan_partition."""
-    from kafkalog_spark.log.decode.record_schema import ScanRequest
+    from kafkalog_spark.log.decode.scan_request import ScanRequest
     from kafkalog_spark.log.read.partition_scan import scan_partition  # loads the kernels
 
     start, end = log.log_start_offset, log.log_end_offset

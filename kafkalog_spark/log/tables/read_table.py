@@ -13,8 +13,9 @@ from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE
 from kafkalog_spark.log.check.dir_files import DirFiles, check_directories, check_partition
 from kafkalog_spark.log.check.finding import Findings
-from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.state_files import Checkpoints
 from kafkalog_spark.log.tables import table
 from kafkalog_spark.log.tables.internal_topics import (
     consumer_offset_rows,

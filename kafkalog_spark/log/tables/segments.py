@@ -20,11 +20,14 @@ from kafkalog_spark.format.checkpoint import HIGH_WATERMARK_CHECKPOINT, RECOVERY
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, NO_TIMESTAMP, Codec, H
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
-from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
+from kafkalog_spark.log.decode.decompress import Output, decompress
+from kafkalog_spark.log.decode.scratch import Scratch
+from kafkalog_spark.log.read.header_windows import Table as HeaderTable
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog, leader_epochs
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.read.segment_file import Table as HeaderTable
+from kafkalog_spark.log.read.segment_lookup import locate
+from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs
 from kafkalog_spark.log.repair.damaged_segment import Damage, end_of, stretches
 from kafkalog_spark.log.tables.table import BATCHES, left_overs, segment_size, timestamp_us, timestamps
 
@@ -81,7 +84,7 @@ def batch_rows(
     order of the file. Raises NotALogDirectory where the file cannot be read."""
     maker = _Columns(file, log.topic, log.partition, max_decompressed)
     schema = BATCHES.schema(columns)
-    position = file.locate(start) if start > file.base_offset else 0
+    position = locate(file, start) if start > file.base_offset else 0
     for part in stretches(file, position, log.recovery_point):
         if isinstance(part, Damage):
             yield from BATCHES.batches(columns, [maker.of_damage(part)])

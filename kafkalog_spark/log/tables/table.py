@@ -18,8 +18,9 @@ from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.layout import MAX_INT64, NO_TIMESTAMP
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
-from kafkalog_spark.log.read.discovery import Root
-from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.roots import Root
+from kafkalog_spark.log.read.state_files import Checkpoints
 
 _log = logging.getLogger(__name__)
 

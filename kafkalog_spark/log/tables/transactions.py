@@ -11,8 +11,8 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, transaction_end
 from kafkalog_spark.format.layout import NO_SEQUENCE, NO_TIMESTAMP, ControlType, H
 from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION, ProducerEntry
+from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.segment_file import Window
 from kafkalog_spark.log.repair.damaged_segment import windows_from
 from kafkalog_spark.log.tables.table import TransactionalId, timestamp_us
 

@@ -17,8 +17,8 @@ from kafkalog_spark.format.atomic_file import descriptor, fsync_descriptor, repl
 from kafkalog_spark.format.batch_header import BatchHeader, announced_batch
 from kafkalog_spark.format.layout import NO_TIMESTAMP, H
 from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET, OffsetPosition
-from kafkalog_spark.log.decode.decompress import Scratch
-from kafkalog_spark.log.read.segment_file import Table, Window, header_windows
+from kafkalog_spark.log.decode.scratch import Scratch
+from kafkalog_spark.log.read.header_windows import Table, Window, header_windows
 from kafkalog_spark.store.interface import DescriptorFile
 
 # Batch headers read from an open .log file by whoever is going to append to it: one, those that follow, the end.

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from kafkalog_spark.errors import CorruptBatch, DecompressesTooFar, UnsupportedFormat
 from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.log.decode import decompress as decompress_module
-from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
+from kafkalog_spark.log.decode.decompress import Output, decompress
+from kafkalog_spark.log.decode.scratch import Scratch
 from kafkalog_spark.log.write import compress
 from tests.log.helpers import legacy_builder
 from tests.log.helpers.batch_builder import LZ4, SNAPPY, ZSTD, compressed

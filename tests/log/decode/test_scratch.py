@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.log.decode.decompress import Scratch
+from kafkalog_spark.log.decode.scratch import Scratch
 
 MEBI = 1 << 20
 

@@ -11,8 +11,9 @@ import pytest
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.layout import CRC_AT, Codec
-from kafkalog_spark.log.decode.record_schema import ScanRequest
-from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition
+from kafkalog_spark.log.decode.scan_request import ScanRequest
+from kafkalog_spark.log.read.partition_scan import scan_partition
+from kafkalog_spark.log.read.segment_scan import ScanStatistics
 from tests.log.helpers import legacy_builder
 from tests.log.helpers.batch_builder import (
     CONTROL,

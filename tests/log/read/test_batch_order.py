@@ -9,12 +9,14 @@ import pytest
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format.names import SegmentFiles
-from kafkalog_spark.log.decode.record_schema import ScanRequest
-from kafkalog_spark.log.read import partition_scan
-from kafkalog_spark.log.read.batch_search import LogEnd, follower_lies, ordered_headers
+from kafkalog_spark.log.decode.scan_request import ScanRequest
+from kafkalog_spark.log.read import segment_scan
+from kafkalog_spark.log.read.batch_order import is_follower_wrong, ordered_headers
+from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import OpenHints
-from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition
+from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_scan import ScanStatistics
 from kafkalog_spark.store.interface import LOCAL
 from tests.log.helpers.batch_builder import batch
 from tests.log.helpers.damaged_log import check_place, log_path, open_log, patched, read_all, records, write_segments
@@ -49,7 +51,7 @@ def position_of(number: int) -> int:
 def test_of_two_batches_the_one_that_the_others_contradict_lies(
     previous: int, base: int, last: int, follower: int, behind: int | None, expected: bool
 ) -> None:
-    assert follower_lies(previous, base, last, follower, behind) is expected
+    assert is_follower_wrong(previous, base, last, follower, behind) is expected
 
 
 @pytest.mark.parametrize("number", [1, 4, 8])
@@ -102,7 +104,7 @@ def test_only_the_batch_that_was_moved_is_dropped(
 ) -> None:
     """Whether it and the one that tells on it are seen at once or not."""
     if window is not None:
-        monkeypatch.setattr(partition_scan, "WINDOW", window)
+        monkeypatch.setattr(segment_scan, "WINDOW", window)
     directory = log_with(tmp_path, {4: moved})
     expected = [at for at in range(50) if not 20 <= at < 25]
     assert dropped(directory) == (expected, [(position_of(4), moved)])

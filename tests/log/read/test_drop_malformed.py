@@ -13,11 +13,12 @@ from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import CRC_AT, LENGTH_AT, MAGIC_AT, RECORD_COUNT_AT, Codec
 from kafkalog_spark.format.names import SegmentFiles
-from kafkalog_spark.log.decode.record_schema import ScanRequest
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition
+from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_scan import ScanStatistics
 from kafkalog_spark.log.write.record_encoder import BatchParams
 from kafkalog_spark.store.interface import LOCAL
 from tests.golden_data import KAFKA_4_3

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.format.offset_index import OffsetPosition
-from kafkalog_spark.log.read.batch_search import find_log_end
+from kafkalog_spark.log.read.log_end import find_log_end
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.partition_scan import scan_partition
+from kafkalog_spark.log.read.segment_lookup import locate, proven_entry
 from tests.golden_data import KAFKA_2_8, DumpedBatch, GoldenLog, golden_logs
 
 CODECS = ("gzip", "snappy", "lz4")
@@ -49,7 +50,7 @@ def test_an_entry_of_an_old_broker_is_believed(golden_log: GoldenLog, first_offs
             for batch in dumped[1:]:
                 wrappers += batch.base_offset < batch.last_offset
                 entry = OffsetPosition(batch.base_offset if first_offsets else batch.last_offset, batch.position)
-                header = file.proven_entry(entry)
+                header = proven_entry(file, entry)
                 assert header is not None
                 assert (header.position, header.last_offset) == (batch.position, batch.last_offset)
     assert wrappers > 3
@@ -62,9 +63,9 @@ def test_reading_begins_at_the_batch_of_an_offset_or_at_the_one_before(golden_lo
         with log.open_segment(index) as file:
             for before, batch in zip([dumped[0], *dumped], dumped, strict=False):
                 for offset in range(batch.base_offset, batch.last_offset + 1):
-                    assert before.position <= file.locate(offset) <= batch.position
+                    assert before.position <= locate(file, offset) <= batch.position
                 # its header tells that every record from its own offset on lies behind
-                assert file.locate(batch.last_offset) == batch.position
+                assert locate(file, batch.last_offset) == batch.position
 
 
 @every_log
@@ -98,4 +99,4 @@ def test_an_entry_that_points_to_a_later_wrapper_is_not_believed(golden_log: Gol
     with log.open_segment(0) as file:
         dumped = batches(golden_log)[0]
         for batch, later in pairwise(dumped[1:]):
-            assert file.proven_entry(OffsetPosition(batch.base_offset, later.position)) is None
+            assert proven_entry(file, OffsetPosition(batch.base_offset, later.position)) is None

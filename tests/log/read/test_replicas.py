@@ -12,8 +12,8 @@ from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, write_leader_epochs
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.discovery import NO_EPOCH, ReplicaCopy, best, chosen_copy
 from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.replica_choice import NO_EPOCH, ReplicaCopy, best, chosen_copy
 from tests.log.helpers.copies import IDS, copy_of, two_brokers
 from tests.source.helpers.made_logs import numbers
 

@@ -10,11 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
+from kafkalog_spark.log.decode.scan_request import RecordPredicate, ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read import partition_scan
+from kafkalog_spark.log.read import tail
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition, tail_start
+from kafkalog_spark.log.read.partition_scan import scan_partition
+from kafkalog_spark.log.read.segment_scan import ScanStatistics
+from kafkalog_spark.log.read.tail import tail_start
 from tests.golden_data import RELEASES, data_dir, golden_logs
 from tests.log.helpers.damaged_log import AFTER, BEFORE, HONEST, open_log, patched, write_segments
 from tests.log.helpers.random_logs import LogPlan, committed_batches, log_plans, rows_of
@@ -42,7 +44,7 @@ def test_of_every_golden_log_the_tail_is_how_all_of_it_ends(log: Any) -> None:
 @given(log_plans(12), st.sampled_from((1, 100, 3000)), st.data())
 def test_of_random_logs_too_whatever_their_indexes_say(plan: LogPlan, step: int, data: st.DataObject) -> None:
     with written(plan) as log, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition_scan, "FIRST_STEP", step)
+        patch.setattr(tail, "FIRST_STEP", step)
         opened = log.open()
         committed = data.draw(st.booleans())
         last = last_stable_offset(opened) if committed else log.log_end_offset
@@ -65,8 +67,8 @@ def test_a_tail_is_read_from_its_end_and_not_from_the_beginning(monkeypatch: pyt
         scans.append(options["statistics"])
         return scan_partition(*arguments, **options)
 
-    monkeypatch.setattr(partition_scan, "scan_partition", watched)
-    monkeypatch.setattr(partition_scan, "FIRST_STEP", 4096)
+    monkeypatch.setattr(tail, "scan_partition", watched)
+    monkeypatch.setattr(tail, "FIRST_STEP", 4096)
     (log, *_) = golden_logs(topic="codec-none", crashed=False)
     opened = LogDirs.open(data_dir(log.release)).partition(log.topic, log.partition)
     size = sum(path.stat().st_size for path in log.segments())

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.errors import CorruptChunk, DataLoss, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.decode.record_schema import ScanRequest
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.partition_scan import offset_for_timestamp, scan_partition
+from kafkalog_spark.log.read.partition_scan import scan_partition
+from kafkalog_spark.log.read.timestamp_search import offset_for_timestamp
 from kafkalog_spark.log.remote import remote_segment_file
 from kafkalog_spark.log.remote.tiered_log import TieredLog
 from kafkalog_spark.log.tiered.manifest import parse_manifest

@@ -11,7 +11,8 @@ from kafkalog_broker.storage.append.record_walk import renumbered
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec
-from kafkalog_spark.log.decode.decompress import MAX_PIECES, Output, Scratch, decompress
+from kafkalog_spark.log.decode.decompress import MAX_PIECES, Output, decompress
+from kafkalog_spark.log.decode.scratch import Scratch
 from kafkalog_spark.log.write.compress import compress
 from kafkalog_spark.log.write.encoded_batch import seal
 

@@ -36,7 +36,7 @@ from kafkalog_spark.format.atomic_file import (
 from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE, H
 from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction, load_transaction_index
-from kafkalog_spark.log.read.segment_file import Window, header_windows
+from kafkalog_spark.log.read.header_windows import Window, header_windows
 from kafkalog_spark.log.write.segment_recovery import IndexBuilder
 from kafkalog_spark.store.interface import DescriptorFile
 

@@ -30,7 +30,7 @@ from kafkalog_spark.format.layout import (
 )
 from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION, ProducerEntry, read_producer_snapshot
 from kafkalog_spark.format.transaction_index import AbortedTransaction
-from kafkalog_spark.log.read.segment_file import Window, header_windows
+from kafkalog_spark.log.read.header_windows import Window, header_windows
 from kafkalog_spark.store.interface import DescriptorFile
 
 _log = logging.getLogger(__name__)

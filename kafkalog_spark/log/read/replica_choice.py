@@ -1,0 +1,160 @@
+"""The choice of the copy to read, for partitions that lie in several log directories.
+
+Log directories of several brokers, read together, hold copies of one partition. Offsets are the same in every copy, so
+a reader can change from one copy to another without a gap. The leader's copy is read: the one with the highest leader
+epoch (leader-epoch-checkpoint), since a copy of an older epoch may hold records that the cluster has truncated; among
+these, the one with the furthest log end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kafkalog_spark.errors import NotALogDirectory
+from kafkalog_spark.format.checkpoint import TopicPartition
+from kafkalog_spark.format.partition_metadata import uuid_to_text
+from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.state_files import leader_epochs, readable_meta_properties
+
+Replicas = Literal["longest", "error", "merge"]
+"""How a partition in several log directories is read. "longest": read the copy that `best` names; "error";
+"merge": that copy, and what is damaged in it from the others (repair/merged_log)."""
+
+
+REPLICAS: tuple[Replicas, ...] = ("longest", "error", "merge")
+
+
+NO_EPOCH = -1  # epoch of a copy without entries in its leader-epoch-checkpoint: Kafka's UNDEFINED_EPOCH
+
+
+_SHOWN = 5  # partitions in the line that reports the choice
+
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCopy:
+    """A copy of a partition. `log_end`: None where the epoch alone has decided against it."""
+
+    place: PartitionLocation
+    epoch: int
+    log_end: int | None = None
+
+    def __str__(self) -> str:
+        epoch = "no leader epoch" if self.epoch == NO_EPOCH else f"leader epoch {self.epoch}"
+        return f"{self.place.directory} ({epoch}{'' if self.log_end is None else f', log end {self.log_end}'})"
+
+
+def best(copies: Sequence[ReplicaCopy]) -> ReplicaCopy:
+    """The highest leader epoch, then the furthest log end, then the first one given."""
+    return max(copies, key=lambda copy: (copy.epoch, -1 if copy.log_end is None else copy.log_end))
+
+
+def report(chosen: Mapping[TopicPartition, tuple[ReplicaCopy, Sequence[ReplicaCopy]]]) -> None:
+    """Log, in one line, which copies are read instead of which; nothing for none."""
+    if not chosen:
+        return
+    parts = [
+        f"{topic}-{partition} from {copy}, not {', '.join(str(other) for other in copies if other is not copy)}"
+        for (topic, partition), (copy, copies) in list(chosen.items())[:_SHOWN]
+    ]
+    if len(chosen) > _SHOWN:
+        parts.append(f"{len(chosen) - _SHOWN} more")
+    _log.warning(
+        "replicas=longest: %d partitions lie in several log directories; read are %s", len(chosen), "; ".join(parts)
+    )
+
+
+def refuse_copies(
+    copies: Mapping[TopicPartition, Sequence[PartitionLocation]], wanted: Iterable[TopicPartition]
+) -> None:
+    """replicas=error: raise NotALogDirectory for the first of the `wanted` partitions that lies in several places."""
+    for topic, partition in wanted:
+        if places := copies.get((topic, partition)):
+            first, second, *_ = places
+            raise NotALogDirectory(
+                f"the partition lies in {first.directory} too; one of them must be left out",
+                topic_partition=f"{topic}-{partition}",
+                path=second.directory,
+                hint="replicas=longest reads the copy of the highest leader epoch, and of these the one that ends last",
+            )
+
+
+def leading_copy(
+    places: Sequence[PartitionLocation], log_end: Callable[[PartitionLocation], int | None], *, alone_too: bool
+) -> tuple[ReplicaCopy, list[ReplicaCopy]] | None:
+    """The copy to read, of those of the highest leader epoch, and all; None when every one has been deleted. log_end:
+    of a copy's log, None for a deleted one; asked where epochs do not decide, and with alone_too always."""
+    copies = []
+    for place in places:
+        epochs = leader_epochs(place.store, place.directory)
+        copies.append(ReplicaCopy(place, epochs[-1].epoch if epochs else NO_EPOCH))
+    while copies:
+        highest = max(copy.epoch for copy in copies)
+        leaders = [copy for copy in copies if copy.epoch == highest]
+        for copy in leaders if alone_too or len(leaders) > 1 else ():
+            end = log_end(copy.place)
+            index = copies.index(copy)
+            copies[index : index + 1] = [] if end is None else [replace(copy, log_end=end)]
+        if any(copy.epoch == highest for copy in copies):
+            return best(copies), copies
+    return None
+
+
+def chosen_copy(
+    places: Sequence[PartitionLocation], *, pass_over_damage: bool = False
+) -> tuple[ReplicaCopy, list[ReplicaCopy]] | None:
+    """As `leading_copy`, of copies in log directories. Raises what finding the end of a log raises."""
+
+    def log_end(place: PartitionLocation) -> int | None:
+        try:
+            return place.local.open(pass_over_damage=pass_over_damage).log_end_offset
+        except NotALogDirectory:
+            if place.local.exists():
+                raise
+            return None
+
+    return leading_copy([place for place in places if place.local.exists()], log_end, alone_too=False)
+
+
+def check_one_topic(
+    places: Mapping[TopicPartition, PartitionLocation],
+    copies: Mapping[TopicPartition, Sequence[PartitionLocation]],
+    wanted: Collection[TopicPartition],
+) -> None:
+    """Raise NotALogDirectory where what is wanted of a topic lies in several log directories as different topics.
+    Decided by the topic ids in partition.metadata (Kafka 2.8 and newer); where a partition has none, by the cluster ids
+    in the log directories' meta.properties. What says nothing is taken for the same."""
+    of_topic: dict[str, list[PartitionLocation]] = {}
+    for tp in wanted:
+        of_topic.setdefault(tp[0], []).extend(copies.get(tp, (places[tp],)))
+    clusters: dict[str, str | None] = {}
+    for found in of_topic.values():
+        parents = {place.log_dir: place.store for place in found}
+        if len(parents) == 1:
+            continue
+        ids = [(place, place.topic_id()) for place in found]
+        named = [(place, f"topic id {uuid_to_text(known)}") for place, known in ids if known is not None]
+        if len({mark for _, mark in named}) > 1:
+            _refuse_two_topics(named)
+        if len(named) < len(ids):
+            for parent in parents.keys() - clusters.keys():
+                clusters[parent] = readable_meta_properties(parents[parent], parent).cluster_id
+            of_parent = [(place, clusters[place.log_dir]) for place in found]
+            of_cluster = [(place, f"cluster {cluster}") for place, cluster in of_parent if cluster is not None]
+            if len({mark for _, mark in of_cluster}) > 1:
+                _refuse_two_topics(of_cluster)
+
+
+def _refuse_two_topics(marked: Sequence[tuple[PartitionLocation, str]]) -> None:
+    (place, mark), *others = marked
+    other, other_mark = next(found for found in others if found[1] != mark)
+    raise NotALogDirectory(
+        f"the log directories hold different topics named {place.topic}: {place.directory} is of {mark}, "
+        f"{other.directory} of {other_mark}",
+        hint="load the directories of each cluster by themselves, and put the DataFrames together with union",
+    )
