@@ -34,7 +34,7 @@ from kafkalog_spark.log.read.timestamp_search import offset_for_timestamp
 from kafkalog_spark.options import day_if_seconds
 
 if TYPE_CHECKING:
-    from kafkalog_spark.source.live_logs import LiveLog
+    from kafkalog_spark.source.live_log import LiveLog
 
 
 class Start(NamedTuple):

@@ -47,7 +47,7 @@ class LogDirs:
     `partitions_only`: whether every root is the directory of a single partition.
     """
 
-    places: dict[TopicPartition, PartitionLocation] = field(default_factory=dict)
+    locations: dict[TopicPartition, PartitionLocation] = field(default_factory=dict)
     roots: tuple[Root, ...] = ()
     copies: dict[TopicPartition, tuple[PartitionLocation, ...]] = field(default_factory=dict)
     partitions_only: bool = False
@@ -78,23 +78,23 @@ class LogDirs:
             found = discovery.partitions_below(root, tier)
             partitions_only = partitions_only and found.is_partition
             remote += found.remote
-            places = found.places
+            locations = found.locations
             if found.remote_storage is not None and tier.layout is not Layout.BROKER:
                 from kafkalog_spark.log.remote.recorded_storage import recorded_dirs  # only where there is one
 
-                recorded = recorded_dirs(Root(found.remote_storage, root.store), found.places, roots, storage, tier)
+                recorded = recorded_dirs(Root(found.remote_storage, root.store), found.locations, roots, storage, tier)
                 remote += recorded.dirs
                 tier = replace(tier, keys=tier.keys.with_recorded_files(recorded.key_files))
-                places = recorded.places
-            for place in places:
-                others = local.setdefault((place.topic, place.partition), [])
-                if not any(_same_directory(place, other) for other in others):
-                    others.append(place)
+                locations = recorded.places
+            for location in locations:
+                others = local.setdefault((location.topic, location.partition), [])
+                if not any(_same_directory(location, other) for other in others):
+                    others.append(location)
         ordered = sorted(_with_remote_dirs(local, remote, tier).items())
         return cls(
-            {tp: places[0] for tp, places in ordered},
+            {tp: locations[0] for tp, locations in ordered},
             roots,
-            {tp: tuple(places) for tp, places in ordered if len(places) > 1},
+            {tp: tuple(locations) for tp, locations in ordered if len(locations) > 1},
             partitions_only and bool(ordered),
         )
 
@@ -107,14 +107,14 @@ class LogDirs:
     def topics(self) -> dict[str, tuple[int, ...]]:
         """Partitions by topic, both sorted; internal topics too."""
         topics: dict[str, list[int]] = {}
-        for topic, partition in self.places:
+        for topic, partition in self.locations:
             topics.setdefault(topic, []).append(partition)
         return {topic: tuple(partitions) for topic, partitions in topics.items()}
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """Open a partition; of several copies the one that `replica_choice.best` names. Raises UnknownPartition."""
-        place = self.places.get((topic, partition))
-        if place is None:
+        location = self.locations.get((topic, partition))
+        if location is None:
             partitions = self.topics.get(topic)
             what = self._topics_instead_of(topic)
             if partitions:
@@ -130,9 +130,9 @@ class LogDirs:
         for "merge", which reads all copies, with tiered storage."""
         if replicas == "error":
             replica_choice.refuse_copies(self.copies, wanted)
-        replica_choice.check_one_topic(self.places, self.copies, wanted)
+        replica_choice.check_one_topic(self.locations, self.copies, wanted)
         choices = {}
-        result = {tp: self.places[tp] for tp in wanted}
+        result = {tp: self.locations[tp] for tp in wanted}
         for tp in wanted:
             copies = self.copies.get(tp)
             if copies is not None and replicas == "merge":
@@ -142,7 +142,7 @@ class LogDirs:
             elif copies is not None:
                 choice = replica_choice.chosen_copy(copies, pass_over_damage=pass_over_damage)
                 if choice is not None:
-                    result[tp] = choice[0].place
+                    result[tp] = choice[0].location
                     if len(choice[1]) > 1:
                         choices[tp] = choice
         replica_choice.report(choices)
@@ -186,10 +186,10 @@ class LogDirs:
 
         request = request or ScanRequest(**options)  # type: ignore[arg-type]
         self._check_topic(topic)
-        wanted = [key for key in self.places if key[0] == topic or (topic is None and not names.is_internal(key[0]))]
+        wanted = [key for key in self.locations if key[0] == topic or (topic is None and not names.is_internal(key[0]))]
         passing = request.drop_malformed or damage_rows
-        for place in self.chosen(wanted, replicas, pass_over_damage=passing).values():
-            log = place.open(pass_over_damage=passing)
+        for location in self.chosen(wanted, replicas, pass_over_damage=passing).values():
+            log = location.open(pass_over_damage=passing)
             warn_of_missing_segments([log])
             end = last_stable_offset(log) if request.read_committed else log.log_end_offset
             start = log.log_start_offset
@@ -233,13 +233,13 @@ class LogDirs:
         if name == RECORDS and not history:
             chosen = COLUMNS if columns is None else tuple(columns)
             return pa.RecordBatchReader.from_batches(record_schema(chosen), self.scan(topic, columns=chosen))
-        places = self.chosen(self.places, pass_over_damage=True)
+        locations = self.chosen(self.locations, pass_over_damage=True)
         query = table_query(name, columns, of_topics=topic is not None, history=history)
-        warn_of_missing_topic(query, places, self.paths)
-        wanted = {tp: places[tp] for tp in partitions_of(query, places) if topic is None or tp[0] == topic}
+        warn_of_missing_topic(query, locations, self.paths)
+        wanted = {tp: locations[tp] for tp in partitions_of(query, locations) if topic is None or tp[0] == topic}
 
         def rows() -> Iterator[pa.RecordBatch]:
-            around = surroundings_of(query, places, self.roots)
+            around = surroundings_of(query, locations, self.roots)
             yield from rows_of_units(units_of(query, wanted, whole=topic is None), query, around)
 
         return pa.RecordBatchReader.from_batches(query.of.schema(query.columns), rows())
@@ -259,7 +259,7 @@ def _with_remote_dirs(
 ) -> dict[TopicPartition, list[PartitionLocation]]:
     """The locations of each partition. Each copy in a log directory gets all remote directories of the partition; a
     partition that no log directory holds is located in the first of them."""
-    found = {tp: list(places) for tp, places in local.items()}
+    found = {tp: list(locations) for tp, locations in local.items()}
     by_partition: dict[TopicPartition, dict[str, RemoteDir]] = {}
     for remote_dir in remote:
         topic, _, number = remote_dir.partition
@@ -271,7 +271,7 @@ def _with_remote_dirs(
     from kafkalog_spark.log.remote.part_finder import RemoteMetadata
     from kafkalog_spark.log.remote.tiered_log import TieredLocation
 
-    copies = [places for (topic, _), places in sorted(local.items()) if topic == names.REMOTE_LOG_METADATA_TOPIC]
+    copies = [locations for (topic, _), locations in sorted(local.items()) if topic == names.REMOTE_LOG_METADATA_TOPIC]
     metadata = RemoteMetadata(copies) if copies else None
     for tp, directories in by_partition.items():
         dirs = tuple(directories.values())
@@ -279,8 +279,8 @@ def _with_remote_dirs(
         needs_topic = any(remote.tier_root is None or remote.layout is Layout.LOCAL_TIERED for remote in dirs)
         found[tp] = [
             TieredLocation(
-                *tp, place.directory, place.store, tp in found, dirs, options, metadata if needs_topic else None
+                *tp, location.directory, location.store, tp in found, dirs, options, metadata if needs_topic else None
             )
-            for place in found.get(tp, dirs[:1])
+            for location in found.get(tp, dirs[:1])
         ]
     return found

@@ -49,7 +49,7 @@ class _Collector:
     _has_check: bool
 
     def __post_init__(self) -> None:
-        self._places = self._dirs.chosen(self._dirs.places, pass_over_damage=True)
+        self._places = self._dirs.chosen(self._dirs.locations, pass_over_damage=True)
         self._done = self._total = 0
 
     def facts(self, made_at: int, top_keys: Sequence[str]) -> Facts:
@@ -85,8 +85,8 @@ class _Collector:
         units = units_of(query, self._places)
         sizes: dict[str, int] = {}
         for unit in units:
-            assert unit.place is not None
-            sizes[unit.place.topic] = sizes.get(unit.place.topic, 0) + unit.size
+            assert unit.location is not None
+            sizes[unit.location.topic] = sizes.get(unit.location.topic, 0) + unit.size
         shown = sorted(sizes, key=lambda topic: (-sizes[topic], topic))[:SHOWN_TOPICS]
         self._total = sum(sizes.values()) * (2 if self._has_check else 1)
         totals = BatchTotals(tuple(shown))

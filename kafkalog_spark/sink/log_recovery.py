@@ -154,7 +154,7 @@ def _check_no_gap(log: PartitionLog, index: int, next_offset: int) -> None:
     following = log.next_base_offset(index)
     if following is None or following <= next_offset or log.recovery_point is None:
         return
-    cleaned = checkpoint.read_offset_checkpoint(Path(log.place.log_dir, checkpoint.CLEANER_OFFSET_CHECKPOINT))
+    cleaned = checkpoint.read_offset_checkpoint(Path(log.location.log_dir, checkpoint.CLEANER_OFFSET_CHECKPOINT))
     if following > max(log.recovery_point, cleaned.get((log.topic, log.partition), 0)):
         raise errors.CorruptLog(
             f"offsets {next_offset} to {following - 1} are missing: they were not flushed before a crash",

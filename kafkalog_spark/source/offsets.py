@@ -41,7 +41,7 @@ _SHOWN_PARTITIONS = 20  # in an error; a directory may hold thousands
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Start or end of a read: Spark's KafkaOffsetRangeLimit. What it comes to in a log, partition_bounds.py decides.
+    """Start or end of a read: Spark's KafkaOffsetRangeLimit. What it comes to in a log, `bound_resolution` decides.
 
     of_all: the number of every partition; None where each is named, in `partitions` or by its whole topic in `topics`.
     Numbers are offsets, or with by_time timestamps (ms) that mean the first offset whose record's is at least that.

@@ -28,19 +28,24 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.log.read.partition_log import OpenHints
-from kafkalog_spark.source.batch_reader import as_large_as_its_rows, read_splits, scan_range
+from kafkalog_spark.source.coalescing import as_large_as_its_rows
+from kafkalog_spark.source.data_loss import partitions_deleted, records_lost
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import JsonOffsets, offsets_by_topic, offsets_of, topic_ids_of
 from kafkalog_spark.source.options import RateLimits, ReadOptions, StreamOptions
-from kafkalog_spark.source.planning import Split, tasks_of
-from kafkalog_spark.source.resolved_read import RecordProjection, ResolvedRead
-from kafkalog_spark.source.stream_planner import StreamPlanner, deleted, lost
+from kafkalog_spark.source.range_scan import scan_range
+from kafkalog_spark.source.record_projection import RecordProjection
+from kafkalog_spark.source.resolved_read import ResolvedRead
+from kafkalog_spark.source.split import Split
+from kafkalog_spark.source.stream_planner import StreamPlanner
+from kafkalog_spark.source.task_packing import tasks_of
+from kafkalog_spark.source.task_rows import rows_of_task
 from kafkalog_spark.spark.interface import first_line, first_line_of
 
 if TYPE_CHECKING:  # the log's scan comes with the kernels
     from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
     from kafkalog_spark.log.decode.scan_request import ScanRequest
-    from kafkalog_spark.source.progress import GroupCommitter
+    from kafkalog_spark.source.group_commits import GroupCommitter
 
 
 _log = logging.getLogger(__name__)
@@ -123,7 +128,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
         group = self._stream.commit_group
         if group is None:
             return None
-        from kafkalog_spark.source.progress import AdminGroupClient, GroupCommitter
+        from kafkalog_spark.source.group_commits import AdminGroupClient, GroupCommitter
 
         return GroupCommitter(group, AdminGroupClient(group.settings))
 
@@ -183,7 +188,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
         return [InputPartition(tuple(splits))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return first_line_of(read_splits(self._read, RowFilter(), self._rows_of, partition.value))
+        return first_line_of(rows_of_task(self._read, RowFilter(), self._scan_split, partition.value))
 
     def _prefetched(self, splits: list[Split]) -> list[pa.RecordBatch] | None:
         """The rows of a small batch; None where tasks have to read."""
@@ -197,7 +202,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
         if not KERNELS.ready():
             return None
         try:
-            return rows_of(read_splits(self._read, RowFilter(), self._rows_of, splits))
+            return rows_of(rows_of_task(self._read, RowFilter(), self._scan_split, splits))
         except (KafkalogError, OSError):
             return None  # the tasks will meet the same, and Spark knows what to do with their errors
 
@@ -212,17 +217,17 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
             max_bytes=limit.max_bytes if isinstance(limit, streaming.ReadMaxBytes) else own.max_bytes,
         )
 
-    def _rows_of(self, split: Split, request: ScanRequest, buffers: ScanBuffers) -> Iterator[pa.RecordBatch]:
+    def _scan_split(self, split: Split, request: ScanRequest, buffers: ScanBuffers) -> Iterator[pa.RecordBatch]:
         # Checkpoints are not read: the planner has compared the range with the log, and the scan proves every batch.
-        place, fail_on_data_loss = split.place, self._options.fail_on_data_loss
+        location, fail_on_data_loss = split.location, self._options.fail_on_data_loss
         hints = OpenHints(pass_over_damage=self._options.passes_over_damage, known_end=split.known_end)
         try:
             try:
-                log = place.open_unread(hints)
+                log = location.open_unread(hints)
             except NotALogDirectory as gone:
-                if place.exists() or not place.store.exists(place.log_dir):
+                if location.exists() or not location.store.exists(location.log_dir):
                     raise
-                raise deleted({(place.topic, place.partition)}) from gone
+                raise partitions_deleted({(location.topic, location.partition)}) from gone
             _check_topic(split)
             yield from scan_range(log, split.range, request, split.hint, buffers, fail_on_data_loss=fail_on_data_loss)
             _check_topic(split)  # what was read is of the topic that was planned only if that is still there
@@ -242,7 +247,7 @@ class _WithRows(KafkaLogStreamReader, SimpleStreamReader):
 
 
 def _check_topic(split: Split) -> None:
-    found = split.place.topic_id()
+    found = split.location.topic_id()
     if split.topic_id is not None and found is not None and found != split.topic_id:
         tp = split.range.topic_partition
-        raise lost(tp, f"Topic {tp[0]} was deleted and created again while a batch of it was read.")
+        raise records_lost(tp, f"Topic {tp[0]} was deleted and created again while a batch of it was read.")

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_spark.log.decode import scan_buffers
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
-from kafkalog_spark.source import batch_reader, stream_reader
+from kafkalog_spark.source import coalescing, stream_reader
 from tests.source.helpers.driver import Load
 from tests.source.helpers.made_logs import append
 from tests.source.helpers.stream_driver import Query
@@ -54,7 +54,7 @@ def test_a_large_prefetched_batch_too_is_kept_in_memory_of_its_size() -> None:
     data = pa.py_buffer(bytes(10 << 20))
     array = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bytes(3) + b"\x00" + b"\x00\x00\x02\x00"), data])
     view = pa.record_batch({"value": array})
-    assert view.nbytes < batch_reader.SMALL_BATCH * 3
+    assert view.nbytes < coalescing.SMALL_BATCH * 3
     assert held([view]) > 10 << 20
     rows = stream_reader.rows_of([view])
     assert rows == [view]

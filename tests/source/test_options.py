@@ -295,7 +295,8 @@ def test_options_cross_to_another_process(options: dict[str, str]) -> None:
 
 def test_parsing_and_splitting_need_neither_numba_nor_pyspark() -> None:
     program = (
-        "import sys, kafkalog_spark.source.options, kafkalog_spark.source.partition_bounds, "
+        "import sys, kafkalog_spark.source.options, kafkalog_spark.source.log_bounds, "
+        "kafkalog_spark.source.range_calculator, "
         "kafkalog_spark.source.filters\n"
         "print([name for name in ('numba', 'pyspark') if name in sys.modules])"
     )

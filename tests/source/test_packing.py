@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.source import planning, stream_reader
-from kafkalog_spark.source.planning import OPEN_COST, SMALL_SPLIT, TASKS_WISHED, group_splits
+from kafkalog_spark.source import stream_reader, task_packing
+from kafkalog_spark.source.task_packing import OPEN_COST, SMALL_SPLIT, TARGET_TASKS, group_splits
 from tests.source.helpers.driver import Load
 from tests.source.helpers.made_logs import append, delete_first_segment, numbers
 from tests.source.helpers.stream_driver import Query
@@ -74,7 +74,7 @@ def test_every_piece_is_in_one_task_in_order_and_the_limits_hold(
         assert task.stop > task.start
         if task.stop - task.start > 1:
             filled = sum(size + OPEN_COST for size in sizes[task])
-            assert filled <= 3 / 2 * max(SMALL_SPLIT, (sum(sizes) + OPEN_COST * len(sizes)) // TASKS_WISHED)
+            assert filled <= 3 / 2 * max(SMALL_SPLIT, (sum(sizes) + OPEN_COST * len(sizes)) // TARGET_TASKS)
             assert most is None or sum(offsets[task]) <= most
 
 
@@ -84,7 +84,7 @@ def test_every_piece_is_in_one_task_in_order_and_the_limits_hold(
 @pytest.fixture
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """40 partitions of ten records; two cores."""
-    monkeypatch.setattr(planning, "cores", lambda: 2)
+    monkeypatch.setattr(task_packing, "cores", lambda: 2)
     for partition in range(40):
         append(tmp_path, "t", partition, numbers(10 * partition, 10 * partition + 10))
     return tmp_path

@@ -18,7 +18,7 @@ from kafkalog_spark.datasource import KafkaLogDataSource
 from kafkalog_spark.errors import DataLoss, OptionError, UnknownPartition
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.tables.table import TABLES
-from kafkalog_spark.source.estimate import describe
+from kafkalog_spark.source.description import describe
 from tests.golden_data import KAFKA_4_3, data_dir
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.source.live_logs import COARSE_NS, FINE_NS, Watch
+from kafkalog_spark.source.watch import COARSE_NS, FINE_NS, Watch
 
 FINE, COARSE = 1_700_000_000_123_456_789, 1_700_000_000_000_000_000
 

@@ -13,7 +13,8 @@ from pyspark import TaskContext
 from pyspark.sql.types import ArrayType, DateType, StructField, StructType, TimestampNTZType, TimestampType
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.source.resolved_read import LoadOptions, RecordProjection
+from kafkalog_spark.source.record_projection import RecordProjection
+from kafkalog_spark.source.resolved_read import LoadOptions
 from kafkalog_spark.spark import interface
 from kafkalog_spark.spark.interface import session_time_zone
 from tests.source.helpers.made_logs import append

@@ -45,7 +45,7 @@ class RootPartitions(NamedTuple):
     """Partitions found below one root, of a log directory or of tiered storage. is_partition: the root is a partition's
     directory itself. remote_storage: path of the file that says where the log directory's segments are copied to."""
 
-    places: Sequence[PartitionLocation] = ()
+    locations: Sequence[PartitionLocation] = ()
     remote: Sequence[RemoteDir] = ()
     is_partition: bool = False
     remote_storage: str | None = None
@@ -62,8 +62,8 @@ def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
     ):
         beside = os.path.join(os.path.dirname(path), names.REMOTE_STORAGE_FILE)
         recorded = beside if not store.remote and os.path.exists(beside) else None
-        places = [PartitionLocation(own.topic, own.partition, path, store)]
-        return RootPartitions(places, is_partition=True, remote_storage=recorded)
+        locations = [PartitionLocation(own.topic, own.partition, path, store)]
+        return RootPartitions(locations, is_partition=True, remote_storage=recorded)
     layout = _layout_of(root, listing, options)
     if layout is Layout.AIVEN:
         return RootPartitions(remote=list(_aiven_dirs(root, listing, options)))
@@ -74,20 +74,21 @@ def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
     is_marked = bool(LOG_DIR_MARKS & set(listing.names))
     if not found and not is_marked:
         raise _not_a_log_dir(root, listing, own)
-    places = [
+    locations = [
         PartitionLocation(partition.topic, partition.partition, os.path.join(path, name), store)
         for name, partition in found
         if partition.kind is DirKind.LIVE
     ]
-    if places and not is_marked and not store.remote and not any(map(_may_be_partition, places)):
+    if locations and not is_marked and not store.remote and not any(map(_may_be_partition, locations)):
         raise NotALogDirectory(
-            f"is not a Kafka log directory: {os.path.basename(places[0].directory)} in it is named like a partition's "
-            "directory, but has no file of a partition, nor has another one, and there is no meta.properties",
+            f"is not a Kafka log directory: {os.path.basename(locations[0].directory)} in it is named like a "
+            "partition's directory, but has no file of a partition, nor has another one, and there is no "
+            "meta.properties",
             path=path,
             hint=explain(path, store, listing) or "give what log.dirs names",
         )
     has_tier = names.REMOTE_STORAGE_FILE in listing.names
-    return RootPartitions(places, remote_storage=os.path.join(path, names.REMOTE_STORAGE_FILE) if has_tier else None)
+    return RootPartitions(locations, remote_storage=os.path.join(path, names.REMOTE_STORAGE_FILE) if has_tier else None)
 
 
 def _not_a_log_dir(root: Root, listing: Listing, own: PartitionDir | None) -> NotALogDirectory:
@@ -110,10 +111,10 @@ def _not_a_log_dir(root: Root, listing: Listing, own: PartitionDir | None) -> No
     )
 
 
-def _may_be_partition(place: PartitionLocation) -> bool:
+def _may_be_partition(location: PartitionLocation) -> bool:
     """True also for an empty directory: a partition that is just being created."""
     try:
-        entries = os.listdir(place.directory)
+        entries = os.listdir(location.directory)
         return not entries or has_partition_file(entries)
     except OSError:
         return True  # whoever opens it says what is wrong

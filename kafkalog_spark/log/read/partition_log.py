@@ -150,10 +150,10 @@ class PartitionLog:
     facts: Mapping[str, FileFacts]
     segments: list[SegmentFiles]
 
-    def __init__(self, place: PartitionLocation, hints: OpenHints = NO_HINTS) -> None:
-        self.place = place
-        self.topic, self.partition = place.topic, place.partition
-        self.directory, self.store = place.directory, place.store
+    def __init__(self, location: PartitionLocation, hints: OpenHints = NO_HINTS) -> None:
+        self.location = location
+        self.topic, self.partition = location.topic, location.partition
+        self.directory, self.store = location.directory, location.store
         self.hints = hints
         self.gone = False
         self.facts = NO_FACTS
@@ -163,9 +163,9 @@ class PartitionLog:
     def name(self) -> str:
         return f"{self.topic}-{self.partition}"
 
-    def place_for(self, start: int, end: int | None) -> PartitionLocation:
+    def location_for(self, start: int, end: int | None) -> PartitionLocation:
         """Its place for a task that reads [start, end), with what saves requests. end: None for its end."""
-        return self.place
+        return self.location
 
     def refresh(self) -> None:
         """List the directory again; one that has gone since is a log without segments."""

@@ -40,13 +40,13 @@ _log = logging.getLogger(__name__)
 class ReplicaCopy:
     """A copy of a partition. `log_end`: None where the epoch alone has decided against it."""
 
-    place: PartitionLocation
+    location: PartitionLocation
     epoch: int
     log_end: int | None = None
 
     def __str__(self) -> str:
         epoch = "no leader epoch" if self.epoch == NO_EPOCH else f"leader epoch {self.epoch}"
-        return f"{self.place.directory} ({epoch}{'' if self.log_end is None else f', log end {self.log_end}'})"
+        return f"{self.location.directory} ({epoch}{'' if self.log_end is None else f', log end {self.log_end}'})"
 
 
 def best(copies: Sequence[ReplicaCopy]) -> ReplicaCopy:
@@ -74,8 +74,8 @@ def refuse_copies(
 ) -> None:
     """replicas=error: raise NotALogDirectory for the first of the `wanted` partitions that lies in several places."""
     for topic, partition in wanted:
-        if places := copies.get((topic, partition)):
-            first, second, *_ = places
+        if locations := copies.get((topic, partition)):
+            first, second, *_ = locations
             raise NotALogDirectory(
                 f"the partition lies in {first.directory} too; one of them must be left out",
                 topic_partition=f"{topic}-{partition}",
@@ -85,19 +85,19 @@ def refuse_copies(
 
 
 def leading_copy(
-    places: Sequence[PartitionLocation], log_end: Callable[[PartitionLocation], int | None], *, alone_too: bool
+    locations: Sequence[PartitionLocation], log_end: Callable[[PartitionLocation], int | None], *, alone_too: bool
 ) -> tuple[ReplicaCopy, list[ReplicaCopy]] | None:
     """The copy to read, of those of the highest leader epoch, and all; None when every one has been deleted. log_end:
     of a copy's log, None for a deleted one; asked where epochs do not decide, and with alone_too always."""
     copies = []
-    for place in places:
-        epochs = leader_epochs(place.store, place.directory)
-        copies.append(ReplicaCopy(place, epochs[-1].epoch if epochs else NO_EPOCH))
+    for location in locations:
+        epochs = leader_epochs(location.store, location.directory)
+        copies.append(ReplicaCopy(location, epochs[-1].epoch if epochs else NO_EPOCH))
     while copies:
         highest = max(copy.epoch for copy in copies)
         leaders = [copy for copy in copies if copy.epoch == highest]
         for copy in leaders if alone_too or len(leaders) > 1 else ():
-            end = log_end(copy.place)
+            end = log_end(copy.location)
             index = copies.index(copy)
             copies[index : index + 1] = [] if end is None else [replace(copy, log_end=end)]
         if any(copy.epoch == highest for copy in copies):
@@ -106,23 +106,23 @@ def leading_copy(
 
 
 def chosen_copy(
-    places: Sequence[PartitionLocation], *, pass_over_damage: bool = False
+    locations: Sequence[PartitionLocation], *, pass_over_damage: bool = False
 ) -> tuple[ReplicaCopy, list[ReplicaCopy]] | None:
     """As `leading_copy`, of copies in log directories. Raises what finding the end of a log raises."""
 
-    def log_end(place: PartitionLocation) -> int | None:
+    def log_end(location: PartitionLocation) -> int | None:
         try:
-            return place.local.open(pass_over_damage=pass_over_damage).log_end_offset
+            return location.local.open(pass_over_damage=pass_over_damage).log_end_offset
         except NotALogDirectory:
-            if place.local.exists():
+            if location.local.exists():
                 raise
             return None
 
-    return leading_copy([place for place in places if place.local.exists()], log_end, alone_too=False)
+    return leading_copy([location for location in locations if location.local.exists()], log_end, alone_too=False)
 
 
 def check_one_topic(
-    places: Mapping[TopicPartition, PartitionLocation],
+    locations: Mapping[TopicPartition, PartitionLocation],
     copies: Mapping[TopicPartition, Sequence[PartitionLocation]],
     wanted: Collection[TopicPartition],
 ) -> None:
@@ -131,30 +131,30 @@ def check_one_topic(
     in the log directories' meta.properties. What says nothing is taken for the same."""
     of_topic: dict[str, list[PartitionLocation]] = {}
     for tp in wanted:
-        of_topic.setdefault(tp[0], []).extend(copies.get(tp, (places[tp],)))
+        of_topic.setdefault(tp[0], []).extend(copies.get(tp, (locations[tp],)))
     clusters: dict[str, str | None] = {}
     for found in of_topic.values():
-        parents = {place.log_dir: place.store for place in found}
+        parents = {location.log_dir: location.store for location in found}
         if len(parents) == 1:
             continue
-        ids = [(place, place.topic_id()) for place in found]
-        named = [(place, f"topic id {uuid_to_text(known)}") for place, known in ids if known is not None]
+        ids = [(location, location.topic_id()) for location in found]
+        named = [(location, f"topic id {uuid_to_text(known)}") for location, known in ids if known is not None]
         if len({mark for _, mark in named}) > 1:
             _refuse_two_topics(named)
         if len(named) < len(ids):
             for parent in parents.keys() - clusters.keys():
                 clusters[parent] = readable_meta_properties(parents[parent], parent).cluster_id
-            of_parent = [(place, clusters[place.log_dir]) for place in found]
-            of_cluster = [(place, f"cluster {cluster}") for place, cluster in of_parent if cluster is not None]
+            of_parent = [(location, clusters[location.log_dir]) for location in found]
+            of_cluster = [(location, f"cluster {cluster}") for location, cluster in of_parent if cluster is not None]
             if len({mark for _, mark in of_cluster}) > 1:
                 _refuse_two_topics(of_cluster)
 
 
 def _refuse_two_topics(marked: Sequence[tuple[PartitionLocation, str]]) -> None:
-    (place, mark), *others = marked
+    (location, mark), *others = marked
     other, other_mark = next(found for found in others if found[1] != mark)
     raise NotALogDirectory(
-        f"the log directories hold different topics named {place.topic}: {place.directory} is of {mark}, "
+        f"the log directories hold different topics named {location.topic}: {location.directory} is of {mark}, "
         f"{other.directory} of {other_mark}",
         hint="load the directories of each cluster by themselves, and put the DataFrames together with union",
     )

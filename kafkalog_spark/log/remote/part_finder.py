@@ -105,7 +105,7 @@ class RemoteMetadata:
             chosen = chosen_copy(copies)
             if chosen is None:
                 continue
-            log = chosen[0].place.open()
+            log = chosen[0].location.open()
             start = max(self._reached.get(log.name, 0), log.log_start_offset)
             end = log.log_end_offset
             odd, first = 0, None
@@ -362,14 +362,14 @@ class PartFinder:
 
     def find(self, local: PartitionLog | None, log_start: int | None, *, again: bool = False) -> list[LogPart]:
         """The parts as they are now. log_start: what a checkpoint says; again: read on in `__remote_log_metadata`."""
-        living = local.place.topic_id() if local is not None else None
+        living = local.location.topic_id() if local is not None else None
         pending = self._look(local, living, again=again, log_start=log_start)
         parts = self._by_name(pending, local, log_start) if self._names_do else None
         return self._by_walk(pending, local, living, log_start) if parts is None else parts
 
     def walked(self, local: PartitionLog | None) -> LineageMerge:
         """Lineage of all complete segments, local ones included."""
-        living = local.place.topic_id() if local is not None else None
+        living = local.location.topic_id() if local is not None else None
         checkpointed = local.hints.log_start if local is not None else None
         pending = self._look(local, None, again=False, all_of_them=True, log_start=checkpointed)
         self._by_walk(pending, local, living, local.log_start_offset if local is not None else None)

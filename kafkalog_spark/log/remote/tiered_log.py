@@ -126,7 +126,7 @@ class TieredLog(PartitionLog):
         )
         super().__init__(location, hints)
 
-    def place_for(self, start: int, end: int | None) -> PartitionLocation:
+    def location_for(self, start: int, end: int | None) -> PartitionLocation:
         if end is not None:
             return replace(self._location, planned=self.planned_for(start, end))
         remembered = tuple(part.held for _, part in self.parts_of(start, MAX_INT64) if part.held is not None)

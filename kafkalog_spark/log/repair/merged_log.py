@@ -278,8 +278,8 @@ def merged_location(copies: Sequence[PartitionLocation]) -> PartitionLocation:
     chosen = chosen_copy(copies, pass_over_damage=True)
     if chosen is None:
         return copies[0]
-    first, by_epoch = chosen[0].place, sorted(chosen[1], key=lambda copy: -copy.epoch)
-    ordered = [first, *(copy.place for copy in by_epoch if copy.place is not first)]
+    first, by_epoch = chosen[0].location, sorted(chosen[1], key=lambda copy: -copy.epoch)
+    ordered = [first, *(copy.location for copy in by_epoch if copy.location is not first)]
     logs = [copy.local.open(pass_over_damage=True) for copy in ordered]
     lineage = sorted(leader_epochs(first.store, first.directory), key=lambda entry: entry.start_offset)
     is_compacted = any(

@@ -308,13 +308,13 @@ def transactional_id_rows(log: PartitionLog, *, history: bool) -> Iterator[dict[
 
 
 def surroundings_of(
-    query: TableQuery, places: Mapping[TopicPartition, PartitionLocation], roots: tuple[Root, ...]
+    query: TableQuery, locations: Mapping[TopicPartition, PartitionLocation], roots: tuple[Root, ...]
 ) -> Surroundings:
     """places: of all partitions, whatever is subscribed to."""
     of = query.of
     if of in (TRANSACTIONS, PRODUCERS) and {"transactional_id", "coordinator_state", "state"} & {*query.columns}:
-        logs = (at.open(pass_over_damage=True) for (topic, _), at in places.items() if topic == TRANSACTION_TOPIC)
+        logs = (at.open(pass_over_damage=True) for (topic, _), at in locations.items() if topic == TRANSACTION_TOPIC)
         states = (entry.value for log in logs for entry in _latest(_transaction_entries(log)))
         return Surroundings(coordinators={state["producer_id"]: state for state in states if state is not None})
     needs_ends = of.topic == OFFSETS_TOPIC and {"log_end_offset", "lag"} & {*query.columns}
-    return Surroundings(places, roots) if needs_ends or of is FINDINGS else Surroundings()
+    return Surroundings(locations, roots) if needs_ends or of is FINDINGS else Surroundings()

@@ -54,36 +54,40 @@ class _Reader:
 
     def batches(self, unit: table.TableUnit) -> Batches:
         query = self._query
-        if unit.place is None:
-            rows = _finding_rows(partial(check_directories, self._around.roots, self._around.places))
+        if unit.location is None:
+            rows = _finding_rows(partial(check_directories, self._around.roots, self._around.locations))
             yield from query.of.batches(query.columns, rows)
             return
         try:
             if query.of is not table.BATCHES:
-                yield from query.of.batches(query.columns, self._rows(unit, unit.place))
+                yield from query.of.batches(query.columns, self._rows(unit, unit.location))
                 return
             assert unit.segment is not None
-            log = self._log(unit.place)
+            log = self._log(unit.location)
             with _opened_segment(log, unit.segment) as file:
                 limit = query.max_decompressed
                 yield from batch_rows(file, log, query.columns, unit.start, unit.end, max_decompressed=limit)
         except NotALogDirectory as gone:
-            if unit.place.exists():
+            if unit.location.exists():
                 raise
             self._lose(gone)
         except FileNotFoundError as gone:
             what = "its files went away while they were read" if unit.segment is None else "the segment has gone"
-            name, path = f"{unit.place.topic}-{unit.place.partition}", gone.filename or unit.place.directory
+            name, path = f"{unit.location.topic}-{unit.location.partition}", gone.filename or unit.location.directory
             self._lose(DataLoss(f"{what}: {gone.strerror}", topic_partition=name, path=path, offset=unit.segment))
 
-    def _rows(self, unit: table.TableUnit, place: PartitionLocation) -> Iterable[Mapping[str, Any]]:
+    def _rows(self, unit: table.TableUnit, location: PartitionLocation) -> Iterable[Mapping[str, Any]]:
         history, coordinators = self._query.history, self._around.coordinators
         if self._query.of is table.PARTITIONS:
-            return [partition_row(place, self._checkpoints, closed=place.has_checkpoints and self._is_closed(place))]
+            return [
+                partition_row(
+                    location, self._checkpoints, closed=location.has_checkpoints and self._is_closed(location)
+                )
+            ]
         if self._query.of is table.FINDINGS:
-            files = self._files_of(place.local) if place.local.has_checkpoints else None
-            return _finding_rows(partial(check_partition, place, files=files))
-        log = self._log(place)
+            files = self._files_of(location.local) if location.local.has_checkpoints else None
+            return _finding_rows(partial(check_partition, location, files=files))
+        log = self._log(location)
         match self._query.table:
             case "consumer_offsets":
                 return consumer_offset_rows(log, self._end_of, history=history)
@@ -100,28 +104,28 @@ class _Reader:
         with _opened_segment(log, unit.segment) as file:
             return [segment_row(file, log)]
 
-    def _log(self, place: PartitionLocation) -> PartitionLog:
-        if self._opened is None or self._place != place:
-            self._place = place
-            self._opened = place.open(pass_over_damage=True, checkpoints=self._checkpoints)
+    def _log(self, location: PartitionLocation) -> PartitionLog:
+        if self._opened is None or self._place != location:
+            self._place = location
+            self._opened = location.open(pass_over_damage=True, checkpoints=self._checkpoints)
         return self._opened
 
-    def _is_closed(self, place: PartitionLocation) -> bool:
-        if place.log_dir not in self._closed:
-            self._closed[place.log_dir] = CLEAN_SHUTDOWN_FILE in place.store.list(place.log_dir).names
-        return self._closed[place.log_dir]
+    def _is_closed(self, location: PartitionLocation) -> bool:
+        if location.log_dir not in self._closed:
+            self._closed[location.log_dir] = CLEAN_SHUTDOWN_FILE in location.store.list(location.log_dir).names
+        return self._closed[location.log_dir]
 
-    def _files_of(self, place: PartitionLocation) -> DirFiles:
-        if place.log_dir not in self._dir_files:
-            self._dir_files[place.log_dir] = DirFiles.read(place.log_dir, place.store, Findings())
-        return self._dir_files[place.log_dir]
+    def _files_of(self, location: PartitionLocation) -> DirFiles:
+        if location.log_dir not in self._dir_files:
+            self._dir_files[location.log_dir] = DirFiles.read(location.log_dir, location.store, Findings())
+        return self._dir_files[location.log_dir]
 
     def _find_end(self, topic: str, partition: int) -> int | None:
-        place = self._around.places.get((topic, partition))
-        if place is None:
+        location = self._around.locations.get((topic, partition))
+        if location is None:
             return None
         try:
-            return place.open(pass_over_damage=True, checkpoints=self._checkpoints).log_end_offset
+            return location.open(pass_over_damage=True, checkpoints=self._checkpoints).log_end_offset
         except KafkalogError as error:
             _log.warning("no log end offset: %s", error)
             return None

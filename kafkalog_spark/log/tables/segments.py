@@ -287,33 +287,33 @@ def _index(file: SegmentFile, name: str | None, entry_size: int) -> bytes:
 # The table `partitions`: where each begins and ends, and what the files alongside its log say.
 
 
-def partition_row(place: PartitionLocation, checkpoints: Checkpoints, *, closed: bool) -> dict[str, Any]:
+def partition_row(location: PartitionLocation, checkpoints: Checkpoints, *, closed: bool) -> dict[str, Any]:
     """The row of one partition. closed: its log directory has a clean-shutdown marker. Raises NotALogDirectory for one
     that is gone or cannot be read."""
-    tp = place.topic, place.partition
+    tp = location.topic, location.partition
     row: dict[str, Any] = {}
-    if place.has_checkpoints:
-        of_dir = place.store, place.log_dir
+    if location.has_checkpoints:
+        of_dir = location.store, location.log_dir
         row = {
             "high_watermark": checkpoints.read(*of_dir, HIGH_WATERMARK_CHECKPOINT).get(tp),
             "recovery_point": checkpoints.read(*of_dir, RECOVERY_POINT_CHECKPOINT).get(tp),
             "clean_shutdown": closed,
         }
-    log = place.open(pass_over_damage=True, checkpoints=checkpoints)
-    topic_id = place.topic_id()
+    log = location.open(pass_over_damage=True, checkpoints=checkpoints)
+    topic_id = location.topic_id()
     row |= {
-        "topic": place.topic,
-        "partition": place.partition,
-        "directory": place.directory,
+        "topic": location.topic,
+        "partition": location.partition,
+        "directory": location.directory,
         "topic_id": None if topic_id is None else uuid_to_text(topic_id),
         "segments": len(log.segments),
         "size": sum(segment_size(log, index) for index in range(len(log.segments))),
         "log_start_offset": log.log_start_offset,
-        "leader_epochs": [entry._asdict() for entry in leader_epochs(place.store, place.directory)],
+        "leader_epochs": [entry._asdict() for entry in leader_epochs(location.store, location.directory)],
         "log_end_offset": log.log_end_offset,
     }
     try:
-        strict = place.open(checkpoints=checkpoints)  # damage hides the LSO: a marker may lie in it
+        strict = location.open(checkpoints=checkpoints)  # damage hides the LSO: a marker may lie in it
         if strict.log_end_offset == row["log_end_offset"]:
             row["last_stable_offset"] = last_stable_offset(strict)
     except KafkalogError as error:

@@ -216,7 +216,7 @@ class TableUnit:
     """A piece of work. place: None for the log directories themselves. segment: base offset, None for the whole
     partition; of the table `segments`, for files outside its log. Offsets [start, end). size: bytes of .log files."""
 
-    place: PartitionLocation | None
+    location: PartitionLocation | None
     segment: int | None = None
     start: int = 0
     end: int = MAX_INT64
@@ -231,7 +231,7 @@ TransactionalId = Mapping[str, Any]
 class Surroundings:
     """Facts of other partitions that a unit needs. coordinators: transactional ids by producer id."""
 
-    places: Mapping[TopicPartition, PartitionLocation] = field(default_factory=dict)
+    locations: Mapping[TopicPartition, PartitionLocation] = field(default_factory=dict)
     roots: tuple[Root, ...] = ()
     coordinators: Mapping[int, TransactionalId] = field(default_factory=dict)
 
@@ -278,7 +278,7 @@ def warn_of_missing_topic(
 
 def units_of(
     query: TableQuery,
-    places: Mapping[TopicPartition, PartitionLocation],
+    locations: Mapping[TopicPartition, PartitionLocation],
     ranges: Mapping[TopicPartition, tuple[int, int]] | None = None,
     *,
     whole: bool = True,
@@ -290,20 +290,20 @@ def units_of(
     checkpoints = Checkpoints()
     if query.of is FINDINGS and whole:
         units.append(TableUnit(None))
-    for tp, place in places.items():
+    for tp, location in locations.items():
         if ranges is not None and tp not in ranges:
             continue
         start, end = (0, MAX_INT64) if ranges is None else ranges[tp]
-        log = place.open(pass_over_damage=True, checkpoints=checkpoints)
+        log = location.open(pass_over_damage=True, checkpoints=checkpoints)
         if not query.of.has_ranges:
-            units.append(TableUnit(place, size=sum(segment_size(log, index) for index in range(len(log.segments)))))
+            units.append(TableUnit(location, size=sum(segment_size(log, index) for index in range(len(log.segments)))))
             continue
         for index, segment in enumerate(log.segments):
             next_base = log.next_base_offset(index)
             if segment.base_offset < end and (next_base is None or next_base > start):
-                units.append(TableUnit(place, segment.base_offset, start, end, segment_size(log, index)))
+                units.append(TableUnit(location, segment.base_offset, start, end, segment_size(log, index)))
         if query.of is SEGMENTS and ranges is None and left_overs(log):
-            units.append(TableUnit(place))
+            units.append(TableUnit(location))
     return units
 
 

@@ -123,7 +123,7 @@ def test_a_batch_inside_a_value_of_a_damaged_batch_is_not_taken_for_one_of_the_l
     partition = tmp_path / "t-0"
     partition.mkdir()
     (partition / f"{0:020d}.log").write_bytes(parts[0] + bytes(middle) + parts[2])
-    found, statistics = offsets(LogDirs.open(tmp_path).places["t", 0].open(pass_over_damage=True), drop=True)
+    found, statistics = offsets(LogDirs.open(tmp_path).locations["t", 0].open(pass_over_damage=True), drop=True)
     assert found == [0, 2]
     assert len(statistics.dropped) == 1
 

@@ -50,4 +50,4 @@ def test_a_pattern_leaves_out_partitions_that_are_on_their_way_out(tmp_path: Pat
     append(tmp_path, "orders", 0, numbers(0, 3))
     append(tmp_path, "orders", 1, numbers(0, 3))
     (tmp_path / "orders-1").rename(tmp_path / f"orders-1.{'0' * 32}-delete")
-    assert list(LogDirs.open(tmp_path / "orders-*").places) == [("orders", 0)]
+    assert list(LogDirs.open(tmp_path / "orders-*").locations) == [("orders", 0)]

@@ -37,7 +37,7 @@ def _copy(directory: str, epoch: int, log_end: int | None) -> ReplicaCopy:
 def test_the_highest_leader_epoch_then_the_furthest_log_end(
     copies: list[tuple[str, int, int | None]], wanted: str
 ) -> None:
-    assert best([_copy(*copy) for copy in copies]).place.directory == wanted
+    assert best([_copy(*copy) for copy in copies]).location.directory == wanted
 
 
 def _places(*log_dirs: Path) -> LogDirs:
@@ -79,7 +79,7 @@ def test_many_choices_are_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixt
         copy_of(tmp_path / "a", "t", partition, numbers(0, 2))
         copy_of(tmp_path / "b", "t", partition, numbers(0, 3))
     dirs = _places(tmp_path / "a", tmp_path / "b")
-    dirs.chosen(list(dirs.places))
+    dirs.chosen(list(dirs.locations))
     (line,) = caplog.messages
     assert line.startswith("replicas=longest: 8 partitions lie in several log directories; read are t-0 from ")
     assert line.endswith("; 3 more")
@@ -105,7 +105,7 @@ def test_topic_ids_tell_two_clusters_apart(tmp_path: Path) -> None:
     copy_of(tmp_path / "b", "orders", 1, numbers(0, 5), topic_id=IDS[1])  # no copy: a partition of another topic
     dirs = _places(tmp_path / "a", tmp_path / "b")
     with pytest.raises(NotALogDirectory) as caught:
-        dirs.chosen(list(dirs.places))
+        dirs.chosen(list(dirs.locations))
     assert str(caught.value) == (
         f"the log directories hold different topics named orders: {tmp_path}/a/orders-0 is of topic id "
         f"AAAAAAAAAAAAAAAAAAAAAQ, {tmp_path}/b/orders-1 of topic id AAAAAAAAAAAAAAAAAAAAAg; load the directories of "
@@ -126,7 +126,7 @@ def test_topics_of_two_clusters_with_names_of_their_own_are_read_together(tmp_pa
     copy_of(tmp_path / "a", "east", 0, numbers(0, 5), topic_id=IDS[0], cluster="east")
     copy_of(tmp_path / "b", "west", 0, numbers(0, 5), topic_id=IDS[1], cluster="west")
     dirs = _places(tmp_path / "a", tmp_path / "b")
-    assert len(dirs.chosen(list(dirs.places))) == 2
+    assert len(dirs.chosen(list(dirs.locations))) == 2
 
 
 def test_a_damaged_epoch_file_is_logged_and_as_good_as_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -132,7 +132,7 @@ def test_records_below_the_logs_start_are_not_read() -> None:
 
 def test_a_topic_created_again_has_nothing_of_the_one_before() -> None:
     dirs = LogDirs.open([CLEAN.remote])
-    assert len(dirs.places["recreated", 0].remote) == 2  # type: ignore[attr-defined]
+    assert len(dirs.locations["recreated", 0].remote) == 2  # type: ignore[attr-defined]
     for roots in ([CLEAN.remote], [CLEAN.data, CLEAN.remote]):
         assert rows_of(opened(*roots, topic="recreated")) == consumed(CLEAN, "recreated")
 

@@ -38,7 +38,7 @@ def read(log: PartitionLog, start: int, end: int, *, is_first: bool = True) -> t
 
 
 def opened(root: Path, log: GoldenLog) -> PartitionLog:
-    return LogDirs.open(root).places[log.topic, log.partition].open(pass_over_damage=True)
+    return LogDirs.open(root).locations[log.topic, log.partition].open(pass_over_damage=True)
 
 
 def read_damaged(seed: int, work: Path) -> None:
