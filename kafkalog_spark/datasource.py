@@ -1,5 +1,7 @@
-"""format("kafkalog"): names, schema, and which reader or writer serves what; `register`, where Spark does not find it
-by itself. Spark imports this; everything else comes later."""
+"""Entry point of format("kafkalog"): its schema, readers and writers.
+
+Spark imports only this module; everything else is imported lazily.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class KafkaLogDataSource(DataSource):
-    """Kafka's segment files as a table; options: docs/options.md and docs/sink.md.
+    """Kafka's segment files as a table. Options: docs/options.md and docs/sink.md.
 
-    application_options: what the application says about storage, which yields to the options of a load or a write; set
-    by register().
+    application_options: storage settings of the application, set by `register`. Options of a read or write override
+    them.
     """
 
     application_options: Mapping[str, str] = MappingProxyType({})
@@ -41,18 +43,18 @@ class KafkaLogDataSource(DataSource):
 
     @first_line
     def schema(self) -> StructType:
-        """The schema of the columns asked for. Options and paths are checked here, so that mistakes show at load()."""
+        """Return the schema of a load. Checks options and paths, so that mistakes show at load()."""
         from kafkalog_spark.source.pushdown import check_pushdown
         from kafkalog_spark.source.read_locations import check_load
         from kafkalog_spark.source.read_schema import load_schema
         from kafkalog_spark.source.table_reader import table_schema
 
-        options = self._load_options.either()
+        options = self._load_options.parse_any()
         check_pushdown(options)
         check_load(options)
         if options.table is not None:
             return table_schema(options.table)
-        warm_in_background(side.name for side in options.formats.values())
+        warm_in_background(format.name for format in options.formats.values())
         return load_schema(options, self._load_options.formats(options))
 
     @first_line
@@ -62,25 +64,29 @@ class KafkaLogDataSource(DataSource):
         from kafkalog_spark.source.record_projection import RecordProjection
         from kafkalog_spark.source.table_reader import TableReader
 
-        options = self._load_options.one_of(streaming=False)
+        options = self._load_options.parse(streaming=False)
         if options.table is not None:
             return TableReader(options, schema)
-        warm_in_background(side.name for side in options.formats.values())
+        warm_in_background(format.name for format in options.formats.values())
         read = self._load_options.resolved(options, schema)
-        RecordProjection(read)  # a schema that cannot be had is refused before anything is planned
+        RecordProjection(read)  # rejects an unsupported schema before planning
         check_pushdown(options)
         return KafkaLogBatchReader(read)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a stream; for refused options one that raises the error.
+
+        Spark replaces an error of this method by one of its own, but not an error of the reader's methods.
+        """
         try:
-            options = self._load_options.one_of(streaming=True)
+            options = self._load_options.parse(streaming=True)
             try:
                 from kafkalog_spark.source.stream_reader import KafkaLogStreamReader
             except ImportError as error:  # ReadLimit is new in 4.2
                 raise OptionError(
                     f"reading streams needs Spark 4.2 or newer, this is {pyspark.__version__}: {error}"
                 ) from error
-            warm_in_background(side.name for side in options.formats.values())
+            warm_in_background(format.name for format in options.formats.values())
             return KafkaLogStreamReader(self._load_options.resolved(options, schema))
         except KafkalogError as error:
             return RefusedStreamReader(error)
@@ -103,7 +109,7 @@ class KafkaLogDataSource(DataSource):
 
     @first_line
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """overwrite: true in output mode `complete`, which appends, as in Spark's Kafka sink."""
+        """Return the writer. overwrite: True in output mode `complete`, which appends, as in Spark's Kafka sink."""
         from kafkalog_spark.sink.writer import KafkaLogStreamWriter
 
         if StreamWriterBase is object:

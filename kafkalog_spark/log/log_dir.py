@@ -219,15 +219,10 @@ class LogDirs:
         import pyarrow as pa
 
         from kafkalog_spark.log.decode.record_schema import COLUMNS, record_schema
-        from kafkalog_spark.log.tables.internal_topics import surroundings_of
+        from kafkalog_spark.log.tables.context import context_of
+        from kafkalog_spark.log.tables.declarations import RECORDS, table_query
         from kafkalog_spark.log.tables.read_table import rows_of_units
-        from kafkalog_spark.log.tables.table import (
-            RECORDS,
-            partitions_of,
-            table_query,
-            units_of,
-            warn_of_missing_topic,
-        )
+        from kafkalog_spark.log.tables.units import partitions_of, units_of, warn_of_missing_topic
 
         self._check_topic(topic)
         if name == RECORDS and not history:
@@ -239,8 +234,8 @@ class LogDirs:
         wanted = {tp: locations[tp] for tp in partitions_of(query, locations) if topic is None or tp[0] == topic}
 
         def rows() -> Iterator[pa.RecordBatch]:
-            around = surroundings_of(query, locations, self.roots)
-            yield from rows_of_units(units_of(query, wanted, whole=topic is None), query, around)
+            context = context_of(query, locations, self.roots)
+            yield from rows_of_units(units_of(query, wanted, whole=topic is None), query, context)
 
         return pa.RecordBatchReader.from_batches(query.of.schema(query.columns), rows())
 

@@ -12,10 +12,12 @@ from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.state_files import readable_meta_properties
-from kafkalog_spark.log.tables.internal_topics import surroundings_of
+from kafkalog_spark.log.tables.batches import Uncompressed
+from kafkalog_spark.log.tables.context import context_of
+from kafkalog_spark.log.tables.declarations import table_query
 from kafkalog_spark.log.tables.read_table import rows_of_units
-from kafkalog_spark.log.tables.segments import Uncompressed
-from kafkalog_spark.log.tables.table import TableUnit, table_query, units_of
+from kafkalog_spark.log.tables.table import TableUnit
+from kafkalog_spark.log.tables.units import units_of
 from kafkalog_spark.report import summary
 from kafkalog_spark.report.facts import CodecTotal, Facts, KeyCounts, ProducerTotal, Row, TopKeys
 from kafkalog_spark.report.summary import COLUMNS, BatchTotals, LagTotals
@@ -90,7 +92,7 @@ class _Collector:
         shown = sorted(sizes, key=lambda topic: (-sizes[topic], topic))[:SHOWN_TOPICS]
         self._total = sum(sizes.values()) * (2 if self._has_check else 1)
         totals = BatchTotals(tuple(shown))
-        for rows in rows_of_units(self._counted(units, "reading batches"), query, surroundings_of(query, {}, ())):
+        for rows in rows_of_units(self._counted(units, "reading batches"), query, context_of(query, {}, ())):
             totals.take(rows)
         return totals
 
@@ -105,7 +107,7 @@ class _Collector:
 
     def _rows(self, table: str, places: Mapping[TopicPartition, PartitionLocation], doing: str) -> Iterator[Row]:
         query = table_query(table)
-        around = surroundings_of(query, self._places, self._dirs.roots)
+        around = context_of(query, self._places, self._dirs.roots)
         units = units_of(query, places)
         for batch in rows_of_units(self._counted(units, doing, counts=table == "findings"), query, around):
             yield from batch.to_pylist()

@@ -55,7 +55,7 @@ class LoadOptions:
             options = replace(options, mode="FAILFAST")
         return ResolvedRead(options, self.formats(options), schema)
 
-    def either(self) -> ReadOptions:
+    def parse_any(self) -> ReadOptions:
         """Raises OptionError when both batch and stream refuse the options; logs those without effect on any."""
         accepted: list[ReadOptions] = []
         errors: list[OptionError] = []
@@ -69,7 +69,7 @@ class LoadOptions:
         self._log(accepted[0], (name for name in accepted[0].ignored if name in accepted[-1].ignored))
         return accepted[0]
 
-    def one_of(self, *, streaming: bool) -> ReadOptions:
+    def parse(self, *, streaming: bool) -> ReadOptions:
         """Raises OptionError; logs what has no effect, once."""
         options = parse_read_options(self._given, streaming=streaming, quiet=True)
         self._log(options, options.ignored)

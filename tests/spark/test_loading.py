@@ -91,8 +91,8 @@ def test_registering_from_a_wheel_gives_it_to_the_workers(
 
 def test_registering_what_spark_could_not_run_is_refused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "./env/bin/python")
-    monkeypatch.setattr(registration, "_finds_it_by_itself", lambda spark: False)
-    with pytest.raises(OptionError, match=r"'./env/bin/python' \(PYSPARK_PYTHON\), is not to be found from the driver"):
+    monkeypatch.setattr(registration, "_is_discovered", lambda spark: False)
+    with pytest.raises(OptionError, match=r"'./env/bin/python' \(PYSPARK_PYTHON\), does not exist on the driver"):
         kafkalog_spark.register(spark)
 
 
