@@ -35,8 +35,9 @@ class KafkaLogBatchReader(DataSourceReader):
         """Keep the filters that the read applies to every row; return those that Spark has to apply."""
         if not takes_filters(self._options):
             return filters
-        self._filter, rest = split_filters(filters)
-        return rest
+        split = split_filters(filters)
+        self._filter = split.row_filter
+        return split.residual
 
     @first_line
     def partitions(self) -> list[InputPartition]:

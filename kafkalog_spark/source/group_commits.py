@@ -19,11 +19,11 @@ from kafkalog_spark.source.offsets import Offsets, TopicPartition, tp_text
 from kafkalog_spark.source.options import CommitGroup
 from kafkalog_spark.spark import librdkafka
 
-REQUEST_SECONDS = 10.0  # until a commit that no broker answers has failed
+REQUEST_SECONDS = 10.0  # timeout of a commit
 PATIENCE_SECONDS = 5.0
-"""How long a trigger waits for a commit that has just been sent, as the process may end with it (Trigger.AvailableNow);
-after one that failed no trigger waits."""
-RETRY_SECONDS = 5.0  # between a commit that failed and the next one
+"""How long a trigger waits for a commit that it has just sent: the process may end after it (Trigger.AvailableNow).
+After a failed commit no trigger waits."""
+RETRY_SECONDS = 5.0  # delay after a failed commit
 
 _log = logging.getLogger(__name__)
 
@@ -31,13 +31,15 @@ Errors = Mapping[TopicPartition, str]
 
 
 class GroupCommitter:
-    """Commits the positions that a query reaches, the offsets after the last ones read, without holding it up where the
-    broker does not answer. What was committed before is not sent again."""
+    """Commits the positions that a query reaches, without blocking it while the broker does not respond.
+
+    A position is the offset behind the last one that was read. Unchanged positions are not sent again.
+    """
 
     def __init__(
-        self, wanted: CommitGroup, client: AdminGroupClient, clock_s: Callable[[], float] = time.monotonic
+        self, settings: CommitGroup, client: AdminGroupClient, clock_s: Callable[[], float] = time.monotonic
     ) -> None:
-        self._wanted = wanted
+        self._settings = settings
         self._client = client
         self._clock_s = clock_s
         self._committed: Offsets = {}
@@ -47,26 +49,30 @@ class GroupCommitter:
         self._warned = ""
 
     def reached(self, offsets: Offsets) -> None:
-        """The query has finished all batches up to here. Raises GroupCommitFailed where the options ask for it;
-        otherwise logs a warning, and tries again later."""
+        """Commit the offsets up to which the query has finished all batches.
+
+        Raises:
+            GroupCommitFailed: With failOnCommitError. Otherwise a failure is logged, and retried later.
+        """
         self._settle(0.0)
-        news = {tp: offset for tp, offset in offsets.items() if offset >= 0 and self._committed.get(tp) != offset}
+        changed = {tp: offset for tp, offset in offsets.items() if offset >= 0 and self._committed.get(tp) != offset}
         waits = self._failed_at is not None and self._clock_s() - self._failed_at < RETRY_SECONDS
-        if not news or self._pending is not None or waits:
+        if not changed or self._pending is not None or waits:
             return
-        self._sent, self._pending = news, self._client.commit(self._wanted.group, news)
-        if self._wanted.fail:
-            self._settle(2 * REQUEST_SECONDS)  # the client gives up before, unless something is wrong with it
+        self._sent, self._pending = changed, self._client.commit(self._settings.group, changed)
+        if self._settings.fail:
+            self._settle(2 * REQUEST_SECONDS)  # the client times out before that, unless it hangs
             if self._pending is not None:
                 self._fail(GroupCommitFailed(f"no answer in {2 * REQUEST_SECONDS:.0f} s"))
         elif self._failed_at is None:
             self._settle(PATIENCE_SECONDS)
 
     def close(self) -> None:
+        """Wait for a pending commit."""
         self._settle(PATIENCE_SECONDS)
 
     def _settle(self, seconds: float) -> None:
-        """Take the answer to the commit on its way, waiting for it no longer than that."""
+        """Process the response to the pending commit, waiting at most `seconds` for it."""
         if self._pending is None:
             return
         try:
@@ -88,14 +94,14 @@ class GroupCommitter:
             self._fail(GroupCommitFailed(f"{errors[first]}{more}", topic_partition=tp_text(first)))
             return
         if self._warned:
-            _log.warning("offsets are committed to consumer group '%s' again", self._wanted.group)
+            _log.warning("offsets are committed to consumer group '%s' again", self._settings.group)
         self._failed_at, self._warned = None, ""
 
     def _fail(self, error: GroupCommitFailed) -> None:
         self._failed_at = self._clock_s()
-        error.what = f"offsets were not committed to consumer group '{self._wanted.group}': {error.what}"
-        error.hint = error.hint or f"brokers: {self._wanted.settings['bootstrap.servers']}"
-        if self._wanted.fail:
+        error.what = f"offsets were not committed to consumer group '{self._settings.group}': {error.what}"
+        error.hint = error.hint or f"brokers: {self._settings.settings['bootstrap.servers']}"
+        if self._settings.fail:
             raise error
         if str(error) != self._warned:
             self._warned = str(error)
@@ -103,7 +109,7 @@ class GroupCommitter:
 
 
 class AdminGroupClient:
-    """The commits of confluent-kafka's admin client. Raises as librdkafka.made."""
+    """Sends commits with confluent-kafka's admin client. Raises as `librdkafka.made`."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._why = ""
@@ -111,7 +117,7 @@ class AdminGroupClient:
         def make() -> Any:
             from confluent_kafka.admin import AdminClient
 
-            # Its own lines on stderr would come with every attempt to connect; what they say is in our warning.
+            # Without log_level it would write to stderr at every attempt to connect. Our warning has the same text.
             return AdminClient({"log_level": 0, **settings, "error_cb": self._remember})
 
         self._admin = librdkafka.made(
@@ -119,7 +125,10 @@ class AdminGroupClient:
         )
 
     def commit(self, group: str, offsets: Offsets) -> Future[Errors]:
-        """The future's result: what was wrong, by partition; it raises GroupCommitFailed for all of them."""
+        """Send a commit.
+
+        The result of the future is the errors by partition. It raises GroupCommitFailed if the whole commit failed.
+        """
         from confluent_kafka import ConsumerGroupTopicPartitions
         from confluent_kafka import TopicPartition as Position
 
@@ -132,8 +141,8 @@ class AdminGroupClient:
         return result
 
     def why(self) -> str:
-        """State of the connection that an answer does not tell; empty for nothing."""
-        self._admin.poll(0)  # hands over errors of connections
+        """Return the last connection error, which a response does not contain; empty if there is none."""
+        self._admin.poll(0)  # calls _remember for connection errors
         return self._why
 
     def _remember(self, error: Any) -> None:

@@ -18,7 +18,7 @@ _SHOWN = 5  # partitions in a line, those furthest behind first
 
 @dataclass(frozen=True)
 class Lag:
-    """Offsets behind latest, by partition: how many the query has still to read, at most (gaps and markers count)."""
+    """Offsets that a query is behind latest, by partition: the most records that it has still to read."""
 
     by_partition: Mapping[TopicPartition, int]
 
@@ -28,7 +28,7 @@ class Lag:
 
     @property
     def metrics(self) -> dict[str, str]:
-        """Under the names, and as the texts, that the Kafka source's progress has; empty without partitions."""
+        """Names and texts as in the progress of the Kafka source; empty without partitions."""
         behind = self.by_partition.values()
         if not behind:
             return {}
@@ -48,35 +48,43 @@ class Lag:
 
 
 def lag_of(end: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> Lag:
-    """`end`: the next offsets to be read. A partition that the query has not come to begins at 0."""
+    """Return the lag of a query whose next offsets are `end`. A partition without an offset is read from 0."""
     return Lag({tp: max(offset - end.get(tp, 0), 0) for tp, offset in sorted(latest.items())})
 
 
 def offsets_behind_latest(progress: Mapping[str, Any] | None, path: str | None = None, **options: str) -> list[Lag]:
-    """The lag of every source of a query whose offsets are partitions'; none for a query without progress yet. Raises
-    what reading the log directory raises.
+    """Return the lag of every source of a query that has offsets of partitions.
 
-    progress: a StreamingQueryProgress, or its JSON as a dict. path, options: the log directory and what the query reads
-    of it (subscribe, isolationLevel ...), to have the lag of now instead of when the batch began.
+    Args:
+        progress: A StreamingQueryProgress, or its JSON as a dict; None for a query without progress.
+        path: The log directory, for the lag now instead of at the start of the batch.
+        **options: Options of the query (subscribe, isolationLevel ...), with `path`.
+
+    Raises:
+        KafkalogError: What reading the log directory raises.
     """
-    latest_now = None
+    ends_now = None
     if path is not None:
         logs = LiveLogs(parse_read_options({"path": path, **options}, streaming=True, quiet=True), quiet=True).look()
-        latest_now = {tp: live.readers_end for tp, live in logs.items()}
+        ends_now = {tp: live.readers_end for tp, live in logs.items()}
     lags = []
     for source in progress["sources"] if progress is not None else ():
         end = _offsets(source, "endOffset")
-        latest = _offsets(source, "latestOffset") if latest_now is None else latest_now
+        latest = _offsets(source, "latestOffset") if ends_now is None else ends_now
         if end is not None and latest is not None:
             lags.append(lag_of(end, latest))
     return lags
 
 
 class LagListener(StreamingQueryListener):
-    """Reports the lag of every query at every progress, in the driver's own Python process: what the Kafka source
-    reports as metrics, which Spark does not let a Python source do.
+    """Listener that reports the lag of every query at every progress, in the driver's own Python process.
 
-    report: of a query's name or id and its Lag; prints a line by default. path, options: of offsets_behind_latest.
+    The Kafka source reports it as metrics, which a Python source cannot.
+
+    Args:
+        report: Called with a query's name or ID and its Lag; prints a line by default.
+        path: As in `offsets_behind_latest`.
+        **options: As in `offsets_behind_latest`.
     """
 
     def __init__(self, report: Callable[[str, Lag], None] | None = None, path: str | None = None, **options: str):
@@ -97,7 +105,7 @@ class LagListener(StreamingQueryListener):
 
 
 def _offsets(source: Mapping[str, Any], name: str) -> Offsets | None:
-    """None where the source has none, or offsets of another kind."""
+    """Return the offsets of a source, None if it has none, or offsets of another kind."""
     text = source.get(name)
     if not text:
         return None

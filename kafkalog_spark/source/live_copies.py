@@ -1,4 +1,4 @@
-"""The copy of a partition that a stream reads, chosen again at every trigger."""
+"""The copy of each partition that a stream reads, chosen again at every trigger."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ from collections.abc import Callable, Collection, Sequence
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read import replica_choice
 from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.log.read.replica_choice import ReplicaCopy, Replicas
+from kafkalog_spark.log.read.replica_choice import ReplicaChoice, Replicas
 from kafkalog_spark.source.live_log import LiveLog
 from kafkalog_spark.source.offsets import TopicPartition
 
 
 class LiveCopies:
-    """Copies of partitions in several log directories, and which is read at a trigger: offsets are the same in each, so
-    a batch may read another copy than the one before. Of level copies the one that was read stays."""
+    """Chooses the copies of partitions that lie in several log directories.
+
+    Offsets are the same in every copy, so a batch may read another copy than the batch before. Among equally good
+    copies, the one that was read last is kept.
+    """
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
         self._seen: dict[str, LiveLog] = {}
-        self._news: dict[TopicPartition, tuple[ReplicaCopy, Sequence[ReplicaCopy]]] = {}
+        self._changes: dict[TopicPartition, ReplicaChoice] = {}
 
     def check(self, dirs: LogDirs, assigned: Collection[TopicPartition]) -> None:
-        """Take a new listing, for the partitions that are read. Raises NotALogDirectory: see LogDirs.chosen."""
+        """Check a new listing of the partitions that are read. Raises NotALogDirectory as `LogDirs.chosen`."""
         if self._replicas == "error":
             replica_choice.refuse_copies(dirs.copies, assigned)
         replica_choice.check_one_topic(dirs.locations, dirs.copies, assigned)
@@ -35,8 +38,14 @@ class LiveCopies:
         before: LiveLog | None,
         look_at: Callable[[PartitionLocation, LiveLog | None], LiveLog | None],
     ) -> LiveLog | None:
-        """The copy to read now; `before`: the one that was read. None when all have been deleted. `look_at`: of one
-        copy, from the look before; asked of the highest leader epoch alone: what an older one holds decides nothing."""
+        """Return the copy to read now, None if all have been deleted.
+
+        Args:
+            locations: The copies.
+            before: The copy that was read last.
+            look_at: Looks at a copy again, given the last look at it. Only called for copies of the highest leader
+                epoch: older ones cannot be chosen.
+        """
         current = None if before is None else before.log.location
 
         def log_end(location: PartitionLocation) -> int | None:
@@ -46,20 +55,20 @@ class LiveCopies:
             self._seen[location.directory] = live
             return live.log_end.offset
 
-        # the first one stays where others are level
+        # the copy that was read last comes first, and wins against equal ones
         choice = replica_choice.leading_copy(
             sorted(locations, key=lambda location: location != current), log_end, alone_too=True
         )
         if choice is None:
             return None
-        chosen, copies = choice
+        chosen, copies = choice.chosen, choice.copies
         if chosen.location != current:
             order = [location.directory for location in locations]
             copies.sort(key=lambda copy: order.index(copy.location.directory))
-            self._news[chosen.location.topic, chosen.location.partition] = choice
+            self._changes[chosen.location.topic, chosen.location.partition] = choice
         return self._seen[chosen.location.directory]
 
     def report(self) -> None:
-        """Log, in one line, what is read from another copy than before."""
-        replica_choice.report(self._news)
-        self._news = {}
+        """Log, in one line, the partitions that are now read from another copy."""
+        replica_choice.report(self._changes)
+        self._changes = {}

@@ -1,4 +1,4 @@
-"""A partition of a stream, as of the last look."""
+"""A partition of a stream, as it was at the last look."""
 
 from __future__ import annotations
 
@@ -14,7 +14,18 @@ from kafkalog_spark.source.watch import ListingWatch, Watch
 
 @dataclass(slots=True)
 class LiveLog:
-    """Partition as of the last look. topic_id: None before Kafka 2.8. readers_end: log_end, or the LSO."""
+    """A partition, as it was at the last look.
+
+    Attributes:
+        log: The opened log.
+        topic_id: None before Kafka 2.8.
+        directory: Watch of its directory.
+        segment: Watch of its last segment.
+        log_start: Log start offset.
+        log_end: End of the log.
+        readers_end: Where a reader stops: the log end offset, with read_committed the LSO.
+        stable: Walk that finds the LSO.
+    """
 
     log: PartitionLog
     topic_id: uuid.UUID | None

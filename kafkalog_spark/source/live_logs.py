@@ -1,7 +1,7 @@
-"""The partitions of a stream as they are now, found again at every trigger; only what has changed costs time.
+"""The partitions of a stream, looked at again at every trigger. Only changes cost time.
 
-The end of a log is searched from the end found before, which is proven first (find_log_end), so a trigger reads what
-was appended since the last one: not segments, not indexes.
+The search for the end of a log resumes at the last known end (`find_log_end`), so a trigger reads only what was
+appended since: neither whole segments nor indexes.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ _log = logging.getLogger(__name__)
 
 
 class LiveLogs:
-    """The partitions that a stream's options ask for. No file stays open. quiet: log nothing about partitions or
-    segments that are missing."""
+    """The partitions that the options of a stream name. No file stays open.
+
+    quiet: do not log missing partitions or segments.
+    """
 
     def __init__(
         self, options: ReadOptions, clock_ns: Callable[[], int] = time.monotonic_ns, *, quiet: bool = False
@@ -41,7 +43,7 @@ class LiveLogs:
         self._options = options
         self._clock_ns = clock_ns
         self._patterns = any(map(roots.is_pattern, options.paths))
-        self._locations: tuple[Root, ...] = ()
+        self._roots: tuple[Root, ...] = ()
         self._watches: list[Watch | ListingWatch] = []
         self._dirs: LogDirs | None = None
         self._assigned: dict[frozenset[str], list[TopicPartition]] = {}
@@ -53,16 +55,21 @@ class LiveLogs:
 
     @property
     def present(self) -> Collection[TopicPartition]:
-        """Every partition of the log directories, read or not."""
+        """All partitions of the log directories, read or not."""
         return () if self._dirs is None else self._dirs.locations.keys()
 
     def look(self, may_be_gone: Collection[str] = ()) -> Mapping[TopicPartition, LiveLog]:
-        """The partitions by topic and partition, in order. `may_be_gone`: topics that are read and may be deleted.
+        """Return the partitions as they are now, ordered by topic and partition.
 
-        Raises NotALogDirectory when a log directory cannot be read (its partitions are then not taken for deleted),
-        UnknownPartition for a named topic that has never been there, CorruptBatch where a log's end may be damage.
+        Args:
+            may_be_gone: Topics that are read and may have been deleted.
+
+        Raises:
+            NotALogDirectory: If a log directory cannot be read. Its partitions do not count as deleted then.
+            UnknownPartition: For a named topic that does not exist and is not in `may_be_gone`.
+            CorruptBatch: If the end of a log cannot be told from damage.
         """
-        with requests_logged("a look at the logs of a stream", (root.store for root in self._locations)):
+        with requests_logged("a look at the logs of a stream", (root.store for root in self._roots)):
             return self._look(self._clock_ns(), may_be_gone)
 
     def _look(self, now: int, may_be_gone: Collection[str]) -> Mapping[TopicPartition, LiveLog]:
@@ -75,7 +82,7 @@ class LiveLogs:
             self._assigned = {gone: assigned}
         alone = [dirs.locations[tp] for tp in self._assigned[gone] if tp not in dirs.copies]
         copies = [location for tp in self._assigned[gone] for location in dirs.copies.get(tp, ())]
-        # before the logs: a checkpoint that is read later could be ahead of what was seen of them
+        # Read before the logs: a checkpoint that is read later could be ahead of the log as it was seen.
         for location in {location.log_dir: location for location in (*alone, *copies)}.values():
             self._checkpoints.look(location.store, location.log_dir, now)
             location.checkpointed(NO_HINTS, self._checkpoints)
@@ -98,7 +105,7 @@ class LiveLogs:
         return logs
 
     def _warn_of_unmatched(self, dirs: LogDirs) -> None:
-        """Log once, until it changes, what of the subscription matches nothing."""
+        """Log the part of the subscription that matches nothing, whenever it changes."""
         text = unmatched(self._options.subscription, dirs.locations, dirs.paths)
         if text is not None and text != self._unmatched and not self._quiet:
             _log.warning("%s", text)
@@ -106,14 +113,14 @@ class LiveLogs:
 
     def _listed(self, now: int) -> LogDirs:
         if self._patterns or not self._watches:
-            locations = roots.expanded_paths(self._options.paths, self._options.storage)
-            if locations != self._locations:
-                self._locations = locations
-                self._watches = [directory_watch(store, path) for path, store in locations]
+            expanded = roots.expanded_paths(self._options.paths, self._options.storage)
+            if expanded != self._roots:
+                self._roots = expanded
+                self._watches = [directory_watch(store, path) for path, store in expanded]
         try:
             changed = [watch.changed(now) for watch in self._watches]  # all of them: `any` would stop at the first
         except OSError:
-            changed = [True]  # what LogDirs says of it
+            changed = [True]  # LogDirs raises the error
         if self._dirs is None or any(changed):
             self._assigned = {}
             self._dirs = None
@@ -121,7 +128,7 @@ class LiveLogs:
         return self._dirs
 
     def _look_at(self, location: PartitionLocation, live: LiveLog | None, now: int) -> LiveLog | None:
-        """None when the partition has been deleted since its log directory was listed."""
+        """Look at a partition again. Return None if it was deleted since its log directory was listed."""
         try:
             return self._look_at_log(location, live, now)
         except NotALogDirectory:
@@ -135,12 +142,12 @@ class LiveLogs:
             log_starts = checkpoints.read(location.store, location.log_dir, LOG_START_OFFSET_CHECKPOINT)
             try:
                 listed = not live.directory.changed(now)
-                # in an object store a change of the segment shows in the listing
+                # in an object store the listing shows a change of the segment
                 if listed and (location.store.remote or not live.segment.changed(now)):
                     live.log_start = max(live.log_start, log_starts.get((location.topic, location.partition), 0))
                     return live
             except OSError:
-                listed = False  # the segment was deleted, or the whole partition: the listing shows
+                listed = False  # the segment or the partition was deleted, which listing it again shows
                 live.directory.forget()
             hints = location.checkpointed(NO_HINTS, checkpoints)
             live.log.follow(recovery_point=hints.recovery_point, log_start=hints.log_start)
@@ -153,12 +160,12 @@ class LiveLogs:
         try:
             directory.changed(now)
         except OSError:
-            pass  # PartitionLog says what is wrong
+            pass  # PartitionLog raises the error
         hints = location.checkpointed(OpenHints(pass_over_damage=self._options.passes_over_damage), checkpoints)
         return self._with_end(LiveLog(location.open_unread(hints), location.topic_id(), directory, Watch("")), now)
 
     def _with_end(self, live: LiveLog, now: int) -> LiveLog:
-        """Find the end of the log; what looks like damage and has changed meanwhile is looked at again."""
+        """Find the end of the log. If it looks damaged and has changed meanwhile, look again."""
         log = live.log
         for attempt in range(LISTINGS):
             path = os.path.join(log.directory, log.segments[-1].log) if log.segments else log.directory
@@ -179,7 +186,7 @@ class LiveLogs:
             except (CorruptLog, UnsupportedFormat):
                 live.directory.forget()
                 if attempt == LISTINGS - 1 or not _has_changed(live):
-                    live.segment.forget()  # the next look sees the same damage
+                    live.segment.forget()  # so that the next look finds the same damage
                     raise
                 continue
             live.log_start = log.log_start_offset
@@ -196,7 +203,7 @@ class LiveLogs:
 
 
 def _has_changed(live: LiveLog) -> bool:
-    """True if the log is no longer what it was when its end was looked for; if so, it is listed again."""
+    """List the log again, and return True if it has changed since its end was searched."""
     try:
         changed = not live.log.store.remote and live.segment.changed(time.monotonic_ns())
     except OSError:

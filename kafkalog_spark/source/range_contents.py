@@ -1,4 +1,4 @@
-"""What a range of offsets holds: bytes of batches, and whether there is a record for a reader."""
+"""Contents of a range of offsets: the bytes of its batches, and whether it holds a record that a reader sees."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import PositionHint, locate, proven_entry
 
-_LOOK = 1 << 20
-"""Bytes of batches without anything to read that are looked through for one that has: markers and aborted records of
-more than that are handed out as a batch without rows, rather than looked through at every trigger."""
+_SEARCHED_BYTES = 1 << 20
+"""Bytes of markers and aborted records that are searched for a visible record. A range with more of them becomes a
+batch without rows, so that it is not searched again at every trigger."""
 
 
 def bytes_of(log: PartitionLog, start: int, end: int) -> int:
-    """Bytes of the batches that hold [start, end). A segment gone or damaged counts for what is known of it."""
+    """Return the bytes of the batches that hold [start, end). A missing or damaged segment may count for less."""
     total = 0
     for index in _segments(log, start, end):
         segment, following = log.segments[index], log.next_base_offset(index)
@@ -34,8 +34,10 @@ def bytes_of(log: PartitionLog, start: int, end: int) -> int:
 
 
 def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
-    """The offset, at most `end`, after the last batch within `budget` bytes from that of `start` on; after
-    that batch where it is larger."""
+    """Return the offset behind the last batch that ends within `budget` bytes from the batch of `start`.
+
+    It is at most `end`. If the first batch is larger than `budget`, it is the offset behind that batch.
+    """
     reached = start
     for index in _segments(log, start, end):
         following = log.next_base_offset(index)
@@ -47,7 +49,8 @@ def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
                     reached = following
                     continue
                 target = position + budget
-                # All before the batch next before `target` ends by then. A wrapper does not say its first offset.
+                # All batches before the indexed one end within the budget. A wrapper (v0, v1) cannot be used, because
+                # its header has no first offset.
                 entry = file.offset_index.floor_position(target)
                 near = proven_entry(file, entry) if entry.position > position else None
                 if near is not None and near.magic >= 2:
@@ -59,10 +62,10 @@ def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
                     if header.end >= target or reached >= end:
                         break
         except FileNotFoundError:
-            return end  # the task finds out what that means
+            return end  # the task decides what that means
         except (CorruptBatch, UnsupportedFormat):
             if reached == start:
-                reached = end if following is None else following  # the task meets the damage, and reports it
+                reached = end if following is None else following  # the task reports the damage
         break
     return min(reached, end)
 
@@ -70,25 +73,28 @@ def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
 def holds_records(
     log: PartitionLog, start: int, end: int, *, read_committed: bool, hint: PositionHint | None = None
 ) -> bool:
-    """True if [start, end) holds a record that a reader sees, finding out would take long, or damage is in the way.
-    With read_committed `end` <= the LSO. hint: (segment base offset, position) where `start`'s batch may be."""
+    """Return True if [start, end) may hold a record that a reader sees.
+
+    True also if finding out takes long, or damage prevents it. With read_committed, `end` must not be above the LSO.
+    hint: position where the batch of `start` may be.
+    """
     transactional: list[BatchHeader] = []
-    looked = 0
+    searched = 0
     for index in _segments(log, start, end):
         try:
             with log.open_segment(index) as file:
                 for header in file.headers(locate(file, start, hint)):
                     if header.base_offset >= end:
                         break
-                    looked += header.size
+                    searched += header.size
                     if header.last_offset < start or header.is_control or header.record_count == 0:
                         continue
-                    if not (read_committed and header.is_transactional) or looked > _LOOK:
+                    if not (read_committed and header.is_transactional) or searched > _SEARCHED_BYTES:
                         return True
                     transactional.append(header)
         except (FileNotFoundError, CorruptBatch, UnsupportedFormat):
             return True
-        if looked > _LOOK:
+        if searched > _SEARCHED_BYTES:
             return True
     if not transactional:
         return False
@@ -103,7 +109,7 @@ def holds_records(
 
 
 def _segments(log: PartitionLog, start: int, end: int) -> Iterator[int]:
-    """Indexes of the segments with offsets of [start, end)."""
+    """Yield the indexes of the segments that have offsets in [start, end)."""
     if start >= end or not log.segments:
         return
     for index in range(log.segment_index(start), len(log.segments)):
@@ -113,8 +119,8 @@ def _segments(log: PartitionLog, start: int, end: int) -> Iterator[int]:
 
 
 def _position(file: SegmentFile, offset: int) -> int:
-    """The position of the first batch that reaches `offset`; where good headers end, when there is none."""
-    if offset <= file.first_offset:  # a segment that begins there is not read
+    """Return the position of the first batch that reaches `offset`, or where good headers end if there is none."""
+    if offset <= file.first_offset:  # no batch of the segment is needed
         return file.begin
     position = locate(file, offset)
     try:
@@ -123,5 +129,5 @@ def _position(file: SegmentFile, offset: int) -> int:
                 return header.position
             position = header.end
     except (CorruptBatch, UnsupportedFormat):
-        pass  # sizes only share out a limit; the task meets the damage, and reports it
+        pass  # only the shares of a limit depend on it; the task reports the damage
     return position

@@ -11,8 +11,10 @@ from kafkalog_spark.source.offsets import (
 
 
 def shares(limit: int, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """`limit` shared in proportion to the sizes, none above its size; a size above 0 gets at least 1, so that none
-    starves. Whole numbers: in the connector's floating point a limit equal to the total may leave one over."""
+    """Divide `limit` in proportion to the sizes. No share is above its size; one of a size above 0 is at least 1.
+
+    Uses integers: in the connector's floating point, a limit that equals the total may leave an offset over.
+    """
     total = sum(size for size in sizes.values() if size > 0)
     if total <= limit:
         return dict(sizes)
@@ -22,20 +24,23 @@ def shares(limit: int, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartiti
 def limited_ends(
     limit: int, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Ends that about `limit` offsets from `starts` lead to; a partition whose end is not above its start keeps it."""
+    """Return ends about `limit` offsets behind `starts`. A partition whose end is not above its start keeps its end."""
     sizes = {tp: ends[tp] - starts[tp] for tp in ends if ends[tp] > starts[tp]}
-    taken = shares(limit, sizes)
-    return {tp: starts[tp] + taken[tp] if tp in taken else end for tp, end in ends.items()}
+    share = shares(limit, sizes)
+    return {tp: starts[tp] + share[tp] if tp in share else end for tp, end in ends.items()}
 
 
 def now_ms() -> int:
-    """Ms of a clock that never goes back."""
+    """Return milliseconds of a monotonic clock."""
     return time.monotonic_ns() // 1_000_000
 
 
 class BatchDelay:
-    """`minOffsetsPerTrigger` and `maxTriggerDelay` (ms): the first batch never waits for more, another one until there
-    are enough offsets, or the last one that ran is as long ago as the delay."""
+    """Decides whether a batch waits for more offsets (`minOffsetsPerTrigger`, `maxTriggerDelay`).
+
+    The first batch never waits. Others wait until there are enough offsets, or until the delay has passed since the
+    last batch.
+    """
 
     def __init__(self, max_delay_ms: int, clock_ms: Callable[[], int] = now_ms) -> None:
         self._max_delay_ms = max_delay_ms
@@ -43,7 +48,7 @@ class BatchDelay:
         self._last_ms: int | None = None
 
     def holds_back(self, offsets: int, least: int) -> bool:
-        """True if a batch of so many offsets has to wait, when `least` are wanted."""
+        """Return True if a batch of `offsets` offsets must wait, given a minimum of `least`."""
         now = self._clock_ms()
         if self._last_ms is not None and now - self._last_ms < self._max_delay_ms and offsets < least:
             return True

@@ -1,12 +1,14 @@
-"""The schema of a read in Spark's types, and the columns that a schema of the user's own asks for.
+"""The schema of a read in Spark's types: the one that a load has by default, and checks of one that the user gives.
 
-A name that is one of Kafka's columns, in any case, is that column. A struct column `value` or `key` holds the decoded
-fields, which keeps names apart; every other name is a field of the values, or of the keys if only those have a format.
+In a schema of the user's own, a name that is one of Kafka's columns, in any case, is that column. A struct column
+`value` or `key` holds decoded fields, so that their names cannot conflict. Every other name is a field of the values,
+or of the keys if only those have a format.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
@@ -17,7 +19,7 @@ from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.typed.decoder import ResolvedFormat
 
-# StructType.fromDDL needs a Spark session, which workers do not have.
+# from Arrow types, because StructType.fromDDL needs a Spark session, which workers do not have
 _TYPES: dict[str, DataType] = {name: from_arrow_type(kind) for name, kind in COLUMN_TYPES.items()}
 _ALL_TYPES = _TYPES | {name: from_arrow_type(kind) for name, kind in DAMAGE_COLUMN_TYPES.items()}
 _BY_NAME = {name.lower(): name for name in _ALL_TYPES}
@@ -29,26 +31,36 @@ _NOT_DECODED = (
 
 
 def load_schema(options: ReadOptions, formats: Mapping[str, ResolvedFormat]) -> StructType:
-    """Schema of a load without one of the user's own: Kafka's columns, with values and keys that have a format as
-    structs. Raises OptionError where the options do not say what these hold."""
+    """Return the default schema of a load: Kafka's columns, with values and keys that have a format as structs.
+
+    Raises:
+        OptionError: If the options do not say which fields a format decodes.
+    """
     fields = []
     for name in options.columns:
         kind, format = _ALL_TYPES[name], formats.get(name)
         if format is not None:
-            # Spark's own cast from bytes gives what the format `string` does
+            # The format `string` is the same as Spark's own cast from bytes.
             kind = StringType() if format.name == "string" else from_arrow_schema(format.schema())
-        fields.append(StructField(name, kind, True))  # nullable, as all are in Spark's Kafka connector
+        fields.append(StructField(name, kind, True))  # nullable, like all columns of Spark's Kafka connector
     return StructType(fields)
 
 
 def kafkas_name(name: str) -> str:
-    """Spelled as Kafka's column of that name, in any case; any other as it is."""
+    """Return Kafka's spelling of a column name given in any case; any other name unchanged."""
     return _BY_NAME.get(name.lower(), name)
 
 
-def _checked_columns(fields: list[StructField], with_damage: bool) -> tuple[str, ...]:
-    """The columns that a schema asks for, spelled as Kafka's. with_damage: of mode=PERMISSIVE, which has columns about
-    damage, and nulls in the others. Raises OptionError."""
+def checked_columns(fields: list[StructField], with_damage: bool) -> tuple[str, ...]:
+    """Check the Kafka columns of a schema, and return their names in Kafka's spelling.
+
+    Args:
+        fields: Fields of the schema.
+        with_damage: True for mode=PERMISSIVE, which has columns about damage, and nulls in the others.
+
+    Raises:
+        OptionError: For an unknown column, another type, or NOT NULL for a column that may be null.
+    """
     types, never_null = (_ALL_TYPES, {"topic", "partition"}) if with_damage else (_TYPES, _NEVER_NULL)
     names = _distinct_names(fields)
     for name, field in zip(names, fields, strict=True):
@@ -75,53 +87,78 @@ def _checked_columns(fields: list[StructField], with_damage: bool) -> tuple[str,
 
 
 def _distinct_names(fields: Iterable[StructField]) -> tuple[str, ...]:
+    """Return the names of fields in Kafka's spelling. Raises OptionError if a name occurs twice."""
     names = tuple(kafkas_name(field.name) for field in fields)
     if len(set(names)) < len(names):
         raise OptionError(f"the schema names a column twice: {', '.join(names)}")
     return names
 
 
-def _divided(
-    options: ReadOptions, schema: StructType, target: pa.Schema
-) -> tuple[list[StructField], dict[str, list[pa.Field]], list[tuple[str | None, int]]]:
-    """(Kafka's columns, the fields that are decoded by side, the source of each column of the schema: (None, column of
-    the scan), or (side, field of what is decoded), -1 for all of it)."""
+class ColumnOrigin(NamedTuple):
+    """Where a column of the result comes from: a column of the scan, or a decoded field of a side.
+
+    side: "value" or "key", None for a column of the scan. position: that of the column or field; WHOLE_STRUCT for a
+    struct of all fields of the side.
+    """
+
+    side: str | None
+    position: int
+
+
+WHOLE_STRUCT = -1
+
+
+class DividedSchema(NamedTuple):
+    """A schema divided into Kafka's columns and decoded fields by side, and the origin of each of its columns."""
+
+    plain: list[StructField]
+    decoded: dict[str, list[pa.Field]]
+    origins: list[ColumnOrigin]
+
+
+def divide_schema(options: ReadOptions, schema: StructType, target: pa.Schema) -> DividedSchema:
+    """Divide a schema of a read with formats. target: the schema in Arrow's types.
+
+    Raises:
+        OptionError: For a column that cannot be decoded, or whose name is ambiguous.
+    """
     flat = next(iter(options.formats))
     plain: list[StructField] = []
-    wanted: dict[str, list[pa.Field]] = {}
-    origins: list[tuple[str | None, int]] = []
+    decoded: dict[str, list[pa.Field]] = {}
+    origins: list[ColumnOrigin] = []
     for name, field, arrow in zip(_distinct_names(schema.fields), schema.fields, target, strict=True):
         if name in options.formats and isinstance(field.dataType, StructType):
             _check_decoded(field)
-            wanted.setdefault(name, []).extend(list(arrow.type))
-            origins.append((name, -1))
+            decoded.setdefault(name, []).extend(list(arrow.type))
+            origins.append(ColumnOrigin(name, WHOLE_STRUCT))
         elif name in _ALL_TYPES:
             kind, ours = field.dataType.simpleString(), _ALL_TYPES[name].simpleString()
             may_be_text = name in ("key", "value") and isinstance(field.dataType, StringType)
-            # a column of Kafka's name and another type is most likely one of the values
+            # A column with a Kafka name and another type is most likely meant to be a field of the values.
             if kind != ours and not may_be_text and name not in DAMAGE_COLUMN_TYPES:
                 raise OptionError(
                     f"the schema's column '{field.name}' is {kind}, and Kafka's own column of that name {ours}",
                     hint=f"a field '{field.name}' of the {flat}s is asked for inside a struct: "
                     f"{flat} struct<{field.name}: {kind}>",
                 )
-            origins.append((None, len(plain)))
+            origins.append(ColumnOrigin(None, len(plain)))
             plain.append(field)
         else:
             _check_decoded(field)
-            fields = wanted.setdefault(flat, [])
-            origins.append((flat, len(fields)))
+            fields = decoded.setdefault(flat, [])
+            origins.append(ColumnOrigin(flat, len(fields)))
             fields.append(arrow)
-    for side, at in origins:
-        if at == -1 and any(other == side and field >= 0 for other, field in origins):
+    for side, position in origins:
+        if position == WHOLE_STRUCT and any(other == side and field >= 0 for other, field in origins):
             raise OptionError(
                 f"the schema has a struct '{side}', and columns of the {side}s beside it",
                 hint="put them into the struct",
             )
-    return plain, wanted, origins
+    return DividedSchema(plain, decoded, origins)
 
 
 def _check_decoded(field: StructField, within: str = "") -> None:
+    """Raise OptionError for a field that cannot be decoded. within: path of the struct that has it."""
     if not field.nullable:
         raise OptionError(f"the schema's column '{within}{field.name}' is NOT NULL, but values without one exist")
     _check_type(field.dataType, within + field.name)

@@ -1,12 +1,7 @@
-"""A load resolved once, for planning, tasks and streams: its options, what its formats look up, its schema in Spark's
-types, and the projection that brings batches into that.
+"""A load, resolved once for planning, tasks and streams: its options, the formats of values and keys, and its schema.
 
-`schema()` cannot know whether a batch or a stream is loaded: what only one of the two refuses is refused by the first
-query of a batch, or by the start of a stream.
-
-In a schema of the user's own a name that is one of Kafka's columns, in any case, is that column. A struct column
-`value` or `key` holds what is decoded, and keeps names apart; every other name is a column of the values, or of the
-keys where those alone have a format.
+`DataSource.schema` cannot know whether a batch or a stream is loaded. Options that only one of the two refuses are
+refused by the first query of a batch, or at the start of a stream.
 """
 
 from __future__ import annotations
@@ -25,11 +20,23 @@ from kafkalog_spark.source.read_schema import kafkas_name
 from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources
 
 
+@dataclass(frozen=True)
+class ResolvedRead:
+    """Options of a read, the resolved formats by side, and the schema of the rows. Picklable."""
+
+    options: ReadOptions
+    formats: Mapping[str, ResolvedFormat]
+    schema: StructType
+
+
 class LoadOptions:
-    """The options of a load, before it is known whether a batch or a stream is loaded. Spark keeps the data source, and
-    this in it, after `schema()`: what formats look up is looked up once a load, and each option without effect is
-    logged once. With a schema of the user's own Spark does not ask for ours: every query has LoadOptions of its own, a
-    stream two, since Spark makes its reader in two processes."""
+    """The options of a load, of which it is not known yet whether it is a batch or a stream.
+
+    Spark keeps the data source, and this object in it, after `schema`: so files and schemas of formats are looked up
+    once per load, and each option without effect is logged once. With a schema of the user's own Spark does not call
+    `schema`. Then every query has its own LoadOptions, and a stream has two, because Spark makes its reader in two
+    processes.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = GivenReadOptions(options)
@@ -37,26 +44,12 @@ class LoadOptions:
         self._has_logged_bounds = False
         self._formats: Mapping[str, ResolvedFormat] | None = None
 
-    def formats(self, options: ReadOptions) -> Mapping[str, ResolvedFormat]:
-        """By side, for batch and stream: with the files, registered schemas and `_schemas` records they need."""
-        if self._formats is None:
-            topics, records = tuple(sorted(options.subscription.named_topics)), partial(_records, options)
-            self._formats = {
-                side: ResolvedFormat.of(given.name, given.options, SchemaSources(side, topics, records), given.mode)
-                for side, given in options.formats.items()
-            }
-        return self._formats
-
-    def resolved(self, options: ReadOptions, schema: StructType) -> ResolvedRead:
-        """The read of a schema, which may be the user's own. With formats, mode=PERMISSIVE is about damaged batches
-        only where the schema has a column about damage."""
-        with_damage = DAMAGE_COLUMN_TYPES.keys() & set(map(kafkas_name, schema.names))
-        if options.formats and options.reports_damage and not with_damage:
-            options = replace(options, mode="FAILFAST")
-        return ResolvedRead(options, self.formats(options), schema)
-
     def parse_any(self) -> ReadOptions:
-        """Raises OptionError when both batch and stream refuse the options; logs those without effect on any."""
+        """Parse the options for a batch or a stream, whichever accepts them. Logs options without effect on either.
+
+        Raises:
+            OptionError: If both refuse the options.
+        """
         accepted: list[ReadOptions] = []
         errors: list[OptionError] = []
         for streaming in (False, True):
@@ -70,29 +63,41 @@ class LoadOptions:
         return accepted[0]
 
     def parse(self, *, streaming: bool) -> ReadOptions:
-        """Raises OptionError; logs what has no effect, once."""
+        """Parse the options for a batch or a stream. Logs options without effect, once. Raises OptionError."""
         options = parse_read_options(self._given, streaming=streaming, quiet=True)
         self._log(options, options.ignored)
         return options
 
+    def formats(self, options: ReadOptions) -> Mapping[str, ResolvedFormat]:
+        """Return the formats by side, "value" and "key", with the files and registered schemas that they need."""
+        if self._formats is None:
+            topics, records = tuple(sorted(options.subscription.named_topics)), partial(_records, options)
+            self._formats = {
+                side: ResolvedFormat.of(given.name, given.options, SchemaSources(side, topics, records), given.mode)
+                for side, given in options.formats.items()
+            }
+        return self._formats
+
+    def resolved(self, options: ReadOptions, schema: StructType) -> ResolvedRead:
+        """Return the read with a schema, which may be the user's own.
+
+        With formats, mode=PERMISSIVE applies to damaged batches only if the schema has a column about damage.
+        """
+        with_damage = DAMAGE_COLUMN_TYPES.keys() & set(map(kafkas_name, schema.names))
+        if options.formats and options.reports_damage and not with_damage:
+            options = replace(options, mode="FAILFAST")
+        return ResolvedRead(options, self.formats(options), schema)
+
     def _log(self, options: ReadOptions, ignored: Iterable[str]) -> None:
-        news = [name for name in ignored if name not in self._logged]
+        unlogged = [name for name in ignored if name not in self._logged]
         bounds = (AT_EARLIEST, AT_LATEST) if self._has_logged_bounds else (options.start, options.end)
-        warn_of(news, *bounds)
-        self._logged.update(news)
+        warn_of(unlogged, *bounds)
+        self._logged.update(unlogged)
         self._has_logged_bounds = True
 
 
-@dataclass(frozen=True)
-class ResolvedRead:
-    """Read options with the formats of values and keys resolved, and the schema of the rows. Picklable."""
-
-    options: ReadOptions
-    formats: Mapping[str, ResolvedFormat]
-    schema: StructType
-
-
 def _records(options: ReadOptions, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Yield keys and values of a topic, for a schema registry that keeps its schemas in one."""
     from kafkalog_spark.log.log_dir import LogDirs
 
     return LogDirs.open(options.paths, options.storage, options.tier).keys_and_values(topic)

@@ -1,21 +1,19 @@
-"""Planner of a stream, on the driver: where it begins, how far the next batch goes, and which tasks read it.
+"""Planner of a stream, on the driver: where the stream begins, how far the next batch goes, and which splits it has.
 
-Data loss is judged before Spark writes the batch to its checkpoint, so that a query that fails leaves that as it was;
-its cases and words are those of Spark's Kafka source (KAFKA_DATA_LOSS in its kafka-error-conditions.json;
-KafkaOffsetReaderAdmin.getOffsetRangesFromResolvedOffsets), and so are the limits of a batch
-(KafkaMicroBatchStream.rateLimit, delayBatch). A batch whose end lies below its start reads nothing: the position moves
-back. That is how a stream with failOnDataLoss=false goes on in a topic that was created again (from its beginning) or
-in a log that was cut.
+Data loss is detected before Spark writes the batch to its checkpoint, so a query that fails leaves the checkpoint
+unchanged. The limits of a batch are those of Spark's Kafka source (`KafkaMicroBatchStream.rateLimit`, `delayBatch`). A
+batch whose end is below its start reads nothing: the position moves back. So a stream with failOnDataLoss=false resumes
+in a topic that was created again (at its beginning), or in a log that was truncated.
 
-One planner serves one run of a query. What it remembers between triggers saves work and sees deleted topics; everything
-that a restarted query needs is in the offsets.
+One planner serves one run of a query. What it remembers between triggers saves work and detects deleted topics.
+Everything that a restarted query needs is in the offsets.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -54,6 +52,12 @@ _log = logging.getLogger(__name__)
 
 
 class StreamPlanner:
+    """Plans the batches of one run of a query.
+
+    topic_ids: topic IDs of the offsets that `next_end` returned last. planned_bytes: bytes of the segments, or parts of
+    them, that the tasks of the last plan open.
+    """
+
     def __init__(self, options: ReadOptions, clock_ms: Callable[[], int] = now_ms) -> None:
         self._options = options
         self._live = LiveLogs(options)
@@ -64,32 +68,34 @@ class StreamPlanner:
         self._logs: Mapping[TopicPartition, LiveLog] = {}
         self._seen: dict[TopicPartition, Seen] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
-        """Topic ids, by topic, of the new offsets that `next_end` returned last."""
         self._ends: dict[TopicPartition, tuple[LogEnd, ...]] = {}
         self._without_records: dict[TopicPartition, tuple[int, int]] = {}
         self._warned: list[str] = []
-        self.planned_bytes = 0  # of the segments, or their parts, that the tasks of the last plan open
+        self.planned_bytes = 0
 
     @property
     def latest(self) -> Offsets:
-        """The ends for readers, as of the last look."""
+        """The visible ends of all partitions, as of the last look."""
         return {tp: live.readers_end for tp, live in self._logs.items()}
 
     @property
     def latest_topic_ids(self) -> dict[str, uuid.UUID]:
-        """The topic ids that belong to `latest`."""
+        """The topic IDs that belong to `latest`."""
         return agreed_ids((topic, live.topic_id) for (topic, _), live in self._logs.items())
 
     def initial(self) -> Offsets:
-        """The offsets that a new query begins with; the same whenever it is asked.
+        """Return the offsets at which a new query begins; the same at every call.
 
-        Spark does not write them down: after a restart before the end of the first batch it asks again. So latest stays
-        LATEST, which means "at the end of the first batch": that batch is empty and its end, which Spark does write
-        down, is where the query begins. Raises OptionError where the options name other partitions than there are, or a
-        timestamp without a match.
+        Spark does not store them: after a restart before the end of the first batch it calls this again. So `latest`
+        stays LATEST, which means the end of the first batch: that batch is empty, and its end, which Spark does store,
+        is where the query begins.
+
+        Raises:
+            OptionError: If the options name other partitions than exist, or a timestamp has no match.
+            KafkalogError: As `LiveLogs.look`.
         """
         if self._initial is None:
-            self._logs = self._live.look()  # a named topic that is missing now is a mistake, whatever failOnDataLoss is
+            self._logs = self._live.look()  # a missing topic is an error at the start, whatever failOnDataLoss is
             start, logs = self._options.start, self._logs
             if start.by_time:
                 bounds = {tp: bounds_of(live.log, live.log_start, live.readers_end) for tp, live in logs.items()}
@@ -108,19 +114,19 @@ class StreamPlanner:
         return self._initial
 
     def freeze(self) -> None:
-        """Trigger.AvailableNow: what comes later than now is not read."""
+        """Set the present ends as the target of the query (Trigger.AvailableNow): later records are not read."""
         self._look(self._options.subscription.named_topics)
         self._target = self.latest
 
     def next_end(
         self, start: Offsets, limits: RateLimits, topic_ids: Mapping[str, uuid.UUID] = MappingProxyType({})
     ) -> Offsets:
-        """End of the batch from `start` on; `start` itself when there is nothing to read, or not yet enough.
+        """Return the end of the batch that begins at `start`; `start` itself if there is not enough to read.
 
         Args:
             start: Offsets of the checkpoint.
             limits: Limits of the batch.
-            topic_ids: The topic ids that the checkpoint has with `start`, perhaps not of all topics.
+            topic_ids: Topic IDs in the checkpoint that belong to `start`, perhaps not of all topics.
 
         Raises:
             DataLoss: If failOnDataLoss is true.
@@ -128,37 +134,39 @@ class StreamPlanner:
         """
         self._look(topic for topic, _ in start)
         logs = self._logs
-        if self._target is not None:  # a partition that came later is not even judged
+        if self._target is not None:  # partitions that were added later are ignored
             logs = {tp: live for tp, live in logs.items() if tp in self._target or tp in start}
         seen = {tp: self._seen_of(tp, topic_ids) for tp in start}
         next_batch = continue_from(start, logs, seen, self._live.present, self._options.subscription.names)
         self._report(next_batch.losses)
         if start and not logs:
-            return start  # as in the connector: offsets without a partition would forget every position
+            return start  # as in the connector: offsets without partitions would lose every position
         if self._target is not None:
             for tp, end in next_batch.ends.items():
-                last = min(end, self._target.get(tp, 0))  # 0: it was not there then
-                if start.get(tp) == LATEST:  # a query from latest begins there
+                last = min(end, self._target.get(tp, 0))  # 0 for a partition that was added later
+                if start.get(tp) == LATEST:  # a query from latest begins at its target
                     next_batch.starts[tp] = next_batch.ends[tp] = last
                 elif tp not in next_batch.moved:
                     next_batch.ends[tp] = max(last, next_batch.starts[tp])
         self._seen = {tp: seen[tp] for tp in next_batch.ends if tp not in logs}
         self._seen |= {tp: Seen(live.topic_id, live.readers_end) for tp, live in self._logs.items()}
         first = any(offset < 0 for offset in start.values())
-        as_before = not first and not next_batch.moved and next_batch.ends.keys() == start.keys()
-        news = {tp: end - next_batch.starts[tp] for tp, end in next_batch.ends.items() if end > next_batch.starts[tp]}
-        if as_before and not any(self._has_records(tp, next_batch) for tp in news):
+        only_appended = not first and not next_batch.moved and next_batch.ends.keys() == start.keys()
+        new_offsets = {
+            tp: end - next_batch.starts[tp] for tp, end in next_batch.ends.items() if end > next_batch.starts[tp]
+        }
+        if only_appended and not any(self._has_records(tp, next_batch) for tp in new_offsets):
             return start
         if limits.min_offsets is not None and self._target is None:
-            held_back = self._delay.holds_back(sum(news.values()), limits.min_offsets)
+            held_back = self._delay.holds_back(sum(new_offsets.values()), limits.min_offsets)
             if held_back and not first and not next_batch.moved:
                 return start
-        self._offered = self._limited(next_batch, news, limits)
+        self._offered = self._limited(next_batch, new_offsets.keys(), limits)
         self.topic_ids = agreed_ids((tp[0], self._seen[tp].topic_id) for tp in self._offered)
         for tp, end in self._offered.items():
             if tp not in logs:
-                continue  # deleted, and its position kept
-            # The next batch begins where this one ends: at a position that is known when that is the log's end.
+                continue  # deleted, with its position kept
+            # The next batch begins where this one ends. If that is the end of the log, its byte position is known.
             log_end, before = self._logs[tp].log_end, self._ends.get(tp, ())
             if log_end.offset == end and log_end not in before:
                 self._ends[tp] = (*before[-1:], log_end)
@@ -167,9 +175,8 @@ class StreamPlanner:
     def splits(
         self, start: Offsets, end: Offsets, topic_ids: Mapping[str, uuid.UUID] = MappingProxyType({})
     ) -> list[Split]:
-        """The splits of the batch [start, end); `topic_ids`: those of `end`. Raises DataLoss where failOnDataLoss is
-        true."""
-        if end != self._offered:  # a batch of the run before
+        """Return the splits of the batch [start, end). topic_ids: those of `end`. Raises DataLoss if failOnDataLoss."""
+        if end != self._offered:  # a batch that was planned by an earlier run
             self._look(topic for topic, _ in (*start, *end))
         logs, fails = self._logs, self._options.fail_on_data_loss
         first = start == self._initial
@@ -184,30 +191,36 @@ class StreamPlanner:
         return [replace(split, topic_id=logs[split.range.topic_partition].topic_id) for split in splits]
 
     def _look(self, known_topics: Iterable[str]) -> None:
-        """Look at the logs as they are. `known_topics`: those of the query's position, which may be missing; with
-        failOnDataLoss=false all topics that the options name may be."""
+        """Look at the logs as they are now.
+
+        known_topics: topics of the query's position, which may be missing. With failOnDataLoss=false, all topics that
+        the options name may be missing.
+        """
         may_be_gone = set(known_topics)
         if not self._options.fail_on_data_loss:
             may_be_gone |= self._options.subscription.named_topics
         self._logs = self._live.look(may_be_gone)
 
     def _seen_of(self, tp: TopicPartition, topic_ids: Mapping[str, uuid.UUID]) -> Seen:
-        """Return what is known of a partition. A topic id that this run saw precedes that of the checkpoint, which may
-        be of an earlier trigger."""
+        """Return what is known of a partition.
+
+        A topic ID that this run has seen has precedence over the one in the checkpoint, which may be older.
+        """
         seen = self._seen.get(tp, UNSEEN)
         return seen if seen.topic_id is not None else replace(seen, topic_id=topic_ids.get(tp[0]))
 
     def _report(self, losses: list[DataLoss]) -> None:
+        """Raise the first loss if failOnDataLoss, otherwise log them."""
         if losses and self._options.fail_on_data_loss:
             raise losses[0]
         texts = [str(loss) for loss in losses]
-        if texts != self._warned:  # a batch that is held back finds the same again
+        if texts != self._warned:  # while a batch is held back, every trigger finds the same losses
             for text in texts:
                 _log.warning("%s", text)
         self._warned = texts
 
     def _has_records(self, tp: TopicPartition, next_batch: Continuation) -> bool:
-        """Asked of what the partition has new, and again only when that has grown."""
+        """Return True if the new offsets of a partition hold a visible record. A negative result is remembered."""
         extent = next_batch.starts[tp], next_batch.ends[tp]
         if self._without_records.get(tp) == extent:
             return False
@@ -217,25 +230,31 @@ class StreamPlanner:
         self._without_records[tp] = extent
         return False
 
-    def _limited(self, next_batch: Continuation, news: Mapping[TopicPartition, int], limits: RateLimits) -> Offsets:
+    def _limited(self, next_batch: Continuation, grown: Collection[TopicPartition], limits: RateLimits) -> Offsets:
+        """Return the ends of the batch under the limits. grown: partitions with new offsets."""
         ends = dict(next_batch.ends)
         if limits.max_offsets is not None:
-            ends |= limited_ends(limits.max_offsets, next_batch.starts, {tp: ends[tp] for tp in news})
+            ends |= limited_ends(limits.max_offsets, next_batch.starts, {tp: ends[tp] for tp in grown})
         if limits.max_bytes is not None:
-            logs = {tp: self._logs[tp].log for tp in news}
+            logs = {tp: self._logs[tp].log for tp in grown}
             sizes = {tp: bytes_of(log, next_batch.starts[tp], ends[tp]) for tp, log in logs.items()}
             if sum(sizes.values()) > limits.max_bytes:
-                taken = shares(limits.max_bytes, sizes)
-                ends |= {tp: end_of_bytes(log, next_batch.starts[tp], ends[tp], taken[tp]) for tp, log in logs.items()}
+                budgets = shares(limits.max_bytes, sizes)
+                ends |= {
+                    tp: end_of_bytes(log, next_batch.starts[tp], ends[tp], budgets[tp]) for tp, log in logs.items()
+                }
         return dict(sorted(ends.items()))
 
     def _hint(self, tp: TopicPartition, offset: int) -> PositionHint | None:
-        """(segment base offset, position) of an offset where the log ended before."""
+        """Return the position of an offset if the log ended there before."""
         ends = (end for end in self._ends.get(tp, ()) if end.offset == offset)
         return next((PositionHint(end.segment, end.position) for end in ends), None)
 
     def _facts(self, offsets: OffsetRange, hint: PositionHint | None) -> list[SegmentFacts]:
-        """Opens nothing for what was appended to the last segment since the last batch."""
+        """Return the segments of a range.
+
+        Opens no file if the range was appended to the last segment since the last batch.
+        """
         live = self._logs[offsets.topic_partition]
         end = live.log_end
         if hint is not None and hint.segment == end.segment and offsets.end == end.offset:

@@ -1,4 +1,7 @@
-"""Positions of a stream compared with the logs as they are: where the next batch begins and may end."""
+"""Positions of a stream compared with the logs as they are: where the next batch begins, and how far it may go.
+
+Rules on values, without I/O. Cases of data loss are those of Spark's Kafka source (`data_loss`).
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,16 @@ from kafkalog_spark.source.offsets import (
     tp_text,
 )
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass
 class Continuation:
-    """Start and largest extent of the next batch. `starts` and `ends` name the same partitions. `moved`: those whose
-    position moves without anything being read; no limit changes their end."""
+    """Start and largest extent of the next batch. `starts` and `ends` have the same partitions.
+
+    moved: partitions whose position moves without reading anything; limits do not change their end. losses: data that
+    the stream misses.
+    """
 
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
@@ -34,7 +42,7 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Topic id and end for readers that a partition had when offsets were last handed out."""
+    """Topic ID and visible end of a partition when Spark last got offsets."""
 
     topic_id: uuid.UUID | None
     end: int = 0
@@ -50,12 +58,18 @@ def continue_from(
     present: Collection[TopicPartition] = (),
     named: Callable[[TopicPartition], bool] = lambda tp: False,
 ) -> Continuation:
-    """Compare the offsets `start`, perhaps EARLIEST and LATEST, with the logs as they are. `present`: partitions that
-    exist, read or not.
+    """Compare the positions of a stream with the logs as they are.
 
-    A deleted partition that the options name (`named`) keeps its position if its topic id is known: when it comes back,
-    the id tells whether it is the same topic. Other deleted partitions are dropped, or the offsets of a query with a
-    pattern would grow for ever.
+    A deleted partition that the options name keeps its position if its topic ID is known: if it returns, the ID tells
+    whether it is the same topic. Other deleted partitions are dropped; otherwise the offsets of a query with a pattern
+    would grow forever.
+
+    Args:
+        start: The positions, perhaps EARLIEST or LATEST.
+        logs: The logs of the partitions that are read.
+        seen: What is known of partitions from earlier triggers.
+        present: All existing partitions, read or not.
+        named: Returns True for a partition that the options name.
     """
     next_batch = Continuation()
     gone = start.keys() - logs.keys()
@@ -79,7 +93,7 @@ def continue_from(
             if what := created_again(tp[0], before.topic_id, log.topic_id):
                 if offset > end:
                     what = f"{offset_changed(tp, offset, end)} {what}"
-                if offset or before.end:  # else it was empty
+                if offset or before.end:  # otherwise the old topic was empty
                     next_batch.losses.append(records_lost(tp, what, offset))
                 if offset > position:
                     next_batch.moved.add(tp)
@@ -108,14 +122,21 @@ def batch_ranges(
     first: bool,
     fail_on_data_loss: bool,
 ) -> list[OffsetRange]:
-    """The ranges of a batch that Spark has decided on, without empty ones, by topic and partition. Raises DataLoss, or
-    with `fail_on_data_loss=False` leaves out what is gone. A batch of before may reach up to a log's own end whatever
-    the LSO is.
+    """Return the ranges of a batch whose end Spark has stored, by topic and partition, without empty ones.
 
-    `topic_ids`: those of `end`. A topic that was created again since then has none of the batch's records.
+    A batch that was planned by an earlier run may reach up to the end of the log, whatever the LSO is now.
 
-    `first`: `start` are the offsets that the query began with. They were looked up again if the query was restarted
-    before its first batch was done, and may then lie past that batch's end: it is empty.
+    Args:
+        start: Start of the batch.
+        end: End of the batch.
+        logs: The logs as they are.
+        topic_ids: Topic IDs that belong to `end`. A topic that was created again since has none of the records.
+        first: True if `start` is where the query began. If the query was restarted before its first batch was done, it
+            was looked up again, and may be beyond the end of the batch; then the batch is empty.
+        fail_on_data_loss: Raise DataLoss; otherwise leave out what has gone, with a warning.
+
+    Raises:
+        DataLoss: If the logs do not hold the batch.
     """
     ranges = []
     for tp in sorted(end):
@@ -148,16 +169,13 @@ def batch_ranges(
 
 
 def agreed_ids(ids: Iterable[tuple[str, uuid.UUID | None]]) -> dict[str, uuid.UUID]:
-    """Return the id of each topic, of (topic, topic id) of its partitions.
+    """Return the ID of each topic, from (topic, topic ID) of its partitions.
 
-    A topic whose partitions have different ids is left out: it is being created again, and at the next trigger all its
-    partitions have the new id.
+    A topic whose partitions have different IDs is left out: it is being created again, and at the next trigger all its
+    partitions will have the new ID.
     """
     by_topic: dict[str, set[uuid.UUID]] = {}
     for topic, topic_id in ids:
         if topic_id is not None:
             by_topic.setdefault(topic, set()).add(topic_id)
     return {topic: one for topic, (one, *others) in by_topic.items() if not others}
-
-
-_log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Watches of files and directories: whether one may have changed since it was last looked at."""
+"""Watches of files and directories: whether one may have changed since the last look."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from kafkalog_spark.log.read.state_files import Checkpoints
 from kafkalog_spark.store.interface import FileFacts, Store
 
 COARSE_NS = 2_000_000_000
-"""Resolution of a file system that keeps whole seconds (NFS 3, ext3) or every other one (FAT)."""
+"""Resolution of timestamps in file systems that keep whole seconds (NFS 3, ext3), or every second one (FAT)."""
 FINE_NS = 100_000_000
-"""Resolution of all others: Linux stamps files with the time of its last timer tick, 1 to 10 ms ago."""
+"""Resolution in others, with a margin: Linux uses the time of its last timer tick, 1 to 10 ms ago."""
 
 
 class Watch:
-    """Path, and what stat said of it when it was last looked at.
+    """Watch of a file or directory by its `stat`.
 
-    A state counts as looked at only when that was done so long after the state was first seen that no later change can
-    have the same mtime, measured with our clock alone: the file system's may be another machine's.
+    An unchanged state is trusted only if the last look was so long after the state was first seen that a later change
+    must have another mtime. Only the local clock measures that time: the file system may use that of another machine.
     """
 
     def __init__(self, path: str) -> None:
@@ -29,8 +29,10 @@ class Watch:
         self._looked_at = False
 
     def changed(self, now_ns: int) -> bool:
-        """True if there may be something new; if so, the caller looks now. `now_ns`: of a clock that never goes back,
-        read before this call. Raises OSError when the path cannot be reached."""
+        """Return True if there may be a change; then the caller must look now.
+
+        now_ns: time of a monotonic clock, read before this call. Raises OSError if the path cannot be reached.
+        """
         facts = os.stat(self.path)
         state = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
         if state != self._state:
@@ -43,20 +45,22 @@ class Watch:
         return True
 
     def forget(self) -> None:
-        """Let the next call say that there is something new."""
+        """Make the next call of `changed` return True."""
         self._state = None
 
 
 PAGE = 1000
-"""Names that a LIST gives at once: up to so many, a whole listing costs no more than its tail does."""
+"""Names in one response to a LIST request. A directory with no more is listed as a whole."""
 WHOLE_EVERY_NS = 60_000_000_000
-"""How often a larger directory is listed as a whole, which shows what retention has deleted: a trigger that reads where
-nothing is any more finds that out by itself."""
+"""How often a larger directory is listed as a whole, which shows what retention has deleted. Reads of deleted segments
+notice that by themselves before."""
 
 
 class ListingWatch:
-    """Directory of an object store, and what a LIST said of it when it was last looked at. Names, sizes and versions
-    are compared; of a partition with more names than one LIST gives, those from its last segment on."""
+    """Watch of a directory in an object store by its listing: names, sizes and versions of its objects.
+
+    Of a partition with more names than one LIST request returns, only those from its last segment on are compared.
+    """
 
     def __init__(self, store: Store, directory: str) -> None:
         self._store = store
@@ -66,7 +70,10 @@ class ListingWatch:
         self._state: Mapping[str, FileFacts | None] | None = None
 
     def changed(self, now_ns: int) -> bool:
-        """As Watch.changed. Raises OSError; FileNotFoundError where nothing is left."""
+        """Return True if there may be a change, as `Watch.changed`.
+
+        Raises OSError; FileNotFoundError for an empty directory.
+        """
         if self._after and now_ns - self._whole_since_ns >= WHOLE_EVERY_NS:
             self.forget()
         if self._state is None:
@@ -77,11 +84,12 @@ class ListingWatch:
         return changed
 
     def saw(self, names: Sequence[str], files: Mapping[str, FileFacts], last: str) -> None:
-        """Compare with this listing of a partition from now on; `last`: how names of its last segment begin."""
+        """Compare with this listing of a partition from now on. last: prefix of the names of its last segment."""
         self._after = last if len(names) > PAGE else ""
         self._state = _state_of(names, files, self._after)
 
     def forget(self) -> None:
+        """Make the next call of `changed` return True."""
         self._state = None
 
 
@@ -90,18 +98,19 @@ def _state_of(names: Iterable[str], files: Mapping[str, FileFacts], after: str) 
 
 
 def directory_watch(store: Store, directory: str) -> Watch | ListingWatch:
+    """Return a watch of a directory."""
     return ListingWatch(store, directory) if store.remote else Watch(directory)
 
 
 class WatchedCheckpoints(Checkpoints):
-    """Checkpoints whose files are read again when they have changed; of an object store, at every look."""
+    """Checkpoints whose files are read again if they have changed; in an object store, at every look."""
 
     def __init__(self) -> None:
         super().__init__()
         self._watches: dict[tuple[str, str], Watch] = {}
 
     def look(self, store: Store, directory: str, now: int) -> None:
-        """Forget what may have changed in a log directory since the look before."""
+        """Forget the checkpoints of a log directory that may have changed since the last look."""
         for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
             watch = self._watches.setdefault((directory, name), Watch(os.path.join(directory, name)))
             try:

@@ -183,7 +183,7 @@ def test_tasks_get_no_password(tmp_path: Path) -> None:
     assert "do-not-tell" not in repr(reader._options)
     committer = reader.committer
     assert committer is not None
-    assert committer._wanted.settings["sasl.password"] == "do-not-tell"
+    assert committer._settings.settings["sasl.password"] == "do-not-tell"
 
 
 def test_settings_are_librdkafkas_and_sparks() -> None:

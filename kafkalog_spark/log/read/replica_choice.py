@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.format.checkpoint import TopicPartition
@@ -20,17 +20,18 @@ from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.state_files import leader_epochs, readable_meta_properties
 
 Replicas = Literal["longest", "error", "merge"]
-"""How a partition in several log directories is read. "longest": read the copy that `best` names; "error";
-"merge": that copy, and what is damaged in it from the others (repair/merged_log)."""
+"""What to do with a partition in several log directories. "longest": read the copy that `best` returns. "error": raise
+an error. "merge": read that copy, and what is damaged in it from the others (`log.repair.merged_log`)."""
 
 
 REPLICAS: tuple[Replicas, ...] = ("longest", "error", "merge")
 
 
-NO_EPOCH = -1  # epoch of a copy without entries in its leader-epoch-checkpoint: Kafka's UNDEFINED_EPOCH
+NO_EPOCH = -1
+"""Epoch of a copy without entries in its leader-epoch-checkpoint (Kafka: UNDEFINED_EPOCH)."""
 
 
-_SHOWN = 5  # partitions in the line that reports the choice
+_SHOWN = 5  # partitions in the message about the choice
 
 
 _log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCopy:
-    """A copy of a partition. `log_end`: None where the epoch alone has decided against it."""
+    """A copy of a partition. log_end: None if its epoch alone has decided."""
 
     location: PartitionLocation
     epoch: int
@@ -49,13 +50,20 @@ class ReplicaCopy:
         return f"{self.location.directory} ({epoch}{'' if self.log_end is None else f', log end {self.log_end}'})"
 
 
+class ReplicaChoice(NamedTuple):
+    """The copy to read, and all copies of the partition."""
+
+    chosen: ReplicaCopy
+    copies: list[ReplicaCopy]
+
+
 def best(copies: Sequence[ReplicaCopy]) -> ReplicaCopy:
-    """The highest leader epoch, then the furthest log end, then the first one given."""
+    """Return the copy with the highest leader epoch, of several the one with the furthest log end, then the first."""
     return max(copies, key=lambda copy: (copy.epoch, -1 if copy.log_end is None else copy.log_end))
 
 
-def report(chosen: Mapping[TopicPartition, tuple[ReplicaCopy, Sequence[ReplicaCopy]]]) -> None:
-    """Log, in one line, which copies are read instead of which; nothing for none."""
+def report(chosen: Mapping[TopicPartition, ReplicaChoice]) -> None:
+    """Log, in one line, which copies are read instead of which others. Logs nothing if there was no choice."""
     if not chosen:
         return
     parts = [
@@ -72,7 +80,7 @@ def report(chosen: Mapping[TopicPartition, tuple[ReplicaCopy, Sequence[ReplicaCo
 def refuse_copies(
     copies: Mapping[TopicPartition, Sequence[PartitionLocation]], wanted: Iterable[TopicPartition]
 ) -> None:
-    """replicas=error: raise NotALogDirectory for the first of the `wanted` partitions that lies in several places."""
+    """Raise NotALogDirectory for the first wanted partition that has several copies (replicas=error)."""
     for topic, partition in wanted:
         if locations := copies.get((topic, partition)):
             first, second, *_ = locations
@@ -86,9 +94,17 @@ def refuse_copies(
 
 def leading_copy(
     locations: Sequence[PartitionLocation], log_end: Callable[[PartitionLocation], int | None], *, alone_too: bool
-) -> tuple[ReplicaCopy, list[ReplicaCopy]] | None:
-    """The copy to read, of those of the highest leader epoch, and all; None when every one has been deleted. log_end:
-    of a copy's log, None for a deleted one; asked where epochs do not decide, and with alone_too always."""
+) -> ReplicaChoice | None:
+    """Choose the copy to read among those of the highest leader epoch.
+
+    Args:
+        locations: The copies.
+        log_end: Returns the log end of a copy, None if it was deleted. Called only if epochs alone do not decide.
+        alone_too: Call it in any case.
+
+    Returns:
+        None if every copy was deleted.
+    """
     copies = []
     for location in locations:
         epochs = leader_epochs(location.store, location.directory)
@@ -101,14 +117,15 @@ def leading_copy(
             index = copies.index(copy)
             copies[index : index + 1] = [] if end is None else [replace(copy, log_end=end)]
         if any(copy.epoch == highest for copy in copies):
-            return best(copies), copies
+            return ReplicaChoice(best(copies), copies)
     return None
 
 
-def chosen_copy(
-    locations: Sequence[PartitionLocation], *, pass_over_damage: bool = False
-) -> tuple[ReplicaCopy, list[ReplicaCopy]] | None:
-    """As `leading_copy`, of copies in log directories. Raises what finding the end of a log raises."""
+def chosen_copy(locations: Sequence[PartitionLocation], *, pass_over_damage: bool = False) -> ReplicaChoice | None:
+    """Choose the copy to read as `leading_copy`, opening copies in log directories where epochs do not decide.
+
+    Raises what finding the end of a log raises.
+    """
 
     def log_end(location: PartitionLocation) -> int | None:
         try:
@@ -126,9 +143,11 @@ def check_one_topic(
     copies: Mapping[TopicPartition, Sequence[PartitionLocation]],
     wanted: Collection[TopicPartition],
 ) -> None:
-    """Raise NotALogDirectory where what is wanted of a topic lies in several log directories as different topics.
-    Decided by the topic ids in partition.metadata (Kafka 2.8 and newer); where a partition has none, by the cluster ids
-    in the log directories' meta.properties. What says nothing is taken for the same."""
+    """Raise NotALogDirectory if log directories hold different topics of the same name.
+
+    Topics are compared by the topic IDs in partition.metadata (Kafka 2.8 and newer); if a partition has none, by the
+    cluster IDs in the meta.properties of the log directories. Missing IDs count as equal.
+    """
     of_topic: dict[str, list[PartitionLocation]] = {}
     for tp in wanted:
         of_topic.setdefault(tp[0], []).extend(copies.get(tp, (locations[tp],)))
