@@ -16,7 +16,6 @@ from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec
@@ -200,7 +199,7 @@ class StringDecoder:
         texts = pa.Array.from_buffers(
             pa.string(), len(values), values.buffers(), null_count=values.null_count, offset=values.offset
         )
-        columns = pa.StructArray.from_arrays([texts], fields=list(self.schema), mask=pc.is_null(values))
+        columns = pa.StructArray.from_arrays([texts], fields=list(self.schema), mask=values.is_null())
         return Decoded(columns, None, lambda i: "")
 
 
