@@ -1,4 +1,4 @@
-"""Log directories: the partitions in them, and what their checkpoints say. The Spark-free way in.
+"""Log directories: `LogDirs`, the reader without Spark.
 
     dirs = LogDirs.open("/data/kafka-logs")
     dirs.topics                                    # {"orders": (0, 1, 2), ...}
@@ -9,7 +9,7 @@
         ...
     dirs.table("batches", "orders").read_all()     # pyarrow.RecordBatchReader
 
-Kept free of the kernels until records are read.
+The kernels are loaded when records are read.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ if TYPE_CHECKING:
 class LogDirs:
     """The partitions of one or more log directories (Kafka's log.dirs), as they were listed.
 
-    `places`: each partition, where it lies first. `copies`: all places of those that lie in several of the directories;
-    `place` says which of them to read. `roots`: what was opened, patterns replaced by what they found.
-    `partitions_only`: whether every root is the directory of a single partition.
+    Attributes:
+        locations: The first location of each partition.
+        roots: The directories that were opened, with wildcards expanded.
+        copies: All locations of partitions that lie in several of the directories; `chosen` selects the one to read.
+        partitions_only: True if every root is the directory of a single partition.
     """
 
     locations: dict[TopicPartition, PartitionLocation] = field(default_factory=dict)
@@ -59,14 +61,20 @@ class LogDirs:
         storage: StorageOptions | None = None,
         tier: TierOptions = NO_TIER,
     ) -> LogDirs:
-        """List log directories, or single partition directories (which may be -stray, -future or -delete ones), and
-        what tiered storage made of segments: the layout is found by names, unless `tier` says it. Remote storage that a
-        log directory's own file names is opened too, unless layout=broker, if it is a folder beside the log directory,
-        one of `paths` or `tier.root`.
+        """List log directories, single partition directories, or directories of tiered storage.
 
-        Paths, and URLs of object stores (docs/object_storage.md), which `storage` says how to reach; `~` and the
-        wildcards of a shell are understood. Raises NotALogDirectory: a path is missing, unreadable or neither of the
-        two, or a pattern finds nothing; OptionError for a URL that nothing here reads.
+        A partition directory may be a -stray, -future or -delete one. Remote storage that a log directory's own file
+        names is opened too, if it is a folder beside the log directory, one of `paths` or `tier.root`; not with
+        layout=broker.
+
+        Args:
+            paths: Paths, or URLs of object stores (docs/object_storage.md); `~` and shell wildcards are expanded.
+            storage: How to access object stores.
+            tier: Options of tiered storage. Without a layout, names of directories decide which one it is.
+
+        Raises:
+            NotALogDirectory: If a path is missing, unreadable or none of these, or a pattern matches nothing.
+            OptionError: For a URL of an unknown scheme.
         """
         if isinstance(paths, str | os.PathLike):
             paths = [paths]
@@ -80,7 +88,7 @@ class LogDirs:
             remote += found.remote
             locations = found.locations
             if found.remote_storage is not None and tier.layout is not Layout.BROKER:
-                from kafkalog_spark.log.remote.recorded_storage import recorded_dirs  # only where there is one
+                from kafkalog_spark.log.remote.recorded_storage import recorded_dirs  # only needed if there is one
 
                 recorded = recorded_dirs(Root(found.remote_storage, root.store), found.locations, roots, storage, tier)
                 remote += recorded.dirs
@@ -105,14 +113,14 @@ class LogDirs:
 
     @property
     def topics(self) -> dict[str, tuple[int, ...]]:
-        """Partitions by topic, both sorted; internal topics too."""
+        """Partitions by topic, both sorted, internal topics included."""
         topics: dict[str, list[int]] = {}
         for topic, partition in self.locations:
             topics.setdefault(topic, []).append(partition)
         return {topic: tuple(partitions) for topic, partitions in topics.items()}
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
-        """Open a partition; of several copies the one that `replica_choice.best` names. Raises UnknownPartition."""
+        """Open a partition; of several copies the one that `replica_choice.best` returns. Raises UnknownPartition."""
         location = self.locations.get((topic, partition))
         if location is None:
             partitions = self.topics.get(topic)
@@ -125,9 +133,18 @@ class LogDirs:
     def chosen(
         self, wanted: Collection[TopicPartition], replicas: Replicas = "longest", *, pass_over_damage: bool = False
     ) -> dict[TopicPartition, PartitionLocation]:
-        """Where to read each of the `wanted` partitions, in their order; reported in one line where there was a choice.
-        Raises as discovery's `check_one_topic` and `chosen_copy`, `refuse_copies` with replicas="error"; OptionError
-        for "merge", which reads all copies, with tiered storage."""
+        """Return the location to read of each wanted partition, in their order. Choices are logged in one line.
+
+        Args:
+            wanted: The partitions.
+            replicas: What to do with a partition in several log directories.
+            pass_over_damage: Ignore damage when the ends of copies are compared.
+
+        Raises:
+            NotALogDirectory: If the directories hold different topics of the same name, or as `chosen_copy`; with
+                replicas="error" for a partition with several copies.
+            OptionError: With replicas="merge", which reads all copies, for tiered storage.
+        """
         if replicas == "error":
             replica_choice.refuse_copies(self.copies, wanted)
         replica_choice.check_one_topic(self.locations, self.copies, wanted)
@@ -170,13 +187,20 @@ class LogDirs:
         replicas: Replicas = "longest",
         **options: object,
     ) -> Iterator[pa.RecordBatch]:
-        """All records of a topic, or of every topic that is not internal, partition by partition; with `tail` the last
-        so many of each partition.
+        """Yield the records of a topic, partition by partition.
 
-        request, or its fields as keywords (columns=, timestamp_from_ms=, read_committed= ...): see ScanRequest. Its
-        conditions narrow what a tail holds. damage_rows: with a row for each damaged stretch, in the columns of
-        log.read.damage_rows, which come last or where `columns` names them; damage then fails nothing.
-        replicas: what is done about a partition in several directories; "error" raises NotALogDirectory.
+        Args:
+            topic: The topic; None for every topic that is not internal.
+            request: Columns and conditions.
+            tail: Only the last so many records of each partition. Conditions of the request narrow these.
+            damage_rows: Yield a row for each damaged stretch too, instead of an error. Its columns
+                (`record_schema.DAMAGE_COLUMN_TYPES`) come last, or where `columns` names them.
+            replicas: What to do with a partition in several directories; "error" raises NotALogDirectory.
+            **options: Fields of ScanRequest (columns=, timestamp_from_ms=, read_committed= ...), instead of `request`.
+
+        Raises:
+            UnknownPartition: For an unknown topic.
+            KafkalogError: As `scan_partition`.
         """
         from kafkalog_spark.log.decode.scan_request import ScanRequest
         from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
@@ -202,19 +226,28 @@ class LogDirs:
                 yield from scan_partition(log, start, end, request)
 
     def keys_and_values(self, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Those of every record of a topic."""
+        """Yield key and value of every record of a topic."""
         for batch in LogDirs.scan(self, topic, columns=("key", "value")):
             yield from zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
 
     def table(
         self, name: str, topic: str | None = None, *, columns: Iterable[str] | None = None, history: bool = False
     ) -> pa.RecordBatchReader:
-        """A table, of a topic or of all, internal ones too (docs/tables.md): `batches`, `segments`...; or `records`,
-        which `scan` gives with more choice, without internal topics unless one is named.
+        """Return a metadata table (docs/tables.md), such as `batches` or `segments`; or `records`.
 
-        columns: in the order wanted; None for all but those that have to be asked for. history: of tables made of
-        internal topics, every record instead of the latest. Raises OptionError for a table, a column, a topic or a
-        history that there is not; UnknownPartition for a topic; reading raises NotALogDirectory, DataLoss.
+        For `records`, `scan` has more options; like there, internal topics are only included if named.
+
+        Args:
+            name: Name of the table.
+            topic: Narrow the table to a topic; None for all topics, internal ones included.
+            columns: Names, in the order of the result; None for all but those that must be named.
+            history: In a table made of an internal topic, every record instead of the latest one of each key.
+
+        Raises:
+            OptionError: For an unknown table or column, and for a history or topic if the table has none.
+            UnknownPartition: For an unknown topic.
+            NotALogDirectory: While reading, if a file cannot be read.
+            DataLoss: While reading, if a file has gone.
         """
         import pyarrow as pa
 
@@ -241,19 +274,23 @@ class LogDirs:
 
 
 def _same_directory(one: PartitionLocation, other: PartitionLocation) -> bool:
+    """Return True if two locations are the same directory, perhaps by a symbolic link."""
     if one.directory == other.directory or one.store.remote or other.store.remote:
         return one.directory == other.directory
     try:
         return os.path.samefile(one.directory, other.directory)
     except OSError:
-        return False  # gone since it was listed
+        return False  # deleted since it was listed
 
 
 def _with_remote_dirs(
     local: Mapping[TopicPartition, Sequence[PartitionLocation]], remote: Iterable[RemoteDir], options: TierOptions
 ) -> dict[TopicPartition, list[PartitionLocation]]:
-    """The locations of each partition. Each copy in a log directory gets all remote directories of the partition; a
-    partition that no log directory holds is located in the first of them."""
+    """Return the locations of each partition, with its remote directories.
+
+    Each copy in a log directory gets all remote directories of the partition. A partition that no log directory holds
+    is located in the first of them.
+    """
     found = {tp: list(locations) for tp, locations in local.items()}
     by_partition: dict[TopicPartition, dict[str, RemoteDir]] = {}
     for remote_dir in remote:
@@ -262,7 +299,7 @@ def _with_remote_dirs(
         directories.setdefault(remote_dir.directory, remote_dir)
     if not by_partition:
         return found
-    # the classes that read remote segments only where there are some
+    # only needed if there are remote segments
     from kafkalog_spark.log.remote.part_finder import RemoteMetadata
     from kafkalog_spark.log.remote.tiered_log import TieredLocation
 
@@ -270,7 +307,7 @@ def _with_remote_dirs(
     metadata = RemoteMetadata(copies) if copies else None
     for tp, directories in by_partition.items():
         dirs = tuple(directories.values())
-        # a manifest says what the topic would, and costs less than reading that
+        # A manifest has the same information as the topic, and reading it costs less.
         needs_topic = any(remote.tier_root is None or remote.layout is Layout.LOCAL_TIERED for remote in dirs)
         found[tp] = [
             TieredLocation(

@@ -1,5 +1,6 @@
-"""The table a log is read as: names, order, types and nullability of Spark's Kafka connector
-(KafkaRecordToRowConverter).
+"""The schema of records: names, order, types and nullability of Spark's Kafka connector.
+
+Spark: `KafkaRecordToRowConverter`.
 
 | column        | Arrow type                              | null when                                  |
 |---------------|-----------------------------------------|--------------------------------------------|
@@ -42,14 +43,14 @@ DAMAGE_COLUMN_TYPES: dict[str, pa.DataType] = {
     "_first_offset": pa.int64(),
     "_next_offset": pa.int64(),
 }
-"""Types of the columns about damage, which damage_rows adds to those of records."""
+"""Columns about damage, which `log.repair.damage_rows` adds to those of records."""
 
 COLUMNS = tuple(name for name in COLUMN_TYPES if name != "headers")
-"""Columns that a read returns by default; `includeHeaders` adds `headers` at the end."""
+"""Columns of a read by default; `includeHeaders` adds `headers` at the end."""
 
 
 def record_schema(columns: tuple[str, ...] = COLUMNS) -> pa.Schema:
-    """The Arrow schema of those columns, in the order given. Raises OptionError for a name that is not a column."""
+    """Return the Arrow schema of columns, in the order given. Raises OptionError for a name that is not a column."""
     unknown = [name for name in columns if name not in COLUMN_TYPES]
     if unknown:
         names = ", ".join(map(repr, unknown))

@@ -25,14 +25,21 @@ from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.store.interface import Listing, Store, in_parallel
 
 LOG_DIR_MARKS = frozenset({META_PROPERTIES_FILE, RECOVERY_POINT_CHECKPOINT, names.CLEAN_SHUTDOWN_FILE})
-"""A directory with one of these is a log directory even when it holds no partition yet."""
+"""Files that mark a log directory, even one without partitions."""
 
 
 @dataclass(frozen=True)
 class RemoteDir:
-    """Where a partition's remote segments lie, of one topic id. layout: AIVEN or LOCAL_TIERED. tier_root: where a log
-    directory's own file says that its segments are copied to; then the directory need not be there yet, as long as that
-    is."""
+    """Directory of a partition's remote segments, of one topic ID.
+
+    Attributes:
+        layout: AIVEN or LOCAL_TIERED.
+        partition: Topic ID, topic and partition.
+        directory: The directory.
+        store: Its store.
+        tier_root: Root of the remote storage that a log directory's own file names, if it does. Then the directory need
+            not exist yet, as long as the root does.
+    """
 
     layout: Layout
     partition: TopicIdPartition
@@ -42,8 +49,14 @@ class RemoteDir:
 
 
 class RootPartitions(NamedTuple):
-    """Partitions found below one root, of a log directory or of tiered storage. is_partition: the root is a partition's
-    directory itself. remote_storage: path of the file that says where the log directory's segments are copied to."""
+    """Partitions below one root.
+
+    Attributes:
+        locations: Partitions of a log directory.
+        remote: Directories of tiered storage.
+        is_partition: The root itself is a partition directory.
+        remote_storage: Path of the file that names the remote storage of the log directory, if it exists.
+    """
 
     locations: Sequence[PartitionLocation] = ()
     remote: Sequence[RemoteDir] = ()
@@ -52,8 +65,12 @@ class RootPartitions(NamedTuple):
 
 
 def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
-    """List a root. Raises NotALogDirectory: it is missing, unreadable or of no layout, or of several; or it is named
-    like a partition, and holds no segment."""
+    """List a root.
+
+    Raises:
+        NotALogDirectory: If it is missing, unreadable, or has no known layout or several; or if it is named like a
+            partition and holds no segment.
+    """
     path, store = root
     listing = _listed(path, store)
     own = names.parse_partition_dir(os.path.basename(path))
@@ -92,7 +109,7 @@ def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
 
 
 def _not_a_log_dir(root: Root, listing: Listing, own: PartitionDir | None) -> NotALogDirectory:
-    """Error for a directory without partitions. `own`: what its name says, if that is a partition's."""
+    """Return the error for a directory without partitions. own: its parsed name, if that is one of a partition."""
     path, store = root
     instead = explain(path, store, listing)
     if own is not None:
@@ -112,12 +129,12 @@ def _not_a_log_dir(root: Root, listing: Listing, own: PartitionDir | None) -> No
 
 
 def _may_be_partition(location: PartitionLocation) -> bool:
-    """True also for an empty directory: a partition that is just being created."""
+    """Return True if a directory has files of a partition, or is empty: a partition that is just being created."""
     try:
         entries = os.listdir(location.directory)
         return not entries or has_partition_file(entries)
     except OSError:
-        return True  # whoever opens it says what is wrong
+        return True  # opening it reports the error
 
 
 def _listed(path: str, store: Store) -> Listing:
@@ -127,7 +144,7 @@ def _listed(path: str, store: Store) -> Listing:
         what = "is a file; give the log directory that holds the partition directories, or one of these"
         raise NotALogDirectory(what, path=path) from None
     except FileNotFoundError as error:
-        # an object store says what it looked for: there are no directories in it
+        # an object store has no directories; its error says what it looked for
         what = (error.strerror if store.remote else None) or "does not exist"
         raise NotALogDirectory(what, path=path, hint=explain(path, store)) from None
     except OSError as error:
@@ -135,12 +152,13 @@ def _listed(path: str, store: Store) -> Listing:
 
 
 def _layout_of(root: Root, listing: Listing, options: TierOptions) -> Layout | None:
+    """Return the layout of a root, None if it has none. Raises NotALogDirectory if it has several."""
     first: dict[Layout | None, str] = {}
     for name in sorted(listing.names):
         layouts = _layouts_of(name, options.key_prefix)
-        meant = layouts[0] if len(layouts) == 1 else None  # None: could be of two
-        if layouts and meant not in first and listing.is_directory(name):
-            first[meant] = name
+        only = layouts[0] if len(layouts) == 1 else None  # None for a name that fits two layouts
+        if layouts and only not in first and listing.is_directory(name):
+            first[only] = name
     either = first.pop(None, None)
     wanted = options.layout
     if wanted is not None:
@@ -160,7 +178,7 @@ def _layout_of(root: Root, listing: Listing, options: TierOptions) -> Layout | N
 
 
 def _layouts_of(name: str, key_prefix: str) -> list[Layout]:
-    """Those in which a directory may have this name: `a-0-<id>` may be a topic of Aiven's, too."""
+    """Return the layouts in which a directory may have this name. `a-0-<id>` may be a topic in Aiven's layout, too."""
     if names.parse_partition_dir(name) is not None:
         return [Layout.BROKER]
     found = []

@@ -1,4 +1,4 @@
-"""Directories of partitions and sizes of segments in a log directory of this machine."""
+"""Directories of partitions, and sizes of segments, in a log directory of this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkalog_spark.format.names import LOG_SUFFIX, PartitionDir
 
 
 def partition_dirs(log_dir: str | os.PathLike[str]) -> Iterator[tuple[PartitionDir, str]]:
-    """(name taken apart, path) of the partitions' directories in a log directory, of every kind. Raises OSError."""
+    """Yield (parsed name, path) of the partition directories of every kind in a log directory. Raises OSError."""
     with os.scandir(log_dir) as entries:
         for entry in entries:
             parsed = names.parse_partition_dir(entry.name)
@@ -20,17 +20,17 @@ def partition_dirs(log_dir: str | os.PathLike[str]) -> Iterator[tuple[PartitionD
 
 
 def log_files(directory: str | os.PathLike[str]) -> dict[int, os.stat_result]:
-    """By base offset, in order: the .log files that are not on their way in or out, and their facts. Raises OSError."""
+    """Return the .log files without a transient suffix, with their stat, by base offset. Raises OSError."""
     found: dict[int, os.stat_result] = {}
     for entry in os.scandir(directory):
         if entry.name.endswith(LOG_SUFFIX) and (file := names.parse_segment_file(entry.name)):
-            with suppress(FileNotFoundError):  # gone since it was listed
+            with suppress(FileNotFoundError):  # deleted since it was listed
                 found[file.base_offset] = entry.stat()
     return dict(sorted(found.items()))
 
 
 def log_bytes(directory: str | os.PathLike[str]) -> int:
-    """Bytes of the .log files in a partition's directory; 0 when it cannot be read: whoever opens it says why."""
+    """Return the bytes of the .log files in a partition directory; 0 if it cannot be read, which opening it reports."""
     try:
         return sum(facts.st_size for facts in log_files(directory).values())
     except OSError:

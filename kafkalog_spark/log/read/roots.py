@@ -17,22 +17,27 @@ if TYPE_CHECKING:
 
 
 class Root(NamedTuple):
-    """A path, absolute or a URL without a slash at its end, and what reads there."""
+    """An absolute path, or a URL without a slash at its end, and its store."""
 
     path: str
     store: Store
 
 
 def is_pattern(path: str) -> bool:
-    """True if a path must be looked up: a URL with wildcards, or a local path unless something has just that name."""
+    """Return True if a path has wildcards to expand. A local path that exists as it is written has none."""
     return glob.has_magic(path) and (not is_local(path) or not os.path.lexists(os.path.expanduser(path)))
 
 
 def expanded_paths(paths: Iterable[str | os.PathLike[str]], storage: StorageOptions | None = None) -> tuple[Root, ...]:
-    """Places, each once, in the order given; those that a pattern finds sorted by name. `~` is the home directory of
-    the user that runs this process. A pattern finds directories, and of partitions' directories those in use: not the
-    -delete, -future and -stray ones, which are read where they are named in full. Raises NotALogDirectory for a pattern
-    that finds nothing, OptionError for a URL that nothing here reads."""
+    """Return the roots of these paths, each once, in the order given; those of a pattern are sorted by name.
+
+    `~` is the home directory of the user that runs this process. A pattern finds directories. Of the directories of
+    partitions it finds those in use, and not -delete, -future and -stray ones, which must be named in full.
+
+    Raises:
+        NotALogDirectory: For a pattern that matches nothing.
+        OptionError: For a URL of an unknown scheme.
+    """
     found: dict[str, Store] = {}
     for given in paths:
         path, store = _located(os.fspath(given), storage)
@@ -54,13 +59,13 @@ def expanded_paths(paths: Iterable[str | os.PathLike[str]], storage: StorageOpti
 def _located(path: str, storage: StorageOptions | None) -> Root:
     if is_local(path):
         return Root(normalised(os.path.expanduser(path)), LOCAL)
-    from kafkalog_spark.store.stores import store_of  # the libraries of object stores only where they are wanted
+    from kafkalog_spark.store.stores import store_of  # loads the clients of object stores
 
     return Root(normalised(path), store_of(path, storage))
 
 
 def _remote_matches(url: str, store: Store) -> list[str]:
-    """Level by level, one listing for each directory that a level matched."""
+    """Return the directories that match a URL, level by level, with one listing for each matching directory."""
 
     def matches_in(directory: str, pattern: str) -> list[str]:
         try:

@@ -27,12 +27,23 @@ _log = logging.getLogger(__name__)
 
 
 def parsed_file(store: Store, path: str, parse: Callable[[bytes], T], most: int = MOST_STATE_BYTES) -> T:
-    """Contents of a small file, parsed; errors get the path. Raises CorruptFile for more than `most` bytes, OSError."""
+    """Return the parsed content of a small file.
+
+    Args:
+        store: The store.
+        path: Path of the file; added to errors.
+        parse: Parses the bytes.
+        most: Most bytes that such a file may have.
+
+    Raises:
+        CorruptFile: If the file is larger, or as `parse`.
+        OSError: If the file cannot be read.
+    """
     return parsed(lambda size: store.read_all(path, size), parse, path, most)
 
 
 def _reader(name: str, parse: Callable[[bytes], T], most: int) -> Callable[[Store, str], T]:
-    """Reads the file of that name in a directory of a store. Raises as `parsed_file`."""
+    """Return a function that reads the file of this name in a directory of a store. It raises as `parsed_file`."""
     return lambda store, directory: parsed_file(store, os.path.join(directory, name), parse, most)
 
 
@@ -48,6 +59,7 @@ read_leader_epochs = _reader(
 
 
 def read_producer_snapshot(store: Store, path: str) -> list[ProducerEntry]:
+    """Return the entries of a producer snapshot. Raises as `parsed_file`."""
     return parsed_file(store, path, parse_producer_snapshot, producer_snapshot.MOST_BYTES)
 
 
@@ -62,7 +74,7 @@ def _unless_damaged(what: str, store: Store, path: str, read: Callable[[], T], d
     except FileNotFoundError:
         return default
     except (CorruptFile, UnsupportedFormat, OSError) as error:
-        if _is_store_failure(error, store):
+        if is_store_failure(error, store):
             raise NotALogDirectory(
                 f"the {what} cannot be read: {error.strerror}", path=error.filename or path
             ) from error
@@ -70,26 +82,32 @@ def _unless_damaged(what: str, store: Store, path: str, read: Callable[[], T], d
         return default
 
 
-def _is_store_failure(error: Exception, store: Store) -> TypeGuard[OSError]:
-    """True for a request to an object store that failed, as by a time-out, and says nothing about the object."""
+def is_store_failure(error: Exception, store: Store) -> TypeGuard[OSError]:
+    """Return True if a request to an object store failed, for example by a time-out, so that the object is unknown."""
     return store.remote and isinstance(error, OSError) and not isinstance(error, FileNotFoundError | PermissionError)
 
 
 def offset_checkpoint(store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
-    """A checkpoint of a log directory; empty when it is missing or damaged. Raises NotALogDirectory."""
+    """Return a checkpoint of a log directory, empty if it is missing or damaged.
+
+    Raises NotALogDirectory if an object store fails.
+    """
     path = os.path.join(directory, name)
     read = partial(parsed_file, store, path, checkpoint.parse_offset_checkpoint)
     return _unless_damaged("checkpoint", store, path, read, {})
 
 
 def leader_epochs(store: Store, directory: str) -> list[EpochEntry]:
-    """leader-epoch-checkpoint of a partition; empty when it is missing or damaged. Raises NotALogDirectory."""
+    """Return the leader-epoch-checkpoint of a partition, empty if it is missing or damaged.
+
+    Raises NotALogDirectory if an object store fails.
+    """
     path = os.path.join(directory, checkpoint.LEADER_EPOCH_CHECKPOINT)
     return _unless_damaged("leader epochs", store, path, partial(read_leader_epochs, store, directory), [])
 
 
 def readable_meta_properties(store: Store, directory: str) -> MetaProperties:
-    """meta.properties of a log directory, which says nothing where it is missing or damaged."""
+    """Return the meta.properties of a log directory, without IDs if the file is missing or damaged."""
     try:
         return read_meta_properties(store, directory)
     except (KafkalogError, OSError):
@@ -97,12 +115,13 @@ def readable_meta_properties(store: Store, directory: str) -> MetaProperties:
 
 
 class Checkpoints:
-    """Entries of log directories' checkpoints, each file read once for many partitions."""
+    """Checkpoints of log directories. Each file is read once for many partitions."""
 
     def __init__(self) -> None:
         self._read: dict[tuple[str, str], Mapping[TopicPartition, int]] = {}
 
     def read(self, store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
+        """Return a checkpoint as `offset_checkpoint`."""
         if (directory, name) not in self._read:
             self._read[directory, name] = offset_checkpoint(store, directory, name)
         return self._read[directory, name]

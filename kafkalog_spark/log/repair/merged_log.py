@@ -204,7 +204,7 @@ class MergedLog(PartitionLog):
         super().__init__(location, replace(hints, recovery_point=MAX_INT64))
 
     def _list(self) -> None:
-        self._take([], [replace(piece.files, base_offset=piece.first_offset) for piece in self.pieces])
+        self._set_listing([], [replace(piece.files, base_offset=piece.first_offset) for piece in self.pieces])
 
     def refresh(self) -> None:
         """Nothing: the pieces are settled."""
