@@ -123,6 +123,12 @@ lint: setup ## ruff, mypy and the import rules
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
+# The change: what the work tree has beyond the commit BASE; by default, where the branch left main.
+BASE ?=
+.PHONY: check
+check: lint ## lint, and for half a minute the tests that a change affects, the nearest first (BASE=HEAD~1: of the last commit too)
+	$(PYTEST) -m "$(UNITS) and not spark" --budget 30 $$($(RUN) -m tests.affected $(BASE)) $(ARGS)
+
 .PHONY: format
 format: setup ## put the sources into the form that lint wants
 	$(VENV)/bin/ruff check --fix .

@@ -31,7 +31,6 @@ NAMES = (
     "handshakes",
     "quotas",
     "security",
-    "attacks",
     "selective",
     "typed",
     "typed_stages",

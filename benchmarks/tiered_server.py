@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
-from benchmarks.attack_probe import Memory, Probe
 from benchmarks.report import Report, rate, ratio
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.format.checkpoint import EpochEntry, write_leader_epochs
@@ -19,6 +18,7 @@ from kafkalog_spark.format.partition_metadata import new_uuid, write_partition_m
 from kafkalog_spark.log.repair.from_tier import write_metadata_topic
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
+from tests.attacks.probe import Memory, Probe
 from tests.broker.api.helpers.admin_scenario import SET, TOPIC, change, incremental
 from tests.broker.api.helpers.plain_entities import request_entity
 from tests.broker.remote.helpers.tiered_broker import s3_properties

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,19 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     is_nice = not session.config.getoption("markexpr").startswith("interop")
     if is_nice and os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
         os.nice(NICE)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--budget", type=float, metavar="SECONDS", help="skip the tests that would begin after this time")
+
+
+_session_began = time.monotonic()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    budget = item.config.getoption("--budget")
+    if budget is not None and time.monotonic() - _session_began > budget:
+        pytest.skip("the time of --budget is over; make test runs this test")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -32,7 +32,8 @@ from kafkalog_broker.share.share_partition_manager import SharePartitionManager
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import EVERY_APPEND, Log
 from kafkalog_broker.storage.producer_ids import ProducerIds
-from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.telemetry.client_instances import ClientInstances
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator, TransactionEnds
 from kafkalog_broker.transactions.transaction_metadata import WriteMarker

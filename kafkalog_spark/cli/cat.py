@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import pyarrow as pa
 
 from kafkalog_spark.cli import common, record_output
+from kafkalog_spark.cli.progress_bar import Progress
 from kafkalog_spark.cli.record_output import RecordFormat, Shown, json_lines, unescaped
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory, OptionError, UnknownPartition, with_hint
 from kafkalog_spark.format.checkpoint import TopicPartition
@@ -384,7 +385,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             failures.append(error)
             _say(f"left out: {error}")
 
-        with common.Progress(
+        with Progress(
             show=not options.follow and not sys.stdout.isatty(), unit=" offsets", unit_scale=True, desc="reading"
         ) as progress:
             reader = CatReader(dirs, options, columns, leave_out, progress.step, _say)

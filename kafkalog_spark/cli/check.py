@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from kafkalog_spark.cli import common
+from kafkalog_spark.cli.progress_bar import Progress
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.check.finding import Finding
 from kafkalog_spark.log.check.log_dir_check import CheckResult, check_log_dirs
@@ -61,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps(estimated.as_json()) if arguments.json else estimated)
         return common.OK
     begun = time.monotonic()
-    with common.Progress(unit="B", unit_scale=True, desc="checking") as progress:
+    with Progress(unit="B", unit_scale=True, desc="checking") as progress:
 
         def tell(finding: Finding) -> None:
             if not arguments.quiet or finding.is_error:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from kafkalog_spark.cli import common
+from kafkalog_spark.cli.progress_bar import Progress
 from kafkalog_spark.errors import escaped
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.repair.from_tier import METADATA_PARTITIONS, TierReport, metadata_from_tier
@@ -53,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
 @common.command("kafkalog-repair")
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
-    with common.Progress(unit=" partitions", desc="repairing") as progress:
+    with Progress(unit=" partitions", desc="repairing") as progress:
         try:
             done = itertools.count(1)
 

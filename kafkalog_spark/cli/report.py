@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from kafkalog_spark.cli import common
+from kafkalog_spark.cli.progress_bar import Progress
 from kafkalog_spark.errors import OptionError, install_hint
 from kafkalog_spark.log.log_dir import LogDirs
 
@@ -51,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from kafkalog_spark.report.collect import collect
 
     top_keys, check = list(dict.fromkeys(arguments.top_keys)), not arguments.no_check
-    with common.Progress(unit="B", unit_scale=True, desc="reading") as progress:
+    with Progress(unit="B", unit_scale=True, desc="reading") as progress:
         dirs = LogDirs.open(arguments.paths, *common.storage_of(arguments))
         real = os.path.realpath(arguments.output)
         for source in (root.path for root in dirs.roots if not root.store.remote and arguments.output != "-"):

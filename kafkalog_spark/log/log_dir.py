@@ -300,7 +300,7 @@ def _with_remote_dirs(
     if not by_partition:
         return found
     # only needed if there are remote segments
-    from kafkalog_spark.log.remote.part_finder import RemoteMetadata
+    from kafkalog_spark.log.remote.remote_metadata_reader import RemoteMetadata
     from kafkalog_spark.log.remote.tiered_log import TieredLocation
 
     copies = [locations for (topic, _), locations in sorted(local.items()) if topic == names.REMOTE_LOG_METADATA_TOPIC]

@@ -19,8 +19,9 @@ from kafkalog_spark.log.tables.read_table import rows_of_units
 from kafkalog_spark.log.tables.table import TableUnit
 from kafkalog_spark.log.tables.units import units_of
 from kafkalog_spark.report import summary
+from kafkalog_spark.report.batch_totals import COLUMNS, BatchTotals
 from kafkalog_spark.report.facts import CodecTotal, Facts, KeyCounts, ProducerTotal, Row, TopKeys
-from kafkalog_spark.report.summary import COLUMNS, BatchTotals, LagTotals
+from kafkalog_spark.report.lag_totals import LagTotals
 
 _log = logging.getLogger(__name__)
 

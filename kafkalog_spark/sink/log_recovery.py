@@ -29,7 +29,8 @@ from kafkalog_spark.format.transaction_index import format_transaction
 from kafkalog_spark.log.read.header_windows import Table, Window
 from kafkalog_spark.log.read.last_stable_offset import TransactionState, open_transactions_at
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.write.segment_recovery import header_at, recover_segment
+from kafkalog_spark.log.write.header_reader import header_at
+from kafkalog_spark.log.write.segment_recovery import recover_segment
 
 _LET_A_BROKER = "let a broker recover the directory, or restore the segment from a backup"
 

@@ -189,7 +189,7 @@ def _in_log(offsets: OffsetRange, log: LogBounds, fail_on_data_loss: bool) -> Of
             f"for topic {offsets.topic} partition {offsets.partition}.",
             topic_partition=tp_text(offsets.topic_partition),
             offset=offsets.start,
-            hint="check whether the start is beyond the end asked for or the end of the log, "
+            hint="check whether the start is beyond the requested end or the end of the log, "
             "and whether the topic was deleted and created again",
         )
     return clip(offsets, log.log_start, log.log_end, fail_on_data_loss)

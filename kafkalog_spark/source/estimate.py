@@ -71,7 +71,7 @@ def estimate(paths: Iterable[str | os.PathLike[str]], options: Mapping[str, str]
     # A read that maxScanBytes cannot limit cannot be estimated either.
     for name in ("table", *(spec.name for spec in READ_OPTIONS if "maxScanBytes" in spec.excludes)):
         if name.lower() in given:
-            raise OptionError(f"option '{name}' has no meaning for an estimate, which is of a range of records")
+            raise OptionError(f"option '{name}' has no meaning in an estimate, which is about a range of records")
     texts = {"paths": json.dumps([os.fspath(path) for path in paths]), **options}
     if "mode" not in given:
         texts["mode"] = "DROPMALFORMED"  # the end of a damaged log is needed, not an error

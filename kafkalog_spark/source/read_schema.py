@@ -65,10 +65,11 @@ def checked_columns(fields: list[StructField], with_damage: bool) -> tuple[str, 
     names = _distinct_names(fields)
     for name, field in zip(names, fields, strict=True):
         if name in DAMAGE_COLUMN_TYPES and not with_damage:
-            raise OptionError(f"the schema has a column '{field.name}', which is of mode=PERMISSIVE alone")
+            raise OptionError(f"the schema has a column '{field.name}', which requires mode=PERMISSIVE")
         if name not in types:
             raise OptionError(
-                f"the schema has a column '{field.name}', a Kafka log has none", hint=f"there are {', '.join(types)}"
+                f"the schema has a column '{field.name}', which a Kafka log does not have",
+                hint=f"its columns are {', '.join(types)}",
             )
         ours, may_be_text = types[name].simpleString(), name in ("key", "value")
         if field.dataType.simpleString() != ours and not (may_be_text and isinstance(field.dataType, StringType)):
@@ -80,7 +81,7 @@ def checked_columns(fields: list[StructField], with_damage: bool) -> tuple[str, 
             raise OptionError(f"the schema's column '{field.name}' is NOT NULL, but records without one exist")
     if with_damage and not DAMAGE_COLUMN_TYPES.keys() & set(names):
         raise OptionError(
-            "mode=PERMISSIVE with a schema in which no column tells rows about damage from records",
+            "with mode=PERMISSIVE the schema needs a column that distinguishes rows about damage from records",
             hint=f"add one of {', '.join(DAMAGE_COLUMN_TYPES)}, or take mode=DROPMALFORMED",
         )
     return names
@@ -138,7 +139,7 @@ def divide_schema(options: ReadOptions, schema: StructType, target: pa.Schema) -
             if kind != ours and not may_be_text and name not in DAMAGE_COLUMN_TYPES:
                 raise OptionError(
                     f"the schema's column '{field.name}' is {kind}, and Kafka's own column of that name {ours}",
-                    hint=f"a field '{field.name}' of the {flat}s is asked for inside a struct: "
+                    hint=f"a field '{field.name}' of the {flat}s is read inside a struct: "
                     f"{flat} struct<{field.name}: {kind}>",
                 )
             origins.append(ColumnOrigin(None, len(plain)))

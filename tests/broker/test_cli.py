@@ -18,7 +18,7 @@ from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net.loop_watch import new_event_loop
 from kafkalog_broker.server import Server
-from kafkalog_broker.storage.recovery.log_loader import LoadProgress
+from kafkalog_broker.storage.recovery.load_progress import LoadProgress
 
 
 def config(*argv):

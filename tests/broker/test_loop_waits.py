@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.server import Server
-from kafkalog_broker.storage.producer_ids import BLOCK
+from kafkalog_broker.storage.cluster_producer_ids import BLOCK
 from kafkalog_spark.log.write.encoded_batch import build_batch
 from tests.broker.api.helpers import admin_scenario as admin
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
@@ -113,7 +113,7 @@ def test_a_topic_of_the_name_of_one_that_is_leaving_waits_for_it(
     broker: BrokerInProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from kafkalog_broker.admin.topic_changes import delete_topics, ensure_topic
-    from kafkalog_broker.storage.log_table import PartitionRemoval
+    from kafkalog_broker.storage.partition_removal import PartitionRemoval
 
     may_go_on = threading.Event()
     finish = PartitionRemoval.finish

@@ -23,7 +23,7 @@ from kafkalog_spark.format.layout import Codec, ControlType, TimestampType
 from kafkalog_spark.log.decode.record_schema import HEADERS_TYPE
 from kafkalog_spark.log.write.encoded_batch import control_batch
 from kafkalog_spark.log.write.record_encoder import BatchParams
-from kafkalog_spark.log.write.segment_recovery import SEGMENT_BYTES
+from kafkalog_spark.log.write.segment_roll import SEGMENT_BYTES
 from tests.golden_data import Row, parse_dump
 from tests.interop.real_kafka import RealKafka, available, classpath
 from tests.log.helpers.encoded_batches import encode_batches, of_producer

@@ -13,8 +13,8 @@ import pytest
 from kafkalog_spark.errors import UnknownPartition
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.report import batch_totals
 from kafkalog_spark.report import collect as collect_module
-from kafkalog_spark.report import summary
 from kafkalog_spark.report.collect import collect
 from kafkalog_spark.report.facts import Facts
 from tests.log.helpers.batch_builder import V2Record, batch
@@ -132,7 +132,7 @@ def test_errors_are_shown_however_many_notes_come_before_them(tmp_path: Path, mo
 
 
 def test_segments_of_a_long_timeline_are_put_together(shop_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summary, "MOST_SEGMENTS", 2)
+    monkeypatch.setattr(batch_totals, "MOST_SEGMENTS", 2)
     facts = facts_of(shop_dir, check=False)
     segments = LogDirs.open(shop_dir).table("segments", "clicks").read_all().to_pylist()
     for partition in range(shop.PARTITIONS["clicks"]):

@@ -20,8 +20,8 @@ from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.report import charts as charts_module
 from kafkalog_spark.report import page as page_module
 from kafkalog_spark.report.facts import Facts, KeyCount, Span, TopKeys
+from kafkalog_spark.report.lag_totals import MOST_LAGS, MOST_TOPICS, LagTotals
 from kafkalog_spark.report.page import MOST_ROWS, html_table, number, page
-from kafkalog_spark.report.summary import MOST_LAGS, MOST_TOPICS, LagTotals
 from kafkalog_spark.report.words import (
     bytes_text,
     count_text,

@@ -144,7 +144,10 @@ def test_what_goes_away_before_it_is_read_is_data_loss_or_a_warning(golden_copy:
             "option 'includeHeaders' is about records; the",
         ),
         ({"table": "batches", "mode": "FAILFAST"}, "option 'mode' is about records"),
-        ({"table": "groups", "subscribe": "groups"}, "the table 'groups' is not of single topics; leave the topic out"),
+        (
+            {"table": "groups", "subscribe": "groups"},
+            "the table 'groups' cannot be narrowed to topics; leave the topic out",
+        ),
         (
             {"table": "partitions", "startingTimestamp": "5"},
             "option 'startingTimestamp' does not narrow the",

@@ -153,7 +153,10 @@ def test_sql_gets_columns_by_option(spark: Any, log_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
-        ("ofset bigint", "the schema has a column 'ofset', a Kafka log has none; there are key, value,"),
+        (
+            "ofset bigint",
+            "the schema has a column 'ofset', which a Kafka log does not have; its columns are key, value,",
+        ),
         ("offset int", "the schema's column 'offset' is int, expected bigint"),
         ("key binary not null", "the schema's column 'key' is NOT NULL, but records without one exist"),
     ],

@@ -22,7 +22,7 @@ from kafkalog_broker.config.log_config import INTERNAL_SEGMENT_BYTES, LogConfig,
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, REFUSALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request
-from kafkalog_broker.storage.topic_registry import Topic, check_topic_name
+from kafkalog_broker.storage.topic import Topic, check_topic_name
 
 ALL_BROKERS = ""
 

@@ -19,9 +19,10 @@ from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.config.properties import note_of_unserved
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.storage.log_manager import NewPartitions
-from kafkalog_broker.storage.log_table import PartitionRemoval, combined
-from kafkalog_broker.storage.topic_registry import Outcome, Topic
+from kafkalog_broker.storage.new_partitions import NewPartitions
+from kafkalog_broker.storage.partition_removal import PartitionRemoval, combined
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC, is_internal, metrics_name
 from kafkalog_spark.format.partition_metadata import new_uuid
 

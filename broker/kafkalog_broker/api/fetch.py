@@ -121,7 +121,7 @@ async def _read_remotely(
     assert partition.remote is not None
     max_bytes, at_least_one = partition.remote
     try:
-        found = await remote.read(
+        found = await remote.reads.read(
             log, partition.request.fetch_offset, max_bytes, at_least_one=at_least_one, committed=partition.committed,
             hold=connection.hold,
         )  # fmt: skip
@@ -183,7 +183,7 @@ def _converted(
             return await read_converted(
                 list(context.partitions), find_log, broker.run_computing, version=request.version,
                 max_bytes=max_bytes, begin=request.correlation_id, turn=turn, is_over=lambda: connection.closed,
-                read_remotely=None if remote is None else partial(slot.without, remote.read),
+                read_remotely=None if remote is None else partial(slot.without, remote.reads.read),
             )  # fmt: skip
 
     return read, min(asked.min_bytes, max_bytes)

@@ -35,16 +35,10 @@ from kafkalog_broker.fetching.fetch_read import READ_COMMITTED
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.storage.partition.file_handles import FileSlice
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_segment import FileSlice
-from kafkalog_broker.storage.partition.offset_lookup import (
-    EARLIEST,
-    LATEST,
-    MAX_TIMESTAMP,
-    Place,
-    listed_offsets,
-    segment_places,
-)
+from kafkalog_broker.storage.partition.offset_lookup import EARLIEST, LATEST, MAX_TIMESTAMP
+from kafkalog_broker.storage.partition.segment_start_offsets import Place, listed_offsets, segment_places
 from kafkalog_spark.format import layout
 
 if TYPE_CHECKING:
@@ -181,7 +175,7 @@ class ByTime(NamedTuple):
 
 async def _search_remotely(remote: RemoteLogManager, question: ByTime, timeout_ms: int) -> Answer:
     try:
-        found = await remote.offset_for_timestamp(question.log, question.timestamp, timeout_ms)
+        found = await remote.reads.offset_for_timestamp(question.log, question.timestamp, timeout_ms)
     except BrokerError as error:
         return error.code, _NONE
     return ErrorCode.none, question.shown(found)

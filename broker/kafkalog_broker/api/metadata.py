@@ -34,7 +34,7 @@ from kafkalog_broker.protocol.hot_messages import (
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
-from kafkalog_broker.storage.topic_registry import Topic, check_topic_name
+from kafkalog_broker.storage.topic import Topic, check_topic_name
 from kafkalog_spark.format.names import is_internal
 
 _NULL_NAMES_FROM = 12

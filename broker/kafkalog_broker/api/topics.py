@@ -30,7 +30,8 @@ from kafkalog_broker.protocol.response_entity import respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.topic_registry import Outcome, Topic
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC, is_internal
 
 _refused = LogRate(logging.getLogger(__name__))

@@ -46,7 +46,7 @@ from kafkalog_broker.protocol.acls import TEXTS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.storage.topic_registry import check_topic_name
+from kafkalog_broker.storage.topic import check_topic_name
 from kafkalog_broker.transactions.transaction_coordinator import NOT_READY
 from kafkalog_broker.transactions.transaction_metadata import (
     BY_LABEL,

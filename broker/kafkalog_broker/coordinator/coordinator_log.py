@@ -50,7 +50,6 @@ def too_long(error: InvalidRecord) -> BrokerError:
 TOMBSTONES_A_WRITE = 1_000  # some 100 KB a batch, far from message.max.bytes
 
 _BASE_SEQUENCE = 0  # Kafka's CoordinatorRuntime gives its batches 0 although no producer counts them
-_MAX_DECOMPRESSED_BYTES = 512 * 1024 * 1024  # far more than a coordinator writes into one batch
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -119,7 +118,7 @@ def _views(header: BatchHeader, data: bytes) -> tuple[memoryview, list[RecordVie
     payload = memoryview(data)[layout.RECORDS_AT :]
     if header.codec:
         scratch = Scratch()
-        end = decompress(header.codec, payload, Output(scratch, 0, _MAX_DECOMPRESSED_BYTES))
+        end = decompress(header.codec, payload, Output(scratch, 0, layout.MAX_DECOMPRESSED))
         payload = memoryview(bytes(scratch.room(0, end)))
     try:
         return payload, list(read_records(payload, header.record_count, header.base_timestamp))

@@ -12,8 +12,8 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.protocol.hot_messages import EpochEnd, PartitionFetchResponse
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.storage.partition.file_handles import MAX_OPEN_WITH_RESPONSES, FileHandle
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_segment import MANY_OPEN, FileHandle
 
 READ_COMMITTED = 1
 
@@ -23,7 +23,8 @@ consumer takes it, so that slow consumers cost no memory."""
 TURN_EVERY = 16  # partitions between two looks at the clock: about 0.5 ms. Few requests have as many.
 MAX_SLICES = 32
 """How many files a response can keep open until the consumer has taken it: with 1 MB a partition, 32 MB. When all keep
-so many open that descriptors may run out (MANY_OPEN), READ_AT_ONCE_BYTES, or a larger batch, are read at once."""
+so many open that descriptors may run out (MAX_OPEN_WITH_RESPONSES), READ_AT_ONCE_BYTES, or a larger batch, are read at
+once."""
 _ALL = 1 << 62
 
 
@@ -66,7 +67,7 @@ async def read_all(
     fetched: list[FetchedPartition] = []
     total, errors = 0, False
     at_once, slices = READ_AT_ONCE_BYTES, MAX_SLICES
-    if FileHandle.open_now >= MANY_OPEN:
+    if FileHandle.open_now >= MAX_OPEN_WITH_RESPONSES:
         max_bytes, at_once = min(max_bytes, READ_AT_ONCE_BYTES), _ALL
     left = max_bytes
     for number, request in enumerate(partitions, 1):

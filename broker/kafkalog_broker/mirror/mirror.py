@@ -24,7 +24,8 @@ from kafkalog_broker.mirror.mirror_file import (
 )
 from kafkalog_broker.mirror.node_fetcher import Backoff, NodeFetcher, RateLimit
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror
-from kafkalog_broker.mirror.source import Address, Source, SourceUnreachable, find_ends
+from kafkalog_broker.mirror.source import Address, Source, SourceUnreachable
+from kafkalog_broker.mirror.source_offsets import find_ends
 from kafkalog_broker.protocol.client_codec import Key, SourceCluster, SourceTopic
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
@@ -32,7 +33,8 @@ from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.file_fault import is_transient
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.producer_ids import ProducerIds
-from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.errors import KafkalogError, UnknownPartition
 from kafkalog_spark.format.names import is_internal, similar_topics
 

@@ -13,16 +13,12 @@ from dataclasses import dataclass, field
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror.client_properties import ClientSettings
-from kafkalog_broker.mirror.fetch_session import (
-    PASSING,
-    SESSION_ERRORS,
-    ClientSession,
-    ImpossibleAnswer,
-    check_fetched,
-    error_text,
-)
+from kafkalog_broker.mirror.fetch_session import ClientSession
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror, Received
-from kafkalog_broker.mirror.source import SourceConnection, SourceUnreachable, end_of_epoch, log_bounds
+from kafkalog_broker.mirror.source import SourceConnection, SourceUnreachable
+from kafkalog_broker.mirror.source_bounds import ImpossibleAnswer, check_fetched
+from kafkalog_broker.mirror.source_errors import PASSING, SESSION_ERRORS, error_text
+from kafkalog_broker.mirror.source_offsets import end_of_epoch, log_bounds
 from kafkalog_broker.protocol.client_codec import FETCH, NO_ID, SESSIONS, TOPIC_IDS, FetchAnswer, Fetched, Key
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches

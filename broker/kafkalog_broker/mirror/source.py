@@ -6,38 +6,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from aiokafka.conn import AIOKafkaConnection, ScramAuthenticator
 
-from kafkalog_broker.errors import BrokerError, ErrorCode, MalformedRequest
+from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.mirror.client_properties import ClientSettings
-from kafkalog_broker.mirror.fetch_session import (
-    MAX_RESPONSE,
-    PASSING,
-    UNKNOWN,
-    ImpossibleAnswer,
-    ResponseFrames,
-    check_epoch,
-    check_log_bounds,
-    check_offset,
-    error_text,
-)
+from kafkalog_broker.mirror.response_frames import MAX_RESPONSE, ResponseFrames
 from kafkalog_broker.protocol import client_codec
 from kafkalog_broker.protocol.client_codec import (
-    CONSUMER,
-    EARLIEST,
     FETCH,
-    LATEST,
     VERSIONS,
-    Asked,
     FetchAnswer,
     FetchCall,
-    Key,
     SourceCluster,
-    SourceTopic,
     read_response,
 )
 from kafkalog_broker.protocol.codec import api_name
@@ -208,57 +192,6 @@ def _unreachable(address: str, error: BaseException) -> SourceUnreachable:
     return SourceUnreachable(f"{address}: {type(error).__name__}: {error}")
 
 
-_NOT_ANSWERED = Asked(ErrorCode.unknown_server_error, UNKNOWN)
-
-
-async def ask_offsets(connection: SourceConnection, keys: Collection[Key], timestamp: int) -> dict[Key, Asked]:
-    """EARLIEST or LATEST, the high watermark, of partitions that the node leads. Raises SourceUnreachable."""
-    by_topic: dict[str, list[Any]] = {}
-    for name, index in keys:
-        by_topic.setdefault(name, []).append({"partition_index": index, "timestamp": timestamp})
-    topics = [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]
-    answered = await connection.call(
-        client_codec.LIST_OFFSETS, client_codec.listed_offsets, replica_id=CONSUMER, topics=topics
-    )
-    return {key: answered.get(key, _NOT_ANSWERED) for key in keys}
-
-
-async def log_bounds(connection: SourceConnection, key: Key) -> tuple[int, int]:
-    """(log start offset, high watermark) at the leader. Raises SourceUnreachable, BrokerError, ImpossibleAnswer."""
-    start, high_watermark = [
-        answered_offset((await ask_offsets(connection, [key], timestamp))[key]) for timestamp in (EARLIEST, LATEST)
-    ]
-    check_log_bounds(start, high_watermark)
-    return start, high_watermark
-
-
-def answered_offset(asked: Asked) -> int:
-    """Raises BrokerError, ImpossibleAnswer."""
-    if asked.error:
-        code = asked.error if isinstance(asked.error, ErrorCode) else ErrorCode.unknown_server_error
-        raise BrokerError(code, f"the source answers ListOffsets with {error_text(asked.error)}")
-    return check_offset("one of its offsets", asked.offset)
-
-
-async def end_of_epoch(connection: SourceConnection, key: Key, epoch: int) -> Asked | None:
-    """Where a leader epoch ends at the leader; None when it does not say (before 2.1, or nobody may ask). Raises
-    SourceUnreachable, ImpossibleAnswer."""
-    if connection.version(client_codec.OFFSET_FOR_LEADER_EPOCH) is None:
-        return None
-    name, index = key
-    asked_for = {"partition": index, "current_leader_epoch": UNKNOWN, "leader_epoch": epoch}
-    topics = [{"topic": name, "partitions": [asked_for]}]
-    answered = await connection.call(
-        client_codec.OFFSET_FOR_LEADER_EPOCH, client_codec.epoch_ends, replica_id=CONSUMER, topics=topics
-    )
-    asked = answered.get(key)
-    if asked is None or asked.error:
-        return None
-    check_epoch("the leader epoch that was asked for", asked.epoch)
-    check_offset("the end of a leader epoch", asked.offset, UNKNOWN)
-    return asked
-
-
 _DEFAULT_PORT = 9092
 Address = tuple[str, int]
 
@@ -319,33 +252,3 @@ class Source:
     async def aclose(self) -> None:
         if self._connection is not None:
             await self._connection.aclose()
-
-
-async def find_ends(
-    source: Source, cluster: SourceCluster, topics: Mapping[str, SourceTopic]
-) -> tuple[dict[Key, int], dict[str, str]] | None:
-    """What a mirror with --once is to reach: the high watermarks there are now, and why there is none, by the
-    partition's name; None while a partition has no leader, or one that is not ready. Raises SourceUnreachable."""
-    ends: dict[Key, int] = {}
-    failed: dict[str, str] = {}
-    by_leader: dict[int, list[Key]] = {}
-    for name, topic in topics.items():
-        for partition, place in topic.partitions.items():
-            by_leader.setdefault(place.leader, []).append((name, partition))
-    for node, keys in by_leader.items():
-        if node not in cluster.nodes:
-            return None
-        connection = await source.connect(cluster.nodes[node])
-        try:
-            answered = await ask_offsets(connection, keys, LATEST)
-        finally:
-            await connection.aclose()
-        for key, asked in answered.items():
-            try:
-                ends[key] = answered_offset(asked)
-            except (BrokerError, ImpossibleAnswer) as error:
-                _log.warning("%s-%d: %s", *key, error)
-                if asked.error in PASSING:
-                    return None
-                failed["{}-{}".format(*key)] = str(error)
-    return ends, failed

@@ -27,7 +27,7 @@ from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.runtime.byte_budget import Lease
 from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, fair_queue, timed
 from kafkalog_broker.runtime.process import LogRate
-from kafkalog_broker.storage.partition.log_segment import FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileSlice
 
 # Responses that peers do not read: bounded per connection by the one response that waits, and here in all. Kafka has no
 # such bound. A response that lies in files costs one buffer (`ResponseStream`), so the others count here: a few kB as a

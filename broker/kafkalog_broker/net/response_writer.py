@@ -16,7 +16,7 @@ import numpy as np
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.net.dispatch import ConnectionClosed
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.storage.partition.log_segment import FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileSlice
 
 # Responses that are partly in files: a consumer that asks for 50 MB and then does not read costs one buffer. It is used
 # again for the next part, so it stays in the processor's cache; a part that the peer did not take at once keeps it.

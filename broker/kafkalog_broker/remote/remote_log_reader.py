@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataCache
+from kafkalog_broker.remote.remote_log_metadata_cache import RemoteLogMetadataCache
 from kafkalog_broker.remote.transaction_markers import TransactionMarkers
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_segment import SCAN_READ, TimedSegment, segments_from
+from kafkalog_broker.storage.partition.log_segment import segments_from
 from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset, aborted_in, offset_in_segment
+from kafkalog_broker.storage.partition.segment_lookup import SCAN_READ, SegmentLookup
 from kafkalog_spark.errors import CorruptIndex, CorruptLog, RemoteResourceNotFound
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.offset_index import OffsetIndex, parse_offset_index
@@ -28,7 +29,7 @@ _REMEMBERED = 256  # places where a consumer's next fetch begins: as many go on 
 _AHEAD = 64 << 10  # bytes read at once while batches are looked for: as a rule more than between two index entries
 
 
-class RemoteSegmentFile(TimedSegment):
+class RemoteSegmentFile(SegmentLookup):
     """Blocks: for worker threads, one at a time. Raises RemoteStorageError and what RemoteStorage.fetch raises."""
 
     def __init__(self, storage: RemoteStorage, segment: RemoteSegment) -> None:
@@ -36,7 +37,7 @@ class RemoteSegmentFile(TimedSegment):
         self.base_offset = segment.start_offset
         self.end = segment.size, segment.until
         self.log_path = f"{segment.name}.log"
-        self.found_by_time: dict[tuple[int, int, int], Any] = {}
+        self.time_lookup_cache: dict[tuple[int, int, int], Any] = {}
         self.fetched_bytes = 0
         self._storage = storage
         self._index: OffsetIndex | None = None
@@ -90,7 +91,7 @@ class RemoteSegmentFile(TimedSegment):
         return self.segment.transaction_index_empty or self._storage.knows_transaction_index(self.segment)
 
     def boundary(self, start: int, limit: int) -> tuple[int, int]:
-        """As in TimedSegment, but each batch is looked at, and the header after them: it shows whether the offsets of
+        """As in SegmentLookup, but each batch is looked at, and the header after them: it shows whether the offsets of
         the last batch are right. Reading within these bytes needs no further request."""
         at = self.hold(start, limit - start + SCAN_READ)
         return self.check_batches(self._held, at, start, limit)

@@ -10,15 +10,14 @@ from uuid import UUID
 
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.log_config import REMOTE_STORAGE_ENABLE
-from kafkalog_broker.remote.remote_log_metadata_manager import (
-    COPY_FINISHED,
-    RemoteLogMetadataCache,
-    RemoteLogMetadataManager,
-)
+from kafkalog_broker.remote.remote_log_metadata_cache import COPY_FINISHED, RemoteLogMetadataCache
+from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.topic_registry import MOST_MISSING, Topic, TopicRegistry, believed_partitions
+from kafkalog_broker.storage.partition_dirs import MOST_MISSING, believed_partitions
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.format.checkpoint import parse_leader_epochs
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.producer_snapshot import parse_producer_snapshot

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.remote.remote_log_metadata_manager import COPY_FINISHED, RemoteLogMetadataManager
+from kafkalog_broker.remote.remote_log_metadata_cache import COPY_FINISHED
+from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
 from kafkalog_spark.errors import KafkalogError, OptionError, RemoteStorageError
 from kafkalog_spark.format.atomic_file import replace_file
 from kafkalog_spark.format.meta_properties import parse_properties

@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kafkalog_broker.storage.partition.log_segment import TimedSegment
+from kafkalog_broker.storage.partition.segment_lookup import SegmentLookup
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, check_crc, control_type, parse_header
@@ -31,7 +31,7 @@ class TransactionMarkers:
         self._found: OrderedDict[str, _SegmentMarkers] = OrderedDict()  # by log_path, which has the ID
 
     def aborted(
-        self, file: TimedSegment, position: int, size: int, following: Iterable[TimedSegment]
+        self, file: SegmentLookup, position: int, size: int, following: Iterable[SegmentLookup]
     ) -> list[AbortedTransaction]:
         """Return the aborted transactions of the batches in bytes [position, position + size) of a segment.
 
@@ -55,7 +55,7 @@ class TransactionMarkers:
             reached = later.end[1]
         return state.aborted
 
-    def _of(self, file: TimedSegment) -> _SegmentMarkers:
+    def _of(self, file: SegmentLookup) -> _SegmentMarkers:
         with self._lock:
             found = self._found.setdefault(file.log_path, _SegmentMarkers())
             self._found.move_to_end(file.log_path)
@@ -85,7 +85,7 @@ class _SegmentMarkers:
         self._begin = self._end = 0
         self._markers: deque[_Batch] = deque()
 
-    def end_transactions(self, file: TimedSegment, position: int, lowest: int, state: TransactionState) -> None:
+    def end_transactions(self, file: SegmentLookup, position: int, lowest: int, state: TransactionState) -> None:
         """End the open transactions of `state` whose markers lie at or after byte `position` and offset `lowest`."""
         with self._lock:
             if not self._begin <= position <= self._end:
@@ -98,7 +98,7 @@ class _SegmentMarkers:
                     if not state.open:
                         return
 
-    def _from(self, file: TimedSegment, position: int) -> Iterator[_Batch]:
+    def _from(self, file: SegmentLookup, position: int) -> Iterator[_Batch]:
         for marker in tuple(self._markers):
             if marker.header.position >= position:
                 yield marker
@@ -113,7 +113,7 @@ class _SegmentMarkers:
         self._end = file.size
 
 
-def _transactional(file: TimedSegment, position: int, until: int) -> Iterator[_Batch]:
+def _transactional(file: SegmentLookup, position: int, until: int) -> Iterator[_Batch]:
     """The transactional batches in bytes [position, until). Raises CorruptBatch.
 
     CRCs are checked of markers, and of batches so small that they could be one with damaged attributes.

@@ -16,7 +16,7 @@ from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.acquisition import Acquisition, Span, archive_aborted
 from kafkalog_broker.share.share_partition_manager import ActiveSharePartition, SharePartitionManager
 from kafkalog_broker.share.state_records import SharePartitionKey
-from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import control_type
 from kafkalog_spark.format.layout import ControlType
@@ -193,7 +193,7 @@ class ShareFetch:
                         continue
                     read_remotely = True
                     committed = active.settings.reads_committed
-                    read = await self._remote.read(
+                    read = await self._remote.reads.read(
                         log, offset, max_bytes, at_least_one=True, committed=committed, hold=self._hold
                     )
                     if read is not None and read.records:

@@ -7,7 +7,7 @@ import errno
 import socket
 import ssl
 
-from kafkalog_broker.storage.partition.log_segment import is_passing
+from kafkalog_broker.storage.partition.file_handles import is_out_of_descriptors
 from kafkalog_spark.format.atomic_file import NotRegularFile
 
 _OF_ONE_LOG = (None, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
@@ -33,7 +33,7 @@ def file_fault(error: OSError) -> FileFault:
     TimeoutError of futures, asyncio and sockets is an OSError without an errno; only a network file system raises it
     with one. Decompressors raise OSError without an errno for damaged bytes.
     """
-    if is_passing(error) or isinstance(error, _NOT_OF_FILES):
+    if is_out_of_descriptors(error) or isinstance(error, _NOT_OF_FILES):
         return FileFault.NONE
     if isinstance(error, TimeoutError) and error.errno is None:
         return FileFault.NONE

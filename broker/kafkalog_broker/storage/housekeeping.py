@@ -16,10 +16,12 @@ from pathlib import Path
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
-from kafkalog_broker.storage.log_directory import LogDirectory, OffsetCheckpoint
-from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, remove, take_offline
+from kafkalog_broker.storage.log_directory import LogDirectory
+from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, take_offline
+from kafkalog_broker.storage.offset_checkpoint import OffsetCheckpoint
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.retention import may_be_due, segment_from_future
+from kafkalog_broker.storage.partition_removal import remove
 from kafkalog_spark.format.atomic_file import fsync_directory
 from kafkalog_spark.format.names import DELETED_SUFFIX
 

@@ -6,7 +6,6 @@ A directory that fails (read-only, full of errors, unplugged) goes offline with 
 from __future__ import annotations
 
 import datetime
-import json
 import logging
 import os
 import threading
@@ -16,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
+from kafkalog_broker.storage.offset_checkpoint import OffsetCheckpoint
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import checkpoint
-from kafkalog_spark.format.atomic_file import fsync_directory, make_directories, replace_file
+from kafkalog_spark.format.atomic_file import make_directories
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.meta_properties import (
     META_PROPERTIES_FILE,
@@ -27,70 +27,11 @@ from kafkalog_spark.format.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
-from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE
 from kafkalog_spark.format.partition_metadata import new_uuid, uuid_to_text
 from kafkalog_spark.log.read.missing_segments import is_segment
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 
 _log = logging.getLogger(__name__)
-
-# `.kafka_cleanshutdown`: says that every log in the directory was flushed and closed (CleanShutdownFileHandler).
-#
-# Read and removed before the logs are loaded, so that a crash during loading is a crash; written last at shutdown.
-# Its presence decides. The broker epoch in it is for the controller of a cluster.
-
-
-def take_clean_shutdown(directory: Path) -> bool:
-    """Remove the marker, for good on return; True when it was there. A directory of that name is no marker. Raises
-    OSError."""
-    try:
-        (directory / CLEAN_SHUTDOWN_FILE).unlink()
-    except FileNotFoundError:
-        return False
-    except OSError:
-        if (directory / CLEAN_SHUTDOWN_FILE).is_dir():
-            return False
-        raise
-    # Without this an operating system crash could bring the marker back for a log that was being written.
-    fsync_directory(directory)
-    return True
-
-
-def write_clean_shutdown(directory: Path, broker_epoch: int) -> None:
-    """The bytes that Kafka 4.3 writes; on disk on return. Raises OSError."""
-    text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-    replace_file(directory / CLEAN_SHUTDOWN_FILE, text.encode("ascii"))
-
-
-@dataclass(eq=False)
-class OffsetCheckpoint:
-    """Checkpoint file of offsets. Kafka reads an unreadable one as empty: a missing recovery point costs a scan, a
-    missing log start offset brings deleted records back, and neither loses one."""
-
-    path: Path
-    _on_disk: Mapping[TopicPartition, int] | None = None
-
-    @property
-    def known(self) -> Mapping[TopicPartition, int]:
-        """What was read or written last."""
-        return self._on_disk or {}
-
-    def read(self) -> dict[TopicPartition, int]:
-        """Empty when the file is missing or, with a warning, damaged. Raises OSError."""
-        try:
-            offsets = checkpoint.read_offset_checkpoint(self.path)
-        except (CorruptFile, UnsupportedFormat) as error:
-            _log.warning("%s; taken as empty", error)
-            return {}
-        self._on_disk = dict(offsets) if self.path.exists() else None
-        return offsets
-
-    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Make the file say this, unless it does. On disk on return. Raises OSError."""
-        if self._on_disk != offsets:
-            written = dict(offsets)
-            checkpoint.write_offset_checkpoint(self.path, written)
-            self._on_disk = written
 
 
 class LogDirError(KafkalogError):

@@ -21,106 +21,29 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.log_config import LogConfig, internal_topic_configs
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.clean_shutdown import take_clean_shutdown, write_clean_shutdown
 from kafkalog_broker.storage.file_fault import FileFault, file_fault, is_transient
 from kafkalog_broker.storage.housekeeping import Housekeeping, RunBlocking
 from kafkalog_broker.storage.log_cleaner import LogCleaner
-from kafkalog_broker.storage.log_directory import (
-    LogDirectory,
-    LogDirError,
-    take_clean_shutdown,
-    write_clean_shutdown,
-)
-from kafkalog_broker.storage.log_table import (
-    Key,
-    LogEntry,
-    LogTable,
-    PartitionRemoval,
-    remove,
-    rename_for_deletion,
-    storage_error,
-    take_offline,
-)
-from kafkalog_broker.storage.partition.local_log import LoadedLog, create_log_files
+from kafkalog_broker.storage.log_directory import LogDirError
+from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, storage_error, take_offline
+from kafkalog_broker.storage.new_partitions import NewPartitions
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.recovery.log_loader import LoadProgress, ProgressWatch, bytes_to_recover
-from kafkalog_broker.storage.topic_registry import (
-    PartitionDir,
-    Reconciled,
-    Topic,
-    find_partition_dirs,
-    reconcile,
-)
+from kafkalog_broker.storage.partition_dirs import PartitionDir, Reconciled, find_partition_dirs, reconcile
+from kafkalog_broker.storage.partition_removal import PartitionRemoval, remove, rename_for_deletion
+from kafkalog_broker.storage.recovery.load_progress import LoadProgress, ProgressWatch
+from kafkalog_broker.storage.recovery.log_loader import bytes_to_recover
+from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.format.atomic_file import DIRECTORY_MODE, fsync_directory
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, new_uuid, write_partition_metadata
 
 _log = logging.getLogger(__name__)
 
 _UNKNOWN_BROKER_EPOCH = -1
 _CLOSING_THREADS = 8  # each waits for a disk most of the time
-_CREATING_THREADS = 8  # as above
 MOST_CREATED_AT_START = 10_000
 """Partitions without a directory that a start creates: as many as one request may ask for (see topic_changes), so that
 what a crash interrupted is finished. A registry may speak of more."""
-
-
-class NewPartitions:
-    """Directories of new partitions with the files of their empty logs; on disk once they are made.
-
-    Made in a thread, because each partition takes three fsyncs. Several partitions are made at a time: a file system
-    commits concurrent fsyncs together.
-    """
-
-    def __init__(self, log_dirs: Mapping[Key, LogDirectory], topic_ids: Mapping[Key, uuid.UUID]) -> None:
-        """Make all of them, with checkpoints of their own. Blocks; any thread.
-
-        A partition that cannot be made does not stop the others: `take` raises its error.
-        """
-        self.log_dirs = log_dirs
-        self._topic_ids = topic_ids
-        self._made: dict[Key, LoadedLog] = {}
-        self._errors: dict[Key, Exception] = {}
-        by_dir: dict[int, list[Key]] = {}
-        for key, log_dir in self.log_dirs.items():
-            by_dir.setdefault(id(log_dir), []).append(key)
-        with ThreadPoolExecutor(_CREATING_THREADS, "create") as pool:
-            list(pool.map(self._make, self.log_dirs))
-        for keys in by_dir.values():
-            log_dir = self.log_dirs[keys[0]]
-            try:
-                if not log_dir.begin_checkpointed(set(keys)):
-                    fsync_directory(log_dir.path)
-            except OSError as error:
-                self._errors.update(dict.fromkeys(keys, error))
-
-    def _make(self, key: Key) -> None:
-        path = self._path(key)
-        try:
-            path.mkdir(DIRECTORY_MODE)
-        except OSError as error:
-            self._errors[key] = error
-            return
-        try:
-            self._made[key] = create_log_files(path, self._topic_ids[key], log_start_offset=0, leader_epoch=0)
-        except Exception as error:  # noqa: BLE001 - raised by `take`
-            self._errors[key] = error
-            remove(path)
-
-    def take(self, key: Key) -> LoadedLog:
-        """The empty log of a partition, which belongs to the caller from now on. Raises what prevented it: OSError,
-        FileExistsError if the directory existed already."""
-        if key in self._errors:
-            raise self._errors[key]
-        return self._made.pop(key)
-
-    def remove_unused(self) -> None:
-        """Remove the directories that were not taken: an empty one would be a partition at the next start."""
-        for key in self._made:
-            remove(self._path(key))
-        self._made.clear()
-
-    def _path(self, key: Key) -> Path:
-        return self.log_dirs[key].path / "{}-{}".format(*key)
 
 
 @dataclass(eq=False)

@@ -11,83 +11,24 @@ client may have invented one, so that those above all that a cluster can have gi
 from __future__ import annotations
 
 import logging
-import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from kafkalog_broker.storage.cluster_producer_ids import BLOCK, next_of_cluster
 from kafkalog_broker.storage.file_fault import is_transient
 from kafkalog_broker.storage.housekeeping import RunBlocking
-from kafkalog_spark.errors import CorruptFile, CorruptLog, KafkalogError, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import descriptor, read_state, replace_files
-from kafkalog_spark.format.batch_header import check_crc
-from kafkalog_spark.format.layout import RECORDS_AT
-from kafkalog_spark.format.messages import Malformed, message
-from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC, LOG_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX
+from kafkalog_spark.errors import CorruptFile, CorruptLog, UnsupportedFormat
+from kafkalog_spark.format.atomic_file import read_state, replace_files
+from kafkalog_spark.format.names import PRODUCER_SNAPSHOT_SUFFIX
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
-from kafkalog_spark.format.records import read_records
-from kafkalog_spark.log.read.header_windows import header_windows
-from kafkalog_spark.store.interface import DescriptorFile
-
-_SNAPSHOT_SUFFIX = ".checkpoint"  # suffix of KRaft's snapshots, whose batches are those of a log
-_PRODUCER_IDS = b"\x01\x0f\x00"
-"""How the value of a ProducerIdsRecord begins: frame version 1, apiKey 15, version 0 (MetadataRecordSerde)."""
-_read_producer_ids = message("ProducerIdsRecord").read[0]
-
-
-def next_producer_id(value: bytes) -> int | None:
-    """The first id that no broker has got, of a ProducerIdsRecord; None of any other record."""
-    if not value.startswith(_PRODUCER_IDS):
-        return None
-    try:
-        return int(_read_producer_ids(value, len(_PRODUCER_IDS))[0].next_producer_id)
-    except Malformed:
-        return None
-
-
-def next_of_cluster(directory: Path) -> int:
-    """As next_producer_id, by what lies in a log directory; 0 where the metadata log is not there. Of a
-    damaged file the records before the damage count, and at least one block: ids were given out. Raises OSError for a
-    lack of descriptors."""
-    largest = 0
-    for suffix in (_SNAPSHOT_SUFFIX, LOG_SUFFIX):
-        for path in sorted((directory / f"{CLUSTER_METADATA_TOPIC}-0").glob(f"*{suffix}")):
-            try:
-                for found in _ids_in(path):
-                    largest = max(largest, found)
-            except (KafkalogError, OSError) as error:
-                if is_transient(error):
-                    raise
-                _logger.warning("%s: producer ids after it are not known (%s)", error, path)
-                largest = max(largest, BLOCK)
-    return largest
-
-
-def _ids_in(path: Path) -> Iterator[int]:
-    with descriptor(path) as fd:
-        for window, wrong in header_windows(DescriptorFile(fd), os.fstat(fd).st_size):
-            for row in range(len(window.table)):
-                header, batch = window.header(row), bytes(window.batch(row))
-                # Kafka does not compress them, and one in thousands of batches has the record.
-                if header.is_control or header.codec or _PRODUCER_IDS not in batch:
-                    continue
-                check_crc(header, batch)
-                payload = batch[RECORDS_AT:]
-                for record in read_records(payload, header.record_count, header.base_timestamp):
-                    found = next_producer_id(payload[record.value_at : record.value_at + record.value_size])
-                    if found is not None:
-                        yield found
-            if wrong is not None:
-                raise wrong
-
 
 _logger = logging.getLogger(__name__)
 
 FILE = "kafkalog.producer-ids"
-BLOCK = 1000
 _VERSION = "0"
 
 GIVEN_OUT = 2**52

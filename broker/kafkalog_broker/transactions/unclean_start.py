@@ -33,7 +33,8 @@ from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.file_fault import is_transient
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_broker.storage.partition.producer_state import Producer, read_marker
+from kafkalog_broker.storage.partition.producer_replay import read_marker
+from kafkalog_broker.storage.partition.producer_state import Producer
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_metadata import (
     CLASSIC,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from kafkalog_spark.errors import KafkalogError, NotALogDirectory
+from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.format import checkpoint, names
 from kafkalog_spark.format.atomic_file import TEMPORARY_SUFFIX
 from kafkalog_spark.format.checkpoint import TopicPartition
@@ -20,9 +20,8 @@ from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.format.names import DirKind
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
-from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
-from kafkalog_spark.log.check.tier_check import TierCheck
-from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLocation
+from kafkalog_spark.log.check.partition_check import PartitionResult
+from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.roots import Root
 from kafkalog_spark.log.read.state_files import parsed_file, read_meta_properties
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
@@ -55,39 +54,6 @@ class DirFiles:
             checkpoints[name] = parsed or {}
         findings.read(os.path.join(path, META_PROPERTIES_FILE), partial(read_meta_properties, store, path))
         return cls(closed, checkpoints)
-
-
-def check_partition(
-    place: PartitionLocation,
-    findings: Findings,
-    files: DirFiles | None = None,
-    *,
-    closed: bool = False,
-    on_bytes: Callable[[int], None] = lambda _: None,
-    records: bool = False,
-) -> PartitionResult | None:
-    """Check a partition: its directory, its entries in the checkpoints, its remote segments. None when nothing of it
-    can be read, or it is gone. files: of its log directory, whose own faults are for check_directories to tell."""
-    result = None
-    findings = findings.of(f"{place.topic}-{place.partition}")
-    if _is_local(place):
-        local = place.local
-        files = files or DirFiles.read(local.log_dir, local.store, Findings())
-        closed = closed or files.closed
-        key = (place.topic, place.partition)
-        recovery_point = files.checkpoints[checkpoint.RECOVERY_POINT_CHECKPOINT].get(key)
-        log_start = files.checkpoints[checkpoint.LOG_START_OFFSET_CHECKPOINT].get(key)
-        try:
-            log = local.open_unread(OpenHints(recovery_point, log_start, pass_over_damage=True))
-            result = PartitionCheck(log, findings, closed, on_bytes, records).run()
-            _check_checkpoints(local, files, result, findings, closed=closed)
-        except (KafkalogError, OSError) as error:
-            is_missing = isinstance(error, KafkalogError | FileNotFoundError)  # another OSError says nothing about that
-            if not is_missing or local.exists():
-                findings.add_unreadable(error, local.directory)
-    if isinstance(place, TieredLocation):
-        result = TierCheck(place, findings, on_bytes, records, result or PartitionResult()).run()
-    return result
 
 
 def check_directories(

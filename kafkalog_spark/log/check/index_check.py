@@ -6,20 +6,16 @@ its offset is later than its timestamp. Releases differ in which of several righ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import numpy as np
 
-from kafkalog_spark.errors import CorruptBatch, CorruptIndex
-from kafkalog_spark.format import layout, offset_index, time_index
-from kafkalog_spark.format.batch_header import control_type
-from kafkalog_spark.format.layout import MAX_INT32, NO_TIMESTAMP, ControlType, H
-from kafkalog_spark.format.producer_snapshot import ProducerEntry
-from kafkalog_spark.format.transaction_index import ENTRY_SIZE, AbortedTransaction
+from kafkalog_spark.errors import CorruptIndex
+from kafkalog_spark.format import offset_index, time_index
+from kafkalog_spark.format.layout import NO_TIMESTAMP, H
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.read.header_windows import Table, Window
-from kafkalog_spark.log.read.last_stable_offset import TransactionState
+from kafkalog_spark.log.read.header_windows import Table
 
 
 class _IndexCheck:
@@ -148,149 +144,3 @@ class TimeIndexCheck(_IndexCheck):
                 f"the largest timestamp {self.largest}",
                 "no entry" if said is None else str(said.timestamp),
             )
-
-
-# Sequence numbers of idempotent producers, and producer snapshots held against the log. Values only.
-
-
-class LastBatch(NamedTuple):
-    """A producer's last batch of records."""
-
-    epoch: int
-    last_sequence: int
-    last_offset: int
-
-    def __str__(self) -> str:
-        return f"epoch {self.epoch}, sequence {self.last_sequence}, offset {self.last_offset}"
-
-
-class ProducerCheck:
-    """The producers of one partition, from its first batch on.
-
-    has_sequences: False for __consumer_offsets. The group coordinator gives each batch of a transaction's offsets
-    sequence 0, and Kafka's ProducerAppendInfo does not check batches of coordinators.
-    """
-
-    def __init__(self, first_offset: int, *, has_sequences: bool = True) -> None:
-        self.first_offset = first_offset
-        self._has_sequences = has_sequences
-        self._last_batches: dict[int, LastBatch] = {}
-
-    def take(self, table: Table, *, has_gaps: bool) -> Iterator[Fault]:
-        """The next batches. Sequences of a producer epoch follow each other, unless batches are missing (has_gaps)."""
-        has_sequence = (table[:, H.PRODUCER_ID] >= 0) & (table[:, H.BASE_SEQUENCE] >= 0)  # markers have none
-        rows = np.flatnonzero(has_sequence & ((table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) == 0))
-        rows = rows[np.argsort(table[rows, H.PRODUCER_ID], kind="stable")]
-        ids, epochs = table[rows, H.PRODUCER_ID], table[rows, H.PRODUCER_EPOCH]
-        first = table[rows, H.BASE_SEQUENCE]
-        last = (first + table[rows, H.LAST_OFFSET] - table[rows, H.BASE_OFFSET]) & MAX_INT32
-        epochs_before, lasts_before = np.roll(epochs, 1), np.roll(last, 1)
-        for begin in np.flatnonzero(np.diff(ids, prepend=-1)).tolist():
-            before = self._last_batches.get(int(ids[begin]))
-            epochs_before[begin], lasts_before[begin] = (-2, 0) if before is None else before[:2]
-        if self._has_sequences and not has_gaps:
-            expected = (lasts_before + 1) & MAX_INT32
-            for at in np.flatnonzero((epochs_before == epochs) & (first != expected)).tolist():
-                row = table[rows[at]]
-                what = f"the sequence of producer id {int(row[H.PRODUCER_ID])}, epoch {int(row[H.PRODUCER_EPOCH])}"
-                place = int(row[H.POSITION]), int(row[H.BASE_OFFSET])
-                yield Fault(what, *place, str(int(expected[at])), str(int(row[H.BASE_SEQUENCE])))
-        for end in np.flatnonzero(np.diff(ids, append=-1)).tolist():
-            offset = int(table[rows[end], H.LAST_OFFSET])
-            self._last_batches[int(ids[end])] = LastBatch(int(epochs[end]), int(last[end]), offset)
-
-    def compare(self, entries: Sequence[ProducerEntry], *, has_gaps: bool) -> Iterator[Fault]:
-        """A snapshot taken after the batches seen so far. A producer that is not in it has expired."""
-        for entry in entries:
-            last = self._last_batches.get(entry.producer_id)
-            is_older = last is None or last.last_offset < entry.last_offset
-            if entry.last_offset < self.first_offset or (has_gaps and is_older):
-                continue  # its last batch was deleted or compacted away
-            listed = LastBatch(entry.producer_epoch, entry.last_sequence, entry.last_offset)
-            # A marker raises the epoch without a batch of records.
-            if last is None or last[1:] != listed[1:] or last.epoch > listed.epoch:
-                expected = "no batch" if last is None else str(last)
-                yield Fault(
-                    f"producer id {entry.producer_id}", offset=entry.last_offset, expected=expected, got=str(listed)
-                )
-
-
-# Transaction indexes held against the markers in the log. Values only.
-
-_OF_TRANSACTIONS = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
-
-
-class TransactionCheck:
-    """The transactions of one partition, from its first batch on. `begin_segment` for each, then its windows.
-    open_transactions: producer id to first offset, at the first batch; None when nothing tells them."""
-
-    def __init__(self, open_transactions: dict[int, int] | None) -> None:
-        self._state = TransactionState(dict(open_transactions or {}))
-        self._knows_all = open_transactions is not None
-        self._entries: dict[int, tuple[int, AbortedTransaction]] = {}
-
-    def begin_segment(self, entries: list[AbortedTransaction]) -> None:
-        """Those of its .txnindex, empty when it has none."""
-        self._entries = {entry.last_offset: (slot, entry) for slot, entry in enumerate(entries)}
-
-    def take(self, window: Window, *, has_gaps: bool) -> Iterator[Fault]:
-        """Aborted transactions of these batches that the index does not tell, or tells differently."""
-        table = window.table
-        for row in (table[:, H.ATTRIBUTES] & _OF_TRANSACTIONS).nonzero()[0].tolist():
-            if table[row, H.MAGIC] < 2 or not table[row, H.COUNT]:
-                continue
-            header = window.header(row)
-            if not header.is_control:
-                self._state.data_batch(header)
-                continue
-            try:
-                kind = control_type(window.batch(row))
-            except CorruptBatch as error:
-                yield Fault(error.what, header.position, header.base_offset)
-                continue
-            self._state.marker(header, kind)
-            listed = self._entries.pop(header.base_offset, None)
-            known = self._state.aborted.pop() if self._state.aborted else None
-            if listed is not None:
-                slot, entry = listed
-                expected = _expected(entry, kind, header.producer_id, known, exact=self._knows_all and not has_gaps)
-                if expected is not None:
-                    yield _entry_fault(slot, entry, expected, _aborted_text(entry))
-            elif known is not None:
-                yield Fault(
-                    f"the abort marker of producer id {known.producer_id} at offset {known.last_offset}",
-                    offset=known.last_offset,
-                    expected=f"an entry with first offset {known.first_offset}",
-                    got="none",
-                )
-
-    def finish_segment(self) -> Iterator[Fault]:
-        """Entries without a marker."""
-        for slot, entry in self._entries.values():
-            yield _entry_fault(slot, entry, "an abort marker at its last offset", "none in the segment")
-
-
-def _entry_fault(slot: int, entry: AbortedTransaction, expected: str, got: str) -> Fault:
-    return Fault(f"entry {slot} of the transaction index", slot * ENTRY_SIZE, entry.last_offset, expected, got)
-
-
-def _expected(
-    entry: AbortedTransaction, kind: int, producer_id: int, known: AbortedTransaction | None, *, exact: bool
-) -> str | None:
-    """The marker at an entry's last offset, where the entry says something else. exact: no batch is missing before."""
-    if kind != ControlType.ABORT:
-        return "no entry: the transaction was committed"
-    if entry.producer_id != producer_id:
-        return f"producer id {producer_id}"
-    if known is not None and exact and entry != known:
-        return _aborted_text(known)
-    if known is not None and entry.first_offset > known.first_offset:
-        return f"first offset {known.first_offset} or lower"
-    return None
-
-
-def _aborted_text(entry: AbortedTransaction) -> str:
-    return (
-        f"producer id {entry.producer_id}, first offset {entry.first_offset}, "
-        f"last stable offset {entry.last_stable_offset}"
-    )

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
-from kafkalog_spark.log.check.dir_files import check_directories, check_partition, local_places
+from kafkalog_spark.log.check.dir_files import check_directories, local_places
 from kafkalog_spark.log.check.finding import Finding, Findings
 from kafkalog_spark.log.check.partition_check import PartitionResult
+from kafkalog_spark.log.check.partition_task import check_partition
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.local_log_dir import log_bytes
 from kafkalog_spark.log.read.partition_log import PartitionLocation

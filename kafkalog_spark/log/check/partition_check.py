@@ -14,8 +14,9 @@ from kafkalog_spark.format.layout import H
 from kafkalog_spark.format.partition_metadata import OWN_FILES, PARTITION_METADATA_FILE, UNFINISHED
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, open_transactions
 from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
-from kafkalog_spark.log.check.index_check import ProducerCheck, TransactionCheck
+from kafkalog_spark.log.check.producer_check import ProducerCheck
 from kafkalog_spark.log.check.segment_check import BatchCheck, EpochCheck, SegmentCheck, SegmentResult
+from kafkalog_spark.log.check.transaction_check import TransactionCheck
 from kafkalog_spark.log.read import partition_log, state_files
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.missing_segments import compressed_segments, explain_content, is_new, is_segment

@@ -16,7 +16,8 @@ from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import Codec, H
 from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
-from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
+from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
+from kafkalog_spark.log.check.transaction_check import TransactionCheck
 from kafkalog_spark.log.read.batch_search import find_batch_behind
 from kafkalog_spark.log.read.header_windows import Table, Window
 from kafkalog_spark.log.read.log_end import check_torn

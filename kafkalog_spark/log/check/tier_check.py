@@ -16,12 +16,13 @@ from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import NO_TIMESTAMP, H
 from kafkalog_spark.format.producer_snapshot import open_transactions
 from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
-from kafkalog_spark.log.check.index_check import TransactionCheck
 from kafkalog_spark.log.check.partition_check import PartitionResult
 from kafkalog_spark.log.check.segment_check import BatchCheck, EpochCheck, SegmentCheck, SegmentResult
+from kafkalog_spark.log.check.transaction_check import TransactionCheck
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.header_windows import Window
-from kafkalog_spark.log.remote.part_finder import PartFinder, RemoteDirListing, epochs_within
+from kafkalog_spark.log.remote.part_finder import PartFinder
+from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing, epochs_within
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote, producers_after
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.log.tiered.lineage import NotNeeded

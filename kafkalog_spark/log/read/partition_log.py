@@ -294,7 +294,9 @@ class PartitionLog:
                 f"the segment cannot be opened: {error.strerror}",
                 topic_partition=self.name,
                 path=self.segment_path(index),
-                hint="whoever reads the log needs the permission to" if isinstance(error, PermissionError) else None,
+                hint="the user that reads the log needs the permission to"
+                if isinstance(error, PermissionError)
+                else None,
             ) from error
 
     def _opened(self, index: int) -> SegmentFile:
@@ -355,7 +357,7 @@ class PartitionLog:
                 f"the segment was replaced {tries} times while it was read: {gone.strerror}",
                 topic_partition=file.topic_partition,
                 path=file.path,
-                hint="read a copy that stays as it is",
+                hint="read a copy that does not change",
             ) from gone
         self.refresh()
 

@@ -13,34 +13,29 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
-import threading
 import uuid
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple
 
 from kafkalog_spark.errors import (
     CorruptLog,
     CorruptManifest,
-    CorruptRemoteMetadata,
     KafkalogError,
     NotALogDirectory,
-    UnsupportedFormat,
 )
-from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.log.read.discovery import RemoteDir
-from kafkalog_spark.log.read.log_end import LogEnd, find_log_end
-from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
-from kafkalog_spark.log.read.replica_choice import chosen_copy
+from kafkalog_spark.log.read.log_end import find_log_end
+from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import locate
 from kafkalog_spark.log.read.state_files import leader_epochs
+from kafkalog_spark.log.remote.log_part import LogPart, local_parts
+from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing
+from kafkalog_spark.log.remote.remote_metadata_reader import RemoteMetadata
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote
 from kafkalog_spark.log.tiered.lineage import (
     Lineage,
@@ -52,184 +47,13 @@ from kafkalog_spark.log.tiered.lineage import (
     why_not_of_the_log,
     without_empty_epochs,
 )
-from kafkalog_spark.log.tiered.manifest import MOST_OF_MANIFEST, SegmentManifest, parse_manifest
-from kafkalog_spark.log.tiered.remote_log_metadata import RemoteLogState, SegmentStates, decode_event
 from kafkalog_spark.log.tiered.remote_names import (
-    Layout,
     RemoteFile,
-    RemoteObjects,
-    RemoteSegment,
-    TopicIdPartition,
-    remote_objects,
 )
 from kafkalog_spark.log.tiered.tier_options import TierOptions
-from kafkalog_spark.store.interface import FileFacts, Listing, in_parallel
+from kafkalog_spark.store.interface import FileFacts
 
 _log = logging.getLogger(__name__)
-
-
-class RemoteMetadata:
-    """The topic, read from its beginning once, and on from there when asked again. Threads share it; a pickle carries
-    only where it lies. copies: of each of its partitions, the places where it lies."""
-
-    def __init__(self, copies: Sequence[Sequence[PartitionLocation]]) -> None:
-        self._copies = tuple(map(tuple, copies))
-        self._lock = threading.Lock()
-        self._state: RemoteLogState | None = None
-        self._known: dict[TopicIdPartition, SegmentStates] = {}
-        self._reached: dict[str, int] = {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RemoteMetadata, (self._copies,)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RemoteMetadata) and self._copies == other._copies
-
-    def __hash__(self) -> int:
-        return hash(self._copies)
-
-    def of(self, partition: TopicIdPartition, *, again: bool = False) -> SegmentStates | None:
-        """None where the topic does not speak of the partition: its events may lie on brokers whose directories were
-        not given. again: read on what was written since. Raises as opening and reading a partition does."""
-        with self._lock:
-            if self._state is None or again:
-                self._read_on()
-            return self._known.get(partition)
-
-    def _read_on(self) -> None:
-        from kafkalog_spark.log.decode.scan_request import ScanRequest
-        from kafkalog_spark.log.read.partition_scan import scan_partition  # loads the kernels
-
-        state = RemoteLogState() if self._state is None else self._state
-        for copies in self._copies:
-            chosen = chosen_copy(copies)
-            if chosen is None:
-                continue
-            log = chosen[0].location.open()
-            start = max(self._reached.get(log.name, 0), log.log_start_offset)
-            end = log.log_end_offset
-            odd, first = 0, None
-            for batch in scan_partition(
-                log, start, end, ScanRequest(columns=("value",)), on_loss=partial(_log.warning, "%s")
-            ):
-                for value in batch.column(0).to_pylist():
-                    if value is None:  # KIP-1266 gives keys to records, and so tombstones
-                        continue
-                    try:
-                        state.take(decode_event(value))
-                    except (CorruptRemoteMetadata, UnsupportedFormat) as error:
-                        odd, first = odd + 1, first or error.at(topic_partition=log.name)
-            if odd:
-                _log.warning("%d records are skipped, because they are no events; the first: %s", odd, first)
-            self._reached[log.name] = end
-        self._state = state
-        self._known = state.by_partition()
-
-
-class RemoteDirListing:
-    """Listing of a remote directory that can be refreshed: facts of a segment are kept while its objects stay
-    the same. remembered: segments that somebody else has learnt of."""
-
-    def __init__(
-        self, place: RemoteDir, options: TierOptions, *, pass_over_damage: bool = False,
-        remembered: Iterable[StoredSegment] = (),
-    ) -> None:  # fmt: skip
-        self.place = place
-        self._options = options
-        self._pass_over_damage = pass_over_damage
-        self._held = {held.segment.segment_id: held for held in remembered if held.place == place}
-        self._known: SegmentStates | None = None
-        self._topic_partition = f"{place.partition.topic}-{place.partition.partition}"
-        self.exists, self.listing = True, Listing([], lambda _: False)
-
-    def look(
-        self, known: SegmentStates | None = None, *, below: int | None = None, may_be_unused: bool = False
-    ) -> list[RemoteObjects]:
-        """List the complete segments, in the order of their start offsets, with one LIST.
-
-        Args:
-            known: State of the partition's segments by `__remote_log_metadata`.
-            below: Return only segments that begin before this offset.
-            may_be_unused: Whether a tier without a root is empty; a broker makes the root when it copies its first
-                segment.
-
-        Raises:
-            FileNotFoundError: If the root of the tier is missing although it must exist.
-            OSError: If the directory cannot be listed.
-        """
-        self._known = known
-        try:
-            self.exists, self.listing = True, self.place.store.list(self.place.directory)
-        except FileNotFoundError:
-            self.exists, self.listing = False, Listing([], lambda _: False)
-            root = self.place.tier_root
-            if root is not None and not may_be_unused and not self.place.store.exists(root):
-                missing = "it is not there, and the log directory says that its segments are copied to it"
-                raise FileNotFoundError(errno.ENOENT, missing, root) from None
-            return []
-        return [
-            found
-            for found in remote_objects(self.listing.names, self.place.layout, self.place.partition)
-            if not found.missing
-            and (below is None or found.start_offset < below)
-            # without a record in the topic the files decide: the topic may be an older copy
-            and (known is None or found.segment_id not in known.refused)
-        ]
-
-    def held(self, wanted: Sequence[RemoteObjects]) -> list[StoredSegment | None]:
-        """Facts of these segments, fetched where needed; None for one that was deleted meanwhile. Raises OSError where
-        a manifest cannot be read, CorruptManifest and the errors of `open_remote`."""
-        found = in_parallel(self._held_segment, wanted, lambda _: self.place.store.remote)
-        self._held.update({held.segment.segment_id: held for held in found if held is not None})
-        return found
-
-    def _held_segment(self, found: RemoteObjects) -> StoredSegment | None:
-        objects = {file: (name, self.listing.files.get(name)) for file, name in found.objects.items()}
-        before = self._held.get(found.segment_id)
-        if before is not None and before.objects == objects:
-            return before
-        segment = None if self._known is None else self._known.readable.get(found.segment_id)
-        try:
-            manifest = self._manifest(found) if found.layout is Layout.AIVEN else None
-            if manifest is not None and manifest.segment is not None:
-                segment = manifest.segment
-            if segment is not None:
-                return StoredSegment(segment, self.place, objects, manifest)
-            start = found.start_offset
-            named = RemoteSegment(found.partition, found.segment_id, start, start - 1, (), -1, -1, -1, -1)
-            return self._described(StoredSegment(named, self.place, objects, manifest))
-        except FileNotFoundError:
-            return None
-
-    def _manifest(self, found: RemoteObjects) -> SegmentManifest:
-        path = f"{self.place.directory}/{found.objects[RemoteFile.MANIFEST]}"
-        try:
-            manifest = parse_manifest(self.place.store.read_all(path, MOST_OF_MANIFEST))
-            manifest.check_is_of(found.partition, found.start_offset, found.segment_id)
-            is_new = manifest.segment is not None  # manifests told of the segment before they told of its indexes
-            if is_new and manifest.indexes is None and RemoteFile.OFFSET_INDEX not in found.objects:
-                raise CorruptManifest(
-                    "segmentIndexes is missing, and no .index object lies beside the manifest, as before October 2023",
-                    hint="the manifest is damaged, or the .index object is lost",
-                )
-        except KafkalogError as error:
-            raise error.at(topic_partition=self._topic_partition, path=path) from None
-        return manifest
-
-    def _described(self, held: StoredSegment) -> StoredSegment:
-        """Facts that no manifest gives: by the last batch, the checkpoint of leader epochs, the time index."""
-        keys = self._options.keys
-        with open_remote(held, keys, self._topic_partition, pass_over_damage=self._pass_over_damage) as file:
-            file.next_base_offset = None
-            end = find_log_end(file).offset
-            times, size = file.time_index, file.size
-        epochs = epochs_within(leader_epochs_of(held, keys), held.segment.start_offset, end)
-        largest = times.last.timestamp if times.whole and times.last is not None else -1
-        described = replace(
-            held.segment, end_offset=end - 1, leader_epochs=epochs, max_timestamp=largest, event_timestamp=largest,
-            size=size,
-        )  # fmt: skip
-        return replace(held, segment=described)
 
 
 def _jump_over(file: SegmentFile, offset: int) -> tuple[int, int] | None:
@@ -244,80 +68,6 @@ def _jump_over(file: SegmentFile, offset: int) -> tuple[int, int] | None:
             return (begin, header.base_offset) if is_jump and begin is not None else None
         begin = header.last_offset + 1
     return None
-
-
-def epochs_within(epochs: list[EpochEntry], start: int, until: int) -> tuple[EpochEntry, ...]:
-    """Leader epochs with records in [start, until), the first as if it began there: RemoteLogManager's
-    segmentLeaderEpochs."""
-    kept: list[EpochEntry] = []
-    for entry in without_empty_epochs(epochs):
-        if entry.start_offset >= until:
-            break
-        if entry.start_offset <= start:
-            kept = [EpochEntry(entry.epoch, start)]
-        else:
-            kept.append(entry)
-    return tuple(kept)
-
-
-class LogPart(NamedTuple):
-    """Offsets [start, until) and where they are read. files: of the segment, with the offset where the part begins as
-    base offset of a remote one. next_base: where the local segment ends, None for the last one of a live log; facts: of
-    a local one's files. held: the remote segment; listing, objects: the same, as long as only its names are known. All
-    None for a local one."""
-
-    start: int
-    until: int
-    files: SegmentFiles
-    next_base: int | None
-    facts: Mapping[str, FileFacts]
-    held: StoredSegment | None = None
-    listing: RemoteDirListing | None = None
-    objects: RemoteObjects | None = None
-
-    @property
-    def is_pending(self) -> bool:
-        """True for a remote segment of which nothing was asked yet but its names."""
-        return self.listing is not None
-
-    @property
-    def is_local(self) -> bool:
-        return self.held is None and self.listing is None
-
-    @property
-    def end_of_file(self) -> int | None:
-        """Where the segment ends that is opened for it; None for the last one of a live log."""
-        if self.is_local:
-            return self.next_base
-        return self.until if self.held is None else self.held.segment.until
-
-    @property
-    def remote_path(self) -> str | None:
-        """Path of a remote segment's .log; None for a local one."""
-        source = self.held or self.listing
-        return None if source is None else os.path.join(source.place.directory, self.files.log)
-
-
-@dataclass(frozen=True)
-class PlannedLog:
-    """Facts of a log, gathered when a read was planned: enough to read a range without a listing."""
-
-    log_start: int
-    log_end: LogEnd
-    parts: tuple[LogPart, ...]
-
-
-def local_parts(local: PartitionLog, start: int, until: int) -> list[LogPart]:
-    """Parts for the local segments with offsets of [start, until)."""
-    parts = []
-    for index, files in enumerate(local.segments):
-        following = local.next_base_offset(index)
-        end = MAX_INT64 if following is None else following
-        if files.base_offset < until and end > start:
-            names = (files.log, files.offset_index, files.time_index, files.transaction_index)
-            facts = {name: local.facts[name] for name in names if name is not None and name in local.facts}
-            parts.append(LogPart(max(start, files.base_offset), min(end, until), files, following, facts))
-    return parts
 
 
 class PartFinder:

@@ -12,13 +12,10 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from pathlib import Path
-
-import numpy as np
 
 from kafkalog_spark.errors import (
     CorruptManifest,
@@ -39,50 +36,29 @@ from kafkalog_spark.format.atomic_file import (
     replace_file,
     write_all,
 )
-from kafkalog_spark.format.batch_header import parse_header
-from kafkalog_spark.format.layout import RECORDS_AT
 from kafkalog_spark.format.names import REMOTE_STORAGE_MARKER
 from kafkalog_spark.format.relative_path import joined_below
-from kafkalog_spark.log.remote.remote_caches import BoundedDirectory, ChunkCache, RemoteIndexCache, WeightedCache
+from kafkalog_spark.log.remote.chunk_cache import ChunkCache
+from kafkalog_spark.log.remote.remote_index_cache import BoundedDirectory, RemoteIndexCache
 from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, check_chunk_size, read_indexes
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
-from kafkalog_spark.log.tiered.chunk_codec import ENCRYPTION_OVERHEAD, ChunkCodec
+from kafkalog_spark.log.remote.segment_upload import UPLOAD_ORDER, LogSegmentData, Pieces, upload_segment
+from kafkalog_spark.log.remote.weighted_cache import WeightedCache
+from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
 from kafkalog_spark.log.tiered.manifest import (
-    INDEX_FIELDS,
     MOST_OF_MANIFEST,
-    IndexRange,
     SegmentManifest,
-    format_manifest,
     parse_manifest,
 )
-from kafkalog_spark.log.tiered.remote_log_metadata import custom_object_key, encode_custom_metadata
+from kafkalog_spark.log.tiered.remote_log_metadata import custom_object_key
 from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, Layout, RemoteFile, RemoteSegment, remote_key
 from kafkalog_spark.store.interface import LOCAL, Buffer, FetchBlock, FileFacts, LocalStore, is_local, parse_path
 from kafkalog_spark.store.object_client import ObjectClient
-from kafkalog_spark.store.object_store import PART, ObjectStore
+from kafkalog_spark.store.object_store import ObjectStore
 
-Throttle = Callable[[int], None]  # called with how many bytes are sent next; waits while that is too many
-
-
-@dataclass(frozen=True)
-class LogSegmentData:
-    """The files of a closed segment (Kafka's class of that name). indexes: a transaction index only where a transaction
-    was aborted in it; the producer snapshot is that of the next segment's base offset. leader_epochs: a leader-epoch
-    checkpoint's content, from the log's start to the segment's end."""
-
-    log: Path
-    indexes: Mapping[RemoteFile, Path]
-    leader_epochs: bytes
-
-    def index(self, kind: RemoteFile) -> bytes | None:
-        """Bytes of an index; None for one that there is not. Raises OSError."""
-        if kind is RemoteFile.LEADER_EPOCHS:
-            return self.leader_epochs
-        return self.indexes[kind].read_bytes() if kind in self.indexes else None
-
-
-Pieces = Callable[[], Iterable[bytes]]  # an object's bytes from its beginning on; called for each try
+Throttle = Callable[[int], None]
+"""Called with the number of bytes to send next; blocks while a quota forbids that."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +195,6 @@ _MANIFEST_BYTES = 8 << 20
 """Bytes of the manifests that are kept, those used last. One of a segment of 1 GB in chunks of 4 MiB has 4 kB, but a
 segment may have a million chunks."""
 _MANIFEST = 2 << 10  # bytes of a manifest without the positions of its chunks
-_READ = 1 << 20  # bytes of a file read at once where it is not cut into chunks
 
 
 class RemoteStorage:
@@ -274,7 +249,7 @@ class RemoteStorage:
 
     def holds(self, segment: RemoteSegment) -> bool:
         """True if the object that makes the segment complete is there, as a regular file. Raises RemoteStorageError."""
-        path = self._path(segment, _UPLOADS[self.options.layout][-1])
+        path = self._path(segment, UPLOAD_ORDER[self.options.layout][-1])
         try:
             self._store.open(path).close()
         except (FileNotFoundError, NotADirectoryError, NotRegularFile):
@@ -286,20 +261,32 @@ class RemoteStorage:
     # Writing.
 
     def copy(self, segment: RemoteSegment, data: LogSegmentData, throttle: Throttle = lambda _: None) -> bytes | None:
-        """Copy a segment, whose metadata `segment` is; returns custom metadata for `__remote_log_metadata`. The object
-        that makes it complete is written last. Where it fails, what was written is deleted as far as that is possible;
-        `delete` does so later. Raises RemoteStorageError, OptionError or KeyNotGiven for the key pair."""
-        copied = _copy_aiven if self.options.layout is Layout.AIVEN else _copy_local_tiered
+        """Copy a segment, and return its custom metadata for `__remote_log_metadata`.
+
+        The object that makes the segment complete is written last. After a failure the written objects are deleted if
+        possible; otherwise `delete` does so later.
+
+        Raises:
+            RemoteStorageError: If an object cannot be written.
+            OptionError, KeyNotGiven: If the key pair cannot be used.
+        """
+
+        def put(file: RemoteFile, pieces: Pieces, size: int) -> int:
+            return self.put(segment, file, pieces, size, throttle)
+
         with self._errors(segment):
             try:
-                return copied(self, segment, data, throttle)
+                return upload_segment(put, self.options, segment, data)
             except BaseException:
                 with suppress(OSError):
                     self.remove(segment)
                 raise
 
     def delete(self, segment: RemoteSegment) -> None:
-        """Delete a segment's objects, if any, that which makes it complete first. Raises RemoteStorageError."""
+        """Delete the objects of a segment, first the one that makes it complete; a no-op without objects.
+
+        Raises RemoteStorageError.
+        """
         with self._errors(segment):
             self.remove(segment)
         if self._indexes is not None:
@@ -309,12 +296,12 @@ class RemoteStorage:
     def remove(self, segment: RemoteSegment) -> None:
         """Delete a segment's objects, first the one that makes it complete, which is the last one written. Raises
         OSError."""
-        *others, last = (self._path(segment, file) for file in _UPLOADS[self.options.layout])
+        *others, last = (self._path(segment, file) for file in UPLOAD_ORDER[self.options.layout])
         self._store.delete([last])
         self._store.delete(others[::-1])
 
     def put(self, segment: RemoteSegment, file: RemoteFile, pieces: Pieces, size: int, throttle: Throttle) -> int:
-        """Write an object of a segment; the bytes that it has. Raises OSError, and what `pieces` raises."""
+        """Write an object of a segment, and return its size. Raises OSError, and errors of `pieces`."""
         written = 0
 
         def throttled() -> Iterator[bytes]:
@@ -485,89 +472,3 @@ class RemoteStorage:
 
 def _size_of(stored: tuple[SegmentManifest, ChunkCodec]) -> int:
     return _MANIFEST + int(stored[0].chunks.positions.nbytes)
-
-
-_UPLOADS = {
-    Layout.AIVEN: (RemoteFile.LOG, RemoteFile.INDEXES, RemoteFile.MANIFEST),
-    Layout.LOCAL_TIERED: (
-        RemoteFile.LOG, RemoteFile.OFFSET_INDEX, RemoteFile.TIME_INDEX, RemoteFile.TRANSACTION_INDEX,
-        RemoteFile.LEADER_EPOCHS, RemoteFile.PRODUCER_SNAPSHOT,
-    ),
-}  # fmt: skip
-"""The objects of a segment in the order in which they are written; that which makes it complete is the last."""
-
-
-def _copy_local_tiered(
-    storage: RemoteStorage, segment: RemoteSegment, data: LogSegmentData, throttle: Throttle
-) -> None:
-    for file in _UPLOADS[Layout.LOCAL_TIERED]:
-        if file is RemoteFile.LOG:
-            storage.put(segment, file, partial(_read_pieces, data.log, segment.size, _READ), segment.size, throttle)
-            continue
-        index = data.index(file)
-        if index is not None:
-            storage.put(segment, file, partial(_piece, index), len(index), throttle)
-
-
-def _copy_aiven(
-    storage: RemoteStorage, segment: RemoteSegment, data: LogSegmentData, throttle: Throttle
-) -> bytes | None:
-    options = storage.options
-    compress = options.compress
-    if compress and options.compress_by_first_batch:
-        with data.log.open("rb") as file:
-            head = file.read(RECORDS_AT)
-        compress = len(head) < RECORDS_AT or parse_header(head, 0, 0).codec == 0
-    codec = ChunkCodec.for_new_segment(compress, options.keys, options.key_id)
-    sizes: list[int] = []
-
-    def chunks() -> Iterator[bytes]:
-        sizes.clear()  # of the try before
-        for chunk in _read_pieces(data.log, segment.size, options.chunk_size):
-            stored = codec.transformed(chunk)
-            sizes.append(len(stored))
-            yield stored
-
-    log_bytes = storage.put(segment, RemoteFile.LOG, chunks, segment.size, throttle)
-    indexes, places = b"", {}
-    for kind in INDEX_FIELDS:
-        index = data.index(kind)
-        if index is not None:
-            stored = codec.transformed_index(index)
-            places[kind] = IndexRange(len(indexes), len(stored))
-            indexes += stored
-    storage.put(segment, RemoteFile.INDEXES, partial(_piece, indexes), len(indexes), throttle)
-    if compress:
-        index_of = ChunkIndex.of_variable(options.chunk_size, segment.size, np.array(sizes, np.int64))
-    else:
-        overhead = 0 if codec.cipher is None else ENCRYPTION_OVERHEAD
-        index_of = ChunkIndex.of_fixed(
-            options.chunk_size, segment.size, options.chunk_size + overhead, sizes[-1] if sizes else 0
-        )
-    manifest = format_manifest(SegmentManifest(index_of, compress, codec.encryption, places, segment))
-    storage.put(segment, RemoteFile.MANIFEST, partial(_piece, manifest), len(manifest), throttle)
-    fields = options.custom_fields
-    return encode_custom_metadata(
-        log_bytes + len(indexes) + len(manifest) if "REMOTE_SIZE" in fields else None,
-        options.key_prefix if "OBJECT_PREFIX" in fields else None,
-        remote_key(Layout.AIVEN, segment, RemoteFile.LOG).removesuffix(".log") if "OBJECT_KEY" in fields else None,
-    )
-
-
-def _piece(data: bytes) -> Iterator[bytes]:
-    for at in range(0, len(data), PART):
-        yield data[at : at + PART]
-
-
-def _read_pieces(path: Path, size: int, piece: int) -> Iterator[bytes]:
-    """The first `size` bytes of a file in pieces. Raises RemoteStorageError for a file of fewer: another segment."""
-    with path.open("rb") as file:
-        left = size
-        while left:
-            data = file.read(min(piece, left))
-            if not data:
-                raise RemoteStorageError(
-                    f"the segment has {size - left} bytes on disk, and {size} were to be copied", path=str(path)
-                )
-            left -= len(data)
-            yield data

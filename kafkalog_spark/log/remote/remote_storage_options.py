@@ -55,10 +55,10 @@ _FOLDER, _S3, _GCS, _AZURE = (
 
 CHUNK_SIZE = 4 << 20  # bytes: what the plugin's documentation has
 _MOST_OF_CHUNK_SIZE = (1 << 30) - 1
-_CHUNK_CACHE = 24 << 20
-"""Bytes: six chunks, of which two are fetched at a time."""
-_PREFETCH = 16 << 20
-"""Bytes read ahead: at 20 to 100 ms a request, three chunks in flight make some hundred MB/s."""
+_CHUNK_CACHE = 16 << 20
+"""Bytes: four chunks, of which two are fetched at a time."""
+_PREFETCH = 8 << 20
+"""Bytes read ahead of a consumer: the two chunks that are fetched at a time hide the latency of an object store."""
 _CALL_TIMEOUT_S = 30.0
 """Seconds for which a request is tried again. A reader's thread is held for as long; a copy is tried again by
 whoever copies."""

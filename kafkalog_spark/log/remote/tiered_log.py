@@ -33,7 +33,9 @@ from kafkalog_spark.log.read.partition_log import (
     PartitionLog,
 )
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.remote.part_finder import LogPart, PartFinder, PlannedLog, RemoteMetadata
+from kafkalog_spark.log.remote.log_part import LogPart, PlannedLog
+from kafkalog_spark.log.remote.part_finder import PartFinder
+from kafkalog_spark.log.remote.remote_metadata_reader import RemoteMetadata
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, aborted_of, open_remote, producers_after
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 from kafkalog_spark.store.interface import Store

@@ -19,7 +19,7 @@ from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
 from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.remote.part_finder import RemoteDirListing
+from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, check_indexes_size
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.log.tiered.remote_log_metadata import (

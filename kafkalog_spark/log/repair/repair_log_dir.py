@@ -44,7 +44,8 @@ from kafkalog_spark.log.repair.damaged_segment import Damage, FirstBad, end_of, 
 from kafkalog_spark.log.repair.merged_log import MergedLog, merged_location
 from kafkalog_spark.log.repair.report import Loss, PartitionReport, RepairReport, Taken, key_text, lost_keys
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
-from kafkalog_spark.log.write.segment_recovery import INDEX_INTERVAL_BYTES, IndexBuilder
+from kafkalog_spark.log.write.segment_recovery import IndexBuilder
+from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES
 
 if TYPE_CHECKING:
     from kafkalog_spark.store.storage_options import StorageOptions

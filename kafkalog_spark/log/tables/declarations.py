@@ -156,14 +156,18 @@ def table_query(
     """
     table = TABLES.get(name)
     if table is None and name == RECORDS:
-        raise OptionError(f"the table '{name}' has no history", hint="compaction leaves what there is of it")
+        raise OptionError(
+            f"the table '{name}' has no history", hint="its records are the history, as far as compaction has left it"
+        )
     if table is None:
         raise OptionError(f"there is no table '{name}'", hint=f"there are {', '.join((RECORDS, *TABLES))}")
     if history and table.topic is None:
         of = ", ".join(table.name for table in TABLES.values() if table.topic is not None)
         raise OptionError(f"the table '{name}' has no history", hint=f"these have one: {of}")
     if of_topics and table.topic is not None:
-        raise OptionError(f"the table '{name}' is not of single topics", hint="leave the topic out and filter its rows")
+        raise OptionError(
+            f"the table '{name}' cannot be narrowed to topics", hint="leave the topic out and filter its rows"
+        )
     chosen = table.default_columns if columns is None else tuple(columns)
     table.schema(chosen)
     return TableQuery(table, chosen, history)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kafkalog_spark.log.check.dir_files import DirFiles, check_directories, check_partition
+from kafkalog_spark.log.check.dir_files import DirFiles, check_directories
 from kafkalog_spark.log.check.finding import Findings
+from kafkalog_spark.log.check.partition_task import check_partition
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.tables.open_unit import Batches, OpenUnit
 

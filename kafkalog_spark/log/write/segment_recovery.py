@@ -14,79 +14,12 @@ import numpy.typing as npt
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import names, offset_index, time_index
 from kafkalog_spark.format.atomic_file import descriptor, fsync_descriptor, replace_file
-from kafkalog_spark.format.batch_header import BatchHeader, announced_batch
 from kafkalog_spark.format.layout import NO_TIMESTAMP, H
-from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET, OffsetPosition
+from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.decode.scratch import Scratch
 from kafkalog_spark.log.read.header_windows import Table, Window, header_windows
+from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES
 from kafkalog_spark.store.interface import DescriptorFile
-
-# Batch headers read from an open .log file by whoever is going to append to it: one, those that follow, the end.
-
-
-def header_at(fd: int, position: int, end: int) -> BatchHeader:
-    """The header of the whole batch at `position`. Raises CorruptBatch when the batch goes past `end`."""
-    return announced_batch(lambda at, size: os.pread(fd, size, at), position, end, believed=end)
-
-
-def headers_from(fd: int, position: int, end: int) -> Iterator[BatchHeader]:
-    """The headers of the whole batches from `position` up to `end`, CRCs not looked at. Raises as header_at."""
-    while position < end:
-        header = header_at(fd, position, end)
-        yield header
-        position = header.end
-
-
-def end_of_closed_segment(fd: int, base_offset: int, last_entry: OffsetPosition, size: int) -> int:
-    """The offset after the last batch of a segment of `size` bytes that was closed cleanly, from the headers after
-    `last_entry` of its offset index. Raises CorruptBatch, UnsupportedFormat where the index does not lead there."""
-    next_offset = base_offset
-    if last_entry.position > size:
-        what = f"the last index entry points past the end, byte {size}"
-        raise CorruptBatch(what, position=last_entry.position)
-    for header in headers_from(fd, last_entry.position, size):
-        if not next_offset <= header.base_offset <= header.last_offset:
-            raise CorruptBatch("offsets do not rise", position=header.position, offset=header.base_offset)
-        if header.position == last_entry.position > 0 and header.last_offset != last_entry.offset:
-            raise CorruptBatch("the last index entry is of another batch", position=header.position)
-        next_offset = header.last_offset + 1
-    return next_offset
-
-
-# When a partition goes on in a new segment: a decision on plain values, and the defaults of its settings.
-
-SEGMENT_BYTES = 1 << 30  # Kafka's default of segment.bytes
-
-SEGMENT_MS = 7 * 24 * 3600 * 1000  # Kafka's default of segment.ms
-
-INDEX_INTERVAL_BYTES = 4096  # Kafka's default of index.interval.bytes
-
-
-def should_roll(
-    batch: BatchHeader,
-    *,
-    base_offset: int,
-    size: int,
-    first_timestamp: int | None,
-    age_ms: int,
-    indexes_full: bool,
-    segment_bytes: int = SEGMENT_BYTES,
-    segment_ms: int = SEGMENT_MS,
-) -> bool:
-    """True if a batch must go into a new segment (LogSegment.shouldRoll). Times in ms, sizes in bytes.
-
-    base_offset to indexes_full: of the segment. first_timestamp: largest timestamp of its first batch; None while it is
-    empty. age_ms: since it was made. segment_ms: less the segment's jitter. The age of a segment is decided by
-    timestamps of records, and by the clock only where they have none: old data rolls no faster than new.
-    """
-    if first_timestamp is not None and first_timestamp >= 0:
-        age_ms = batch.max_timestamp - first_timestamp
-    return (
-        size > segment_bytes - batch.size
-        or (size > 0 and age_ms > segment_ms)
-        or indexes_full
-        or not 0 <= batch.last_offset - base_offset <= MAX_RELATIVE_OFFSET
-    )
 
 
 class OffsetOverflow(Exception):

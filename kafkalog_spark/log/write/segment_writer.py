@@ -33,13 +33,10 @@ from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE, NO_TIMESTAMP, H
 from kafkalog_spark.format.offset_index import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET, OffsetIndexWriter
 from kafkalog_spark.format.time_index import TimeIndexWriter
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
+from kafkalog_spark.log.write.header_reader import end_of_closed_segment, header_at
 from kafkalog_spark.log.write.segment_files import fsync_segment
-from kafkalog_spark.log.write.segment_recovery import (
-    INDEX_INTERVAL_BYTES,
-    IndexBuilder,
-    end_of_closed_segment,
-    header_at,
-)
+from kafkalog_spark.log.write.segment_recovery import IndexBuilder
+from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES
 
 
 @dataclass(eq=False)

@@ -131,7 +131,7 @@ def fail_at(monkeypatch, partition):
             raise ValueError("a fault of ours")
         return create_log_files(directory, *arguments, **options)
 
-    monkeypatch.setattr("kafkalog_broker.storage.log_manager.create_log_files", fail)
+    monkeypatch.setattr("kafkalog_broker.storage.new_partitions.create_log_files", fail)
 
 
 def test_whatever_happens_while_a_topic_is_made_takes_it_back(broker, tmp_path, monkeypatch, caplog):

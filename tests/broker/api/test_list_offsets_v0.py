@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.partition.offset_lookup import listed_offsets
+from kafkalog_broker.storage.partition.segment_start_offsets import listed_offsets
 from tests.broker.api.helpers.admin_broker import AdminBroker
 from tests.broker.api.helpers.admin_scenario import create, new_topic
 from tests.broker.api.helpers.plain_entities import plain, request_entity

@@ -12,7 +12,7 @@ from kafkalog_broker.admin import config_changes, topic_changes
 from kafkalog_broker.api import topics
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.storage import topic_registry
+from kafkalog_broker.storage import topic_registry, topic_registry_file
 from kafkalog_spark.format import atomic_file
 from tests.broker.api.helpers.admin_broker import AdminBroker
 from tests.broker.api.helpers.admin_scenario import (
@@ -120,7 +120,7 @@ def test_a_change_for_all_topics_is_spread_out(broker, turns):
 def test_a_line_of_the_registry_is_made_once(broker, monkeypatch):
     ask(broker, create(*(new_topic(f"topic-{n}") for n in range(50))))
     made: list[Any] = []
-    really = topic_registry.format_topic
+    really = topic_registry_file.format_topic
 
     def counted(topic):
         made.append(topic.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kafkalog_broker.storage import topic as topic_module
 from kafkalog_broker.storage import topic_registry
 from kafkalog_spark.format import atomic_file
 from tests.broker.api.helpers.admin_broker import AdminBroker
@@ -68,7 +69,7 @@ def test_a_rule_about_names_is_in_one_place(broker, monkeypatch):
     def valid(name):
         return not name.startswith("scratch-")
 
-    monkeypatch.setattr(topic_registry, "valid_topic_name", valid)
+    monkeypatch.setattr(topic_module, "valid_topic_name", valid)
     (made_on_demand,) = metadata(broker, "scratch-1")
     key, _, values = create(new_topic("scratch-2", 1))
     (created,) = broker.ask(request_entity(key, 7, values, {})).topics

@@ -10,7 +10,7 @@ from kafkalog_broker.fetching.fetch_read import MAX_SLICES, READ_AT_ONCE_BYTES, 
 from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from tests.broker.storage.helpers.stored_logs import NOW, log_bytes, new_log
 from tests.log.helpers.batch_builder import V2Record, batch
 
@@ -74,7 +74,7 @@ def test_when_responses_hold_many_files_open_those_that_follow_hold_none(logs, m
         log_of(partition, size)
     held = fetched(made)
     before = FileHandle.open_now
-    monkeypatch.setattr(fetch_read, "MANY_OPEN", before)
+    monkeypatch.setattr(fetch_read, "MAX_OPEN_WITH_RESPONSES", before)
     found = fetched(made)
     assert [bool(one.answer.records) for one in found.partitions] == [True, False, True]
     found = fetched({1: made[1]})

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.mirror.client_properties import client_settings
-from kafkalog_broker.mirror.fetch_session import PASSING, ClientSession, error_text
+from kafkalog_broker.mirror.fetch_session import ClientSession
 from kafkalog_broker.mirror.mirror_file import (
     MIRROR_FILE,
     OtherSource,
@@ -21,8 +21,9 @@ from kafkalog_broker.mirror.mirror_file import (
 )
 from kafkalog_broker.mirror.node_fetcher import Backoff, RateLimit
 from kafkalog_broker.mirror.source import parse_bootstrap
+from kafkalog_broker.mirror.source_errors import PASSING, error_text
 from kafkalog_broker.protocol.client_codec import FetchFrom, SourcePartition, SourceTopic
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import OptionError
 
 ONE, TWO, NO_ID = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=0)

@@ -26,7 +26,8 @@ from kafkalog_broker.runtime.clock import SystemClock
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
-from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.format.partition_metadata import new_uuid
 from tests.broker.mirror.helpers.mirrors import log_data

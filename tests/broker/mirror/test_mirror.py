@@ -16,7 +16,7 @@ from kafkalog_broker.mirror.mirror_file import OtherSource
 from kafkalog_broker.protocol.client_codec import FETCH
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.partition.follower import Follower
-from kafkalog_broker.storage.topic_registry import parse_registry
+from kafkalog_broker.storage.topic_registry_file import parse_registry
 from kafkalog_broker.testing import RunningBroker, running_broker
 from tests.broker.mirror.helpers.mirrors import findings, log_data, mirror_once
 from tests.broker.storage.helpers.loaded_logs import records

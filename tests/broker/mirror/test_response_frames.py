@@ -10,13 +10,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from kafkalog_broker.mirror import fetch_session
+from kafkalog_broker.mirror import response_frames
 from kafkalog_broker.mirror.client_properties import ClientSettings
-from kafkalog_broker.mirror.fetch_session import ResponseFrames
+from kafkalog_broker.mirror.response_frames import ResponseFrames
 from kafkalog_broker.mirror.source import SourceConnection, SourceUnreachable
 from kafkalog_broker.protocol.client_codec import METADATA
 
-LARGE = fetch_session._POOLED_FROM
+LARGE = response_frames._POOLED_FROM
 
 
 class Before(asyncio.Protocol):

@@ -12,7 +12,7 @@ from kafkalog_broker.mirror.mirror_file import CONFIGS
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror
 from kafkalog_broker.runtime.clock import SystemClock
 from kafkalog_broker.runtime.workers import Workers
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.format.partition_metadata import new_uuid
 from tests.broker.mirror.test_takeover_crashes import Opened, append, batch
 from tests.log.helpers.sync_watch import SyncWatch

@@ -24,7 +24,7 @@ from kafkalog_broker.net.response_writer import BUFFER_BYTES, WRITE_BUFFER_BYTES
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from kafkalog_spark.errors import KafkalogError
 from tests.broker.net.helpers import fakes
 from tests.broker.net.helpers.fakes import Handler, framed, listen

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.net.response_writer import BUFFER_BYTES, ResponseStream, ResponseWriter
-from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from tests.broker.net.helpers.fakes import in_a_loop
 
 FILE = bytes(range(256)) * 40

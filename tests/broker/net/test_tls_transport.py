@@ -25,7 +25,7 @@ from kafkalog_broker.net.response_writer import BUFFER_BYTES
 from kafkalog_broker.net.tls_transport import PIECE_BYTES, TlsTurns
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.security.tls_context import ListenerTls
-from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from kafkalog_broker.testing_support.security import Issued
 from tests.broker.net.helpers import fakes
 from tests.broker.net.helpers.fakes import Handler, framed, listen

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.remote.remote_log_metadata_manager import COPY_FINISHED, RemoteLogMetadataCache
+from kafkalog_broker.remote.remote_log_metadata_cache import COPY_FINISHED, RemoteLogMetadataCache
 from kafkalog_broker.remote.remote_log_reader import RemoteLogReader
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.batch_header import control_type

@@ -6,9 +6,9 @@ import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.remote.segments_to_move import ExpiredSegments, expired_segments
+from kafkalog_broker.remote.remote_retention import ExpiredSegments, expired_segments
 from kafkalog_spark.format.checkpoint import EpochEntry
-from tests.broker.remote.test_remote_log_metadata_manager import cache_of, segment
+from tests.broker.remote.test_remote_log_metadata_cache import cache_of, segment
 
 NOW = 10_000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalog_broker.remote.remote_log_manager import RemoteQuota
+from kafkalog_broker.remote.remote_quota import RemoteQuota
 from tests.broker.manual_clock import ManualClock
 
 

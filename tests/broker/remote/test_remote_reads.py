@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.remote.remote_log_metadata_manager import DELETE_STARTED
+from kafkalog_broker.remote.remote_log_metadata_cache import DELETE_STARTED
 from kafkalog_broker.runtime.byte_budget import ByteBudget, Lease
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
@@ -36,12 +36,12 @@ def test_any_offset_is_read_whatever_the_limit(tmp_path: Path) -> None:
         for most in (1, 600, 1500, SEGMENT, 1 << 20):
             await read_ranges(logs, most)
         log = logs.broker.log("orders")
-        read = await logs.manager.read(log, 3, 10, at_least_one=False, committed=True)
+        read = await logs.manager.reads.read(log, 3, 10, at_least_one=False, committed=True)
         assert read is not None
         assert (read.records, read.next_offset, read.aborted) == (b"", 3, [])
         log.delete_records(10)
         with pytest.raises(BrokerError) as refused:
-            await logs.manager.read(log, 3, 10, at_least_one=True, committed=False)
+            await logs.manager.reads.read(log, 3, 10, at_least_one=True, committed=False)
         assert refused.value.code is ErrorCode.offset_out_of_range
         await logs.stop()
 
@@ -54,11 +54,11 @@ def test_read_holds_memory_from_before_it_begins_until_its_records_are_gone(tmp_
         logs.append(range(60))
         await logs.settle()
         log, manager = logs.broker.log("orders"), logs.manager
-        budget = manager.in_flight = ByteBudget(100_000)
+        budget = manager.reads.memory = ByteBudget(100_000)
         leases: list[Lease] = []
 
         async def read(most: int = 30_000) -> int | None:
-            found = await manager.read(log, 0, most, at_least_one=True, committed=False, hold=leases.append)
+            found = await manager.reads.read(log, 0, most, at_least_one=True, committed=False, hold=leases.append)
             return None if found is None else len(found.records)
 
         size = await read()
@@ -85,10 +85,10 @@ def test_read_that_fails_or_is_given_up_releases_its_memory_when_it_ends(tmp_pat
         logs = await begun(tmp_path / "data")
         logs.append(range(60))
         await logs.settle()
-        log, budget = logs.broker.log("orders"), logs.manager.in_flight
+        log, budget = logs.broker.log("orders"), logs.manager.reads.memory
 
         async def read() -> None:
-            await logs.manager.read(log, 0, 1000, at_least_one=True, committed=False)
+            await logs.manager.reads.read(log, 0, 1000, at_least_one=True, committed=False)
 
         logs.steps.fails = lambda step: step == "fetch"
         with pytest.raises(BrokerError):
@@ -127,7 +127,7 @@ def test_aborted_transactions_are_found_in_remote_and_local_indexes(tmp_path: Pa
         assert log.local_log_start_offset > 36
         expected = [(7, 0), (9, 24)]
         for begin in range(0, log.local_log_start_offset, 5):
-            read = await logs.manager.read(log, begin, 100_000, at_least_one=True, committed=True)
+            read = await logs.manager.reads.read(log, begin, 100_000, at_least_one=True, committed=True)
             assert read is not None
             markers = {7: 11, 9: 35}
             assert [(one.producer_id, one.first_offset) for one in read.aborted or ()] == [
@@ -148,10 +148,10 @@ def test_timestamps_are_looked_up_across_both(tmp_path: Path) -> None:
         await logs.settle()
         log = logs.broker.log()
         for number in range(60):
-            found = await logs.manager.offset_for_timestamp(log, NOW + 10 * number - 5)
+            found = await logs.manager.reads.offset_for_timestamp(log, NOW + 10 * number - 5)
             assert found is not None
             assert (found.offset, found.timestamp) == (number, NOW + 10 * number)
-        assert await logs.manager.offset_for_timestamp(log, NOW + 1000) is None
+        assert await logs.manager.reads.offset_for_timestamp(log, NOW + 1000) is None
         await logs.stop()
 
     asyncio.run(run())
@@ -166,13 +166,13 @@ def test_a_store_that_does_not_answer_in_time_costs_that_fetch_only(tmp_path: Pa
         answers = threading.Event()
         logs.steps.fails = lambda step: step == "fetch" and not answers.wait(30)
         log = logs.broker.log()
-        assert await logs.manager.read(log, 0, 1000, at_least_one=True, committed=False) is None
+        assert await logs.manager.reads.read(log, 0, 1000, at_least_one=True, committed=False) is None
         answers.set()
         logs.broker.config = logs.broker.config.with_dynamic({"remote.fetch.max.wait.ms": "60000"}, {})
         assert await logs.offsets() == list(range(60))
         logs.steps.fails = lambda step: step == "fetch"
         with pytest.raises(BrokerError) as failed:
-            await logs.manager.read(log, 0, 1000, at_least_one=True, committed=False)
+            await logs.manager.reads.read(log, 0, 1000, at_least_one=True, committed=False)
         assert failed.value.code is ErrorCode.kafka_storage_error
         assert logs.manager.counts.fetch_errors == 1
         await logs.stop()
@@ -188,7 +188,7 @@ def test_read_of_a_lost_segment_is_an_error_that_clients_do_not_take_for_a_passi
         for path in logs.remote_dir.rglob("*.log"):
             path.unlink()
         with pytest.raises(BrokerError) as failed:
-            await logs.manager.read(logs.broker.log(), 0, 1000, at_least_one=True, committed=False)
+            await logs.manager.reads.read(logs.broker.log(), 0, 1000, at_least_one=True, committed=False)
         assert failed.value.code is ErrorCode.unknown_server_error
         await logs.stop()
 
@@ -204,7 +204,7 @@ def test_look_up_by_time_in_a_store_that_does_not_answer_ends_with_the_timeout_o
         logs.steps.fails = lambda step: step.startswith("fetch") and not answers.wait(30)
         begin = time.monotonic()
         with pytest.raises(BrokerError) as failed:
-            await logs.manager.offset_for_timestamp(logs.broker.log(), 1, timeout_ms=50)
+            await logs.manager.reads.offset_for_timestamp(logs.broker.log(), 1, timeout_ms=50)
         assert failed.value.code is ErrorCode.request_timed_out
         assert time.monotonic() - begin < 10  # remote.list.offsets.request.timeout.ms is 30 s
         answers.set()
@@ -223,9 +223,9 @@ def test_read_that_no_fetch_waits_for_leaves_the_queue_before_its_turn(tmp_path:
         answers, log = threading.Event(), logs.broker.log()
         logs.steps.fails = lambda step: step.startswith("fetch") and not answers.wait(30)
         for _ in range(5):
-            assert await logs.manager.read(log, 0, 1000, at_least_one=True, committed=False) is None
+            assert await logs.manager.reads.read(log, 0, 1000, at_least_one=True, committed=False) is None
         await asyncio.sleep(0.01)
-        assert len(logs.manager._reads) == 1
+        assert len(logs.manager.reads._reads) == 1
         answers.set()
         logs.broker.config = logs.broker.config.with_dynamic({"remote.fetch.max.wait.ms": "60000"}, {})
         assert await logs.offsets() == list(range(60))
@@ -242,12 +242,13 @@ def test_stop_with_a_store_that_does_not_answer_refuses_reads_and_waits_for_none
         answers, log = threading.Event(), logs.broker.log()
         logs.steps.fails = lambda step: step.startswith("fetch") and not answers.wait(30)
         waiting = [
-            asyncio.create_task(logs.manager.read(log, 0, 1000, at_least_one=True, committed=False)) for _ in range(20)
+            asyncio.create_task(logs.manager.reads.read(log, 0, 1000, at_least_one=True, committed=False))
+            for _ in range(20)
         ]
         await asyncio.sleep(0.05)
         begin = time.monotonic()
         logs.manager.begin_stop()
-        for read in [*waiting, logs.manager.read(log, 0, 1000, at_least_one=True, committed=False)]:
+        for read in [*waiting, logs.manager.reads.read(log, 0, 1000, at_least_one=True, committed=False)]:
             with pytest.raises(BrokerError) as failed:
                 await read
             assert failed.value.code is ErrorCode.kafka_storage_error
@@ -337,7 +338,7 @@ def test_transactions_that_a_lost_log_leaves_open_are_aborted(tmp_path: Path) ->
         await logs.start()
         log = logs.broker.log()
         assert log.log_end_offset == log.last_stable_offset == 8
-        read = await logs.manager.read(log, 0, 100_000, at_least_one=True, committed=True)
+        read = await logs.manager.reads.read(log, 0, 100_000, at_least_one=True, committed=True)
         assert read is not None
         assert [(one.producer_id, one.first_offset) for one in read.aborted or ()] == [(7, 0)]
         await logs.stop()

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.remote.remote_log_metadata_manager import COPY_FINISHED, RemoteLogMetadataManager
+from kafkalog_broker.remote.remote_log_metadata_cache import COPY_FINISHED
+from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
 from kafkalog_broker.remote.storage_location import open_remote_storage, settle_location
 from kafkalog_spark.errors import OptionError, RemoteStorageError
 from kafkalog_spark.format.names import REMOTE_STORAGE_FILE, REMOTE_STORAGE_MARKER

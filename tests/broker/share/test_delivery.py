@@ -16,7 +16,7 @@ from kafkalog_broker.share.share_fetch import Readable, ShareFetch, ShareFetchPa
 from kafkalog_broker.share.share_partition import SharePartition
 from kafkalog_broker.share.share_partition_manager import ActiveSharePartition
 from kafkalog_broker.share.state_records import SharePartitionKey, StateBatch
-from kafkalog_broker.storage.partition.log_segment import FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileSlice
 from tests.broker.groups.helpers.virtual_time import VirtualTime
 
 KEY = SharePartitionKey("g", UUID(int=1), 0)

@@ -3,7 +3,8 @@ from __future__ import annotations
 import logging
 import os
 
-from kafkalog_broker.storage.log_directory import LogDirectory, OffsetCheckpoint
+from kafkalog_broker.storage.log_directory import LogDirectory
+from kafkalog_broker.storage.offset_checkpoint import OffsetCheckpoint
 
 
 def test_what_is_written_is_read(tmp_path):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kafkalog_broker.storage.log_directory import take_clean_shutdown, write_clean_shutdown
+from kafkalog_broker.storage.clean_shutdown import take_clean_shutdown, write_clean_shutdown
 
 FILE = ".kafka_cleanshutdown"
 

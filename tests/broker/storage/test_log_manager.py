@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kafkalog_broker.storage import log_manager, log_table, topic_registry
+from kafkalog_broker.storage import log_manager, log_table, partition_dirs
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_broker.storage.topic_registry import TOPICS_FILE
+from kafkalog_broker.storage.topic_registry_file import TOPICS_FILE
 from kafkalog_spark.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from tests.broker.storage.helpers.managed_logs import (
@@ -330,7 +330,7 @@ def test_a_partition_that_may_not_be_read_is_offline_and_the_others_are_served(t
     def load(request, on_bytes, load=load_log):
         return denied(request.directory) if request.directory.name == "orders-1" else load(request, on_bytes)
 
-    monkeypatch.setattr(topic_registry, "read_partition_metadata", read_metadata)
+    monkeypatch.setattr(partition_dirs, "read_partition_metadata", read_metadata)
     monkeypatch.setattr(log_table, "load_log", load)
     again = started(tmp_path)
     for partition in (0, 1):

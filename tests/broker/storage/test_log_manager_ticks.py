@@ -99,7 +99,7 @@ def test_deletion_without_a_free_descriptor_fails_and_keeps_the_directory_online
         raise OSError(24, "Too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr("kafkalog_broker.storage.log_table.fsync_directory", refuse)
+        patch.setattr("kafkalog_broker.storage.partition_removal.fsync_directory", refuse)
         refused("kafka_storage_error", removal.finish)
     assert broker.logs.is_online("other", 0)
     broker.logs.shutdown()

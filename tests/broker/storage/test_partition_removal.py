@@ -5,7 +5,7 @@ import uuid
 from types import SimpleNamespace
 
 from kafkalog_broker.storage.housekeeping import Housekeeping
-from kafkalog_broker.storage.log_table import remove, rename_for_deletion
+from kafkalog_broker.storage.partition_removal import remove, rename_for_deletion
 from kafkalog_spark.format.names import DirKind, parse_partition_dir
 
 

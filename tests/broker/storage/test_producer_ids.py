@@ -14,15 +14,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.init_producer_id.v1.request import InitProducerIdRequest
 from kio.static.primitive import i32Timedelta
 
-from kafkalog_broker.storage.producer_ids import (
-    BLOCK,
-    FILE,
-    GIVEN_OUT,
-    LEAP,
-    ProducerIds,
-    largest_given,
-    next_producer_id,
-)
+from kafkalog_broker.storage.cluster_producer_ids import BLOCK, next_producer_id
+from kafkalog_broker.storage.producer_ids import FILE, GIVEN_OUT, LEAP, ProducerIds, largest_given
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.format.producer_snapshot import (
     NO_TRANSACTION,

@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 
-from kafkalog_broker.storage.topic_registry import TOPICS_FILE
+from kafkalog_broker.storage.topic_registry_file import TOPICS_FILE
 from tests.broker.storage.helpers.managed_logs import (
     MARKER,
     block_writing_aside,

@@ -8,13 +8,8 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.log_directory import LogDirectory
-from kafkalog_broker.storage.topic_registry import (
-    TOPICS_FILE,
-    RegistryState,
-    Topic,
-    format_registry,
-    parse_registry,
-)
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_broker.storage.topic_registry_file import TOPICS_FILE, RegistryState, format_registry, parse_registry
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 from kafkalog_spark.format.names import MAX_PARTITIONS
 from tests.broker.storage.helpers.managed_logs import block_writing_aside

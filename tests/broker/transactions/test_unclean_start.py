@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.topic_registry import TOPICS_FILE
+from kafkalog_broker.storage.topic_registry_file import TOPICS_FILE
 from kafkalog_broker.transactions.transaction_metadata import TransactionState
 from kafkalog_spark.format.batch_header import control_type
 from kafkalog_spark.format.layout import ControlType

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from tests.crash_states.administrator import set_config
@@ -30,9 +29,7 @@ def move(broker: BrokerThread) -> None:
     async def round_of(server: ThreadedServer) -> None:
         remote: Any = server.remote
         await remote.run_due()
-        for tasks in (remote._copying, remote._expiring):
-            while tasks._running:
-                await asyncio.wait(list(tasks._running.values()))
+        await remote.idle()
 
     broker.run(round_of)
     broker.tick(301_000)

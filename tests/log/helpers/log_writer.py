@@ -17,7 +17,7 @@ from kafkalog_spark.format.checkpoint import (
 from kafkalog_spark.format.layout import NO_LEADER_EPOCH, NO_PRODUCER_ID
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
-from kafkalog_spark.log.write.segment_recovery import INDEX_INTERVAL_BYTES, SEGMENT_BYTES, should_roll
+from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES, SEGMENT_BYTES, should_roll
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
 

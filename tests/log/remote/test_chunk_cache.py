@@ -7,7 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from kafkalog_spark.log.remote.remote_caches import _THREADS, ChunkCache, WeightedCache
+from kafkalog_spark.log.remote.chunk_cache import _THREADS, ChunkCache
+from kafkalog_spark.log.remote.weighted_cache import WeightedCache
 
 
 class Fetches:
@@ -35,8 +36,8 @@ def got(cache: ChunkCache, fetches: Fetches, count: int, size: int) -> list[Futu
     return [threads.submit(cache.get, number, size, fetches.fetch) for number in range(count)]
 
 
-@pytest.mark.parametrize(("size", "at_once"), [(15, 2), (30, 1), (1000, 1)])
-def test_pieces_of_a_third_of_the_cache_or_one_are_fetched_at_a_time(size: int, at_once: int) -> None:
+@pytest.mark.parametrize(("size", "at_once"), [(25, 2), (45, 1), (1000, 1)])
+def test_pieces_of_half_of_the_cache_or_one_are_fetched_at_a_time(size: int, at_once: int) -> None:
     cache, fetches = ChunkCache(100), Fetches()
     pieces = got(cache, fetches, 8, size)
     for _ in range(at_once):
@@ -50,7 +51,7 @@ def test_pieces_of_a_third_of_the_cache_or_one_are_fetched_at_a_time(size: int, 
 
 def test_nothing_is_read_ahead_without_room() -> None:
     cache, fetches = ChunkCache(100), Fetches()
-    pieces = got(cache, fetches, 1, 30)
+    pieces = got(cache, fetches, 1, 45)
     assert fetches.begun.acquire(timeout=60)
     cache.fetch_ahead("ahead", 10, fetches.fetch)
     assert "ahead" not in cache

@@ -18,7 +18,7 @@ from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_scan import scan_partition
-from kafkalog_spark.log.remote.part_finder import epochs_within
+from kafkalog_spark.log.remote.remote_dir_listing import epochs_within
 from kafkalog_spark.log.remote.tiered_log import TieredLog
 from kafkalog_spark.log.tiered.lineage import NotOfTheLog
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment

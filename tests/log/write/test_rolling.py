@@ -7,7 +7,7 @@ import pytest
 
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.log.write.encoded_batch import batches_of
-from kafkalog_spark.log.write.segment_recovery import should_roll
+from kafkalog_spark.log.write.segment_roll import should_roll
 from tests.golden_data import KAFKA_4_3, GoldenLog, golden_logs
 from tests.log.helpers.log_writer import LogWriter
 

@@ -17,7 +17,8 @@ from kafkalog_broker.config.group_properties import LATEST
 from kafkalog_broker.coordinator.runtime import Scheduler
 from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.runtime.clock import Clock
-from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_broker.storage.topic_registry import TopicRegistry
 
 # ---- topics, and the hash of those that a group subscribes to: when it changes, the group is assigned anew (KIP-1101)
 #

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import traceback
 import zlib
 
 from kafkalog_broker.config.log_config import LogConfig
@@ -43,10 +44,26 @@ def unpacked(codec: int, records: memoryview, limit: int = MAX_DECOMPRESSED, pie
     if scratch is None:
         scratch = Scratch(64 << 10, most=MAX_DECOMPRESSED)
     _threads.scratch = None  # until it is known how far it has grown
-    end = decompress(codec, records, Output(scratch, 0, limit, pieces=pieces))
+    try:
+        end = decompress(codec, records, Output(scratch, 0, limit, pieces=pieces))
+    except CorruptBatch as error:
+        del scratch
+        release_frames(error)
+        raise
     if scratch.data.size <= _KEPT_SCRATCH:
         _threads.scratch = scratch
     return scratch.view[:end]
+
+
+def release_frames(error: BaseException | None) -> None:
+    """Drop the local variables of all frames in the tracebacks of `error` and its causes.
+
+    A frame of a decompression holds its buffer of up to MAX_DECOMPRESSED bytes. An error that is part of a reference
+    cycle, such as that of an asyncio task, would keep the buffer until the garbage collector runs.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def packed(records: memoryview | bytes, codec: int, config: LogConfig) -> bytes:

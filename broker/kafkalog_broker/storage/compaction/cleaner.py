@@ -16,13 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict, messages_in, opened
-from kafkalog_broker.storage.compaction.cleanable import (
-    CleanedTransactions,
-    SourceSize,
-    group_segments,
-    last_batches,
-    last_records,
-)
+from kafkalog_broker.storage.compaction.cleaned_transactions import CleanedTransactions
 from kafkalog_broker.storage.compaction.cleaner_kernel import Rule
 from kafkalog_broker.storage.compaction.cleaning_request import (
     CleanerStatistics,
@@ -30,11 +24,14 @@ from kafkalog_broker.storage.compaction.cleaning_request import (
     CleaningHost,
     CleaningRequest,
 )
+from kafkalog_broker.storage.compaction.last_records import last_batches, last_records
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
-from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, RetainedBatches, holding, write_pieces
+from kafkalog_broker.storage.compaction.segment_groups import SourceSize, group_segments
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, RetainedBatches, holding
 from kafkalog_broker.storage.partition.log_segment import LogSegment, segments_from
 from kafkalog_broker.storage.partition.offset_lookup import aborted_in
-from kafkalog_broker.storage.partition.producer_state import read_marker
+from kafkalog_broker.storage.partition.overflowing_segment import write_pieces
+from kafkalog_broker.storage.partition.producer_replay import read_marker
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format.atomic_file import descriptor

@@ -12,13 +12,8 @@ import logging
 from pathlib import Path
 
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.producer_state import (
-    ProducerState,
-    first_bad_marker,
-    newest_snapshot,
-    replay,
-    replay_segments,
-)
+from kafkalog_broker.storage.partition.producer_replay import first_bad_marker, newest_snapshot, replay, replay_segments
+from kafkalog_broker.storage.partition.producer_state import ProducerState
 from kafkalog_spark.errors import UnexpectedAppendOffset, UnsupportedFormat
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.read.header_windows import Window

@@ -21,13 +21,9 @@ from uuid import UUID
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
+from kafkalog_broker.storage.partition.file_handles import FileSlice
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
-from kafkalog_broker.storage.partition.log_segment import (
-    FileSlice,
-    LogSegment,
-    cut_segment,
-    segments_from,
-)
+from kafkalog_broker.storage.partition.log_segment import LogSegment, cut_segment, segments_from
 from kafkalog_broker.storage.partition.producer_state import Producer, ProducerState
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import names
@@ -39,7 +35,8 @@ from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, fo
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
-from kafkalog_spark.log.write.segment_recovery import RecoveredSegment, should_roll
+from kafkalog_spark.log.write.segment_recovery import RecoveredSegment
+from kafkalog_spark.log.write.segment_roll import should_roll
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
 _JITTER = random.Random()  # draws what is taken off segment.ms; one for all: each is 2.5 kB

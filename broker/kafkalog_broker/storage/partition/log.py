@@ -21,8 +21,9 @@ from typing import NamedTuple, NoReturn
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.partition.file_handles import FileSlice, is_out_of_descriptors
 from kafkalog_broker.storage.partition.local_log import FoundRange, LoadedLog, LocalLog
-from kafkalog_broker.storage.partition.log_segment import FileSlice, LogSegment, is_passing, segments_from
+from kafkalog_broker.storage.partition.log_segment import LogSegment, segments_from
 from kafkalog_broker.storage.partition.offset_lookup import (
     TimestampAndOffset,
     aborted_in,
@@ -160,7 +161,7 @@ class Log:
         where only descriptors are lacking; clients try again."""
         if self.is_closed:
             self.check()
-        if nothing_happened and is_passing(error):
+        if nothing_happened and is_out_of_descriptors(error):
             raise self.error(
                 ErrorCode.kafka_storage_error,
                 f"too many files are open: {error}; try again, and raise the limit of open files (ulimit -n)",
@@ -429,7 +430,7 @@ class Log:
                 if self.is_closed or (offset >= self.local_log_start_offset and swaps == local.swaps):
                     self.fail(error)  # the file was not ours to lose
             except (OSError, CorruptLog) as error:
-                if swaps == local.swaps or is_passing(error):
+                if swaps == local.swaps or is_out_of_descriptors(error):
                     self.fail(error, nothing_happened=True)
 
     def check_fetch_offset(self, offset: int) -> None:

@@ -3,8 +3,8 @@ decompress, and are for a thread; aborted records."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -12,7 +12,8 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.message_sets import inner_messages
 from kafkalog_broker.storage.append.recompression import unpacked
 from kafkalog_broker.storage.append.record_walk import find_timestamp
-from kafkalog_broker.storage.partition.log_segment import BatchBounds, LogSegment, TimedSegment
+from kafkalog_broker.storage.partition.log_segment import LogSegment
+from kafkalog_broker.storage.partition.segment_lookup import BatchBounds, SegmentLookup
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.batch_header import BatchHeader, parse_header, wrapper_value_at
 from kafkalog_spark.format.layout import ATTRIBUTE_LOG_APPEND_TIME, MIN_INT64, NO_TIMESTAMP, RECORDS_AT, TimestampType
@@ -21,6 +22,8 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 """Timestamps of ListOffsets that ask for the end, the beginning, the record of the largest timestamp (KIP-734)."""
 
+_unpacking = threading.Lock()
+"""Held while a batch is searched: one small batch may decompress to MAX_DECOMPRESSED bytes, and many threads search."""
 REMEMBERED = 64  # answers that a segment remembers: about 20 kB. Consumers of many groups begin at the same time
 
 
@@ -43,7 +46,7 @@ def aborted_in(segments: Iterable[LogSegment], offset: int, up_to: int) -> list[
     return found
 
 
-def offset_in_segment(segment: TimedSegment, timestamp: int, log_start_offset: int) -> TimestampAndOffset | None:
+def offset_in_segment(segment: SegmentLookup, timestamp: int, log_start_offset: int) -> TimestampAndOffset | None:
     """The first record of a segment, at or above the log start offset, with a timestamp of at least `timestamp` ms.
     Raises BrokerError (CORRUPT_MESSAGE), CorruptLog, OSError."""
     # From the offset in the time index on: up to there everything is older.
@@ -69,19 +72,17 @@ def offset_of_max_timestamp(segments: Iterable[LogSegment]) -> TimestampAndOffse
     return None
 
 
-# Look-ups by timestamp in one batch
-
-
 def _answered(
-    segment: TimedSegment, question: tuple[int, int, int], search: Callable[[], TimestampAndOffset | None]
+    segment: SegmentLookup, question: tuple[int, int, int], search: Callable[[], TimestampAndOffset | None]
 ) -> TimestampAndOffset | None:
     """Cached result of `search`, for question (position, timestamp, lowest offset): a batch never changes, and one of
     60 kB may decompress to 60 MB. Raises BrokerError (CORRUPT_MESSAGE)."""
-    answers = segment.found_by_time
+    answers = segment.time_lookup_cache
     if question in answers:
         return cast(TimestampAndOffset | None, answers[question])
     try:
-        found = search()
+        with _unpacking:
+            found = search()
     except CorruptBatch as error:  # what is in one batch: the log is as good as before
         position, timestamp, _ = question
         raise BrokerError(
@@ -95,7 +96,7 @@ def _answered(
 
 
 def _in_batch(
-    segment: TimedSegment, bounds: BatchBounds, timestamp: int, lowest_offset: int
+    segment: SegmentLookup, bounds: BatchBounds, timestamp: int, lowest_offset: int
 ) -> TimestampAndOffset | None:
     batch = segment.handle().read(bounds.position, bounds.size)
     header = parse_header(batch, 0, bounds.position)
@@ -142,45 +143,5 @@ def _messages(header: BatchHeader, batch: bytes) -> Iterator[tuple[int, int]]:
         yield offset, header.max_timestamp if append_time else timestamp
 
 
-def _header(segment: TimedSegment, bounds: BatchBounds) -> BatchHeader:
+def _header(segment: SegmentLookup, bounds: BatchBounds) -> BatchHeader:
     return parse_header(segment.handle().read(bounds.position, RECORDS_AT), 0, bounds.position)
-
-
-# ListOffsets 0: where segments begin, and where the log ends, newest first (Log.legacyFetchOffsetsBefore).
-#
-# Before messages had timestamps this was how a consumer found a place by time: a segment counts as written when its
-# file was last modified.
-
-Place = tuple[int, int]  # an offset, and from when on it counts (ms)
-
-
-def listed_offsets(places: Sequence[Place], timestamp: int, most: int, high_watermark: int) -> list[int]:
-    """At most `most` offsets, falling, from the newest one that was there at `timestamp` ms on; LATEST, EARLIEST: from
-    the last, from the first one on. places: by offset. Consumers see no end above the high watermark, but that."""
-    if timestamp == LATEST:
-        end = len(places)
-    elif timestamp == EARLIEST:
-        end = min(len(places), 1)
-    else:
-        end = next((slot for slot in range(len(places), 0, -1) if places[slot - 1][1] <= timestamp), 0)
-    found = sorted((offset for offset, _ in places[max(end - most, 0) : end]), reverse=True)
-    if found and found[0] > high_watermark:
-        return [high_watermark, *(offset for offset in found if offset <= high_watermark)]
-    return found
-
-
-def segment_places(
-    segments: Iterable[LogSegment], log_start_offset: int, log_end_offset: int, now_ms: int, *, with_times: bool
-) -> list[Place]:
-    """Where segments begin, and the log end offset when the last one holds something. with_times: the files are asked
-    for theirs; for a thread. A segment that is removed meanwhile is left out. Raises OSError."""
-    places: list[Place] = []
-    for segment in segments:
-        try:
-            modified_ms = os.stat(segment.log_path).st_mtime_ns // 1_000_000 if with_times else 0
-        except FileNotFoundError:
-            continue
-        places.append((max(segment.base_offset, log_start_offset), modified_ms))
-    if not places or places[-1][0] < log_end_offset:
-        places.append((log_end_offset, now_ms))
-    return places

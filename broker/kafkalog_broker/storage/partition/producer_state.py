@@ -5,20 +5,12 @@ ProducerStateManager, ProducerStateEntry and ProducerAppendInfo). Nothing change
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_spark.errors import CorruptBatch, CorruptLog, UnsupportedFormat
-from kafkalog_spark.format import layout, names
-from kafkalog_spark.format.atomic_file import descriptor
-from kafkalog_spark.format.batch_header import BatchHeader, transaction_end
+from kafkalog_broker.storage.partition.transaction_verification import Verifications
+from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import (
     MAX_INT32,
     MAX_PRODUCER_EPOCH,
@@ -26,12 +18,9 @@ from kafkalog_spark.format.layout import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
     ControlType,
-    H,
 )
-from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION, ProducerEntry, read_producer_snapshot
+from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION, ProducerEntry
 from kafkalog_spark.format.transaction_index import AbortedTransaction
-from kafkalog_spark.log.read.header_windows import Window, header_windows
-from kafkalog_spark.store.interface import DescriptorFile
 
 _log = logging.getLogger(__name__)
 
@@ -88,65 +77,6 @@ class Producer(NamedTuple):
             self.id, self.epoch, sequence, offset, delta, self.last_timestamp, self.coordinator_epoch,
             self.transaction_first_offset,
         )  # fmt: skip
-
-
-# Producers that are about to begin a transaction in a partition (Kafka's VerificationStateEntry, KIP-890).
-#
-# A producer has several requests on the way. When the coordinator cannot answer for the first, but can for the
-# second, the second must not be appended: the first would be out of order for ever. So the lowest sequence that was
-# seen counts, until a batch has been appended.
-
-
-@dataclass(slots=True)
-class _Verification:
-    epoch: int
-    lowest_sequence: int
-    adds_partitions: bool
-    since_ms: int
-
-
-class Verifications:
-    """By producer id. Forgotten with the first batch, or as old producers are."""
-
-    def __init__(self) -> None:
-        self._entries: dict[int, _Verification] = {}
-
-    def begin(self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, adds_partitions: bool) -> None:
-        """A batch waits for the coordinator's word. adds_partitions: its producer speaks the second version."""
-        known = self._entries.get(producer_id)
-        if known is None:
-            self._entries[producer_id] = _Verification(epoch, sequence, adds_partitions, now_ms)
-            return
-        known.adds_partitions = adds_partitions
-        if epoch > known.epoch:
-            known.epoch, known.lowest_sequence = epoch, sequence
-        elif epoch == known.epoch:
-            known.lowest_sequence = min(known.lowest_sequence, sequence)
-
-    def check(self, producer_id: int, sequence: int, *, knows_batches: bool) -> None:
-        """Raise BrokerError out_of_order_sequence_number for a batch that comes before its predecessor. knows_batches:
-        the partition knows a batch of the producer's epoch; in the second version each transaction has one of its own,
-        and begins with sequence 0."""
-        entry = self._entries.get(producer_id)
-        if entry is None:
-            return
-        if entry.adds_partitions and sequence != 0 and not knows_batches:
-            raise BrokerError(
-                ErrorCode.out_of_order_sequence_number,
-                f"producer id {producer_id} begins with sequence {sequence} where nothing is known of it, expected 0",
-            )
-        if sequence > entry.lowest_sequence:
-            raise BrokerError(
-                ErrorCode.out_of_order_sequence_number,
-                f"producer id {producer_id} sends sequence {sequence}, but {entry.lowest_sequence} is still to come",
-            )
-
-    def clear(self, producer_id: int) -> None:
-        self._entries.pop(producer_id, None)
-
-    def expire(self, now_ms: int, expiration_ms: int) -> None:
-        for producer_id in [key for key, entry in self._entries.items() if now_ms - entry.since_ms >= expiration_ms]:
-            del self._entries[producer_id]
 
 
 _EPOCH_BUMP = 2  # the transaction version from which on the end of a transaction raises the epoch
@@ -347,86 +277,3 @@ def _check_marker(producer: Producer, batch: BatchHeader, marker: Marker) -> Non
             f"a marker of coordinator epoch {marker.coordinator_epoch} for producer id {batch.producer_id}, the "
             f"latest is {producer.coordinator_epoch}",
         )
-
-
-def replay(state: ProducerState, window: Window) -> list[AbortedTransaction]:
-    """Take a window's batches into `state`; the transactions they abort, for the transaction index. Of a producer's
-    batches outside of transactions only the last five matter, so only these are looked at one by one."""
-    aborted = []
-    for row in _rows_that_matter(window.table).tolist():
-        header = window.header(row)
-        marker = read_marker(window.batch(row)) if header.is_control and header.record_count > 0 else None
-        ended = state.appended(header, marker)
-        if ended is not None:
-            aborted.append(ended)
-    if len(window.table):
-        state.end_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
-    return aborted
-
-
-def first_bad_marker(window: Window) -> tuple[int, CorruptBatch] | None:
-    """The first control batch whose record cannot be read (row, why): recovery cuts there (InvalidRecordException)."""
-    table = window.table
-    of_control = (table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
-    for row in np.flatnonzero(of_control & (table[:, H.PRODUCER_ID] >= 0) & (table[:, H.COUNT] > 0)).tolist():
-        try:
-            read_marker(window.batch(row))
-        except CorruptBatch as error:
-            return row, error.at(position=int(table[row, H.POSITION]))
-    return None
-
-
-def read_marker(batch: memoryview) -> Marker | None:
-    """Marker in the control batch; None when it ends no transaction. CorruptBatch when its record is too short."""
-    ended = transaction_end(batch)
-    return None if ended is None else Marker(*ended)
-
-
-def _rows_that_matter(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    ids = table[:, H.PRODUCER_ID]
-    of_producers = ids >= 0
-    if not of_producers.any():
-        return np.empty(0, np.int64)
-    of_transactions = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
-    plain = of_producers & ((table[:, H.ATTRIBUTES] & of_transactions) == 0)
-    rows = np.flatnonzero(plain)
-    # Sorted by producer, then by position: the fifth last of each producer is the one five places before the next's.
-    by_producer = rows[np.argsort(ids[rows], kind="stable")]
-    is_last = np.ones(len(by_producer), bool)
-    is_last[:-BATCHES_KEPT] = ids[by_producer[:-BATCHES_KEPT]] != ids[by_producer[BATCHES_KEPT:]]
-    return np.sort(np.concatenate((np.flatnonzero(of_producers & ~plain), by_producer[is_last])))
-
-
-def newest_snapshot(directory: Path, offsets: Iterable[int]) -> tuple[ProducerState | None, list[int]]:
-    """The state in the newest of the snapshots at `offsets` that can be read, None without one; the offsets of those
-    that are damaged and newer. Raises OSError."""
-    damaged = []
-    for offset in sorted(offsets, reverse=True):
-        try:
-            entries = read_producer_snapshot(directory / (names.segment_name(offset) + names.PRODUCER_SNAPSHOT_SUFFIX))
-        except (CorruptLog, UnsupportedFormat) as error:
-            _log.warning("%s; an older one is taken", error)
-            damaged.append(offset)
-        else:
-            state = ProducerState()
-            state.load(entries, offset)
-            return state, damaged
-    return None, damaged
-
-
-def replay_segments(
-    state: ProducerState, directory: Path, segments: Sequence[tuple[int, int | None]], since: int
-) -> None:
-    """Take the batches that end at or after `since` into `state`. segments: (base offset, bytes that count; None: all).
-    Changes no file. Raises CorruptBatch, UnsupportedFormat with file, position and offset; OSError."""
-    first = max((base for base, _ in segments if base <= since), default=0)
-    for base, size in segments:
-        if base < first:
-            continue
-        path = directory / (names.segment_name(base) + names.LOG_SUFFIX)
-        with descriptor(path) as fd:
-            for window, wrong in header_windows(DescriptorFile(fd), os.fstat(fd).st_size if size is None else size):
-                is_new = window.table[:, H.LAST_OFFSET] >= since
-                replay(state, Window(window.table[is_new], window.data, window.start))
-                if wrong is not None:
-                    raise wrong.at(path=str(path), offset=state.end_offset)

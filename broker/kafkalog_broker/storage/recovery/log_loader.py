@@ -13,24 +13,17 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
-from kafkalog_broker.storage.partition.cleaned_segment import split_segment
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.local_log import LoadedLog
-from kafkalog_broker.storage.partition.producer_state import (
-    ProducerState,
-    first_bad_marker,
-    newest_snapshot,
-    replay,
-    replay_segments,
-)
+from kafkalog_broker.storage.partition.overflowing_segment import split_segment
+from kafkalog_broker.storage.partition.producer_replay import first_bad_marker, newest_snapshot, replay, replay_segments
+from kafkalog_broker.storage.partition.producer_state import ProducerState
+from kafkalog_broker.storage.recovery.startup_files import tidy
 from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import names
 from kafkalog_spark.format.atomic_file import descriptor, fsync_directory, replace_bytes
@@ -38,166 +31,19 @@ from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from kafkalog_spark.format.offset_index import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET, load_offset_index
-from kafkalog_spark.format.partition_metadata import UNFINISHED
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction, load_transaction_index
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.local_log_dir import log_files
-from kafkalog_spark.log.write.segment_recovery import (
-    INDEX_INTERVAL_BYTES,
-    OffsetOverflow,
-    RecoveredSegment,
-    end_of_closed_segment,
-    headers_from,
-    recover_segment,
-)
+from kafkalog_spark.log.write.header_reader import end_of_closed_segment, headers_from
+from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, RecoveredSegment, recover_segment
+from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
 _log = logging.getLogger(__name__)
 
 _DAY_MS = 24 * 3600 * 1000
-
-# First, before anything is read, the files of the directory are put in order.
-#
-# An interrupted deletion, cleaning or split leaves files with a suffix. Which of them are the log is decided in
-# `names.live_segments`; here the directory is made to hold exactly those, under their plain names. A crash in the
-# middle of this leaves a directory that gives the same log again: what is not the log goes before anything gets its
-# name, and `.cleaned` files, whose presence marks `.swap` files as unfinished, go last. The directory is synced between
-# these steps, because a power cut may keep a later rename and lose an earlier one.
-
-
-class StartupFiles(NamedTuple):
-    """Plan for a directory: remove files, then rename (old name, new name); the log is `base_offsets` then. returned:
-    files to remove before all others. complete: segments with both indexes; others' are made again. transactional:
-    segments with a transaction index. deleted: base offsets, rising, of segments that wait for their removal."""
-
-    returned: tuple[str, ...]
-    removals: tuple[str, ...]
-    renames: tuple[tuple[str, str], ...]
-    base_offsets: tuple[int, ...]
-    snapshots: tuple[int, ...]
-    complete: frozenset[int]
-    transactional: frozenset[int]
-    deleted: tuple[int, ...]
-
-
-def plan_startup(
-    listing: Iterable[str], next_offset: Callable[[str], int], *, completes_retention: bool = False
-) -> StartupFiles:
-    """Plan for the listing of a partition directory.
-
-    Args:
-        next_offset: As in `names.live_segments`.
-        completes_retention: The log is not compacted and was not shut down cleanly. Then an older segment below one
-            that is named `.deleted` is removed, too: retention has renamed both, and a power cut has undone one rename.
-    """
-    listing = list(listing)
-    live = names.live_segments(listing, next_offset)
-    deleted = tuple(sorted(
-        file.base_offset
-        for file in map(names.parse_segment_file, listing)
-        if file is not None and (file.suffix, file.transient_suffix) == (names.LOG_SUFFIX, names.DELETED_SUFFIX)
-    ))  # fmt: skip
-    returned = live[: _count_below_deleted(live, deleted, next_offset)] if completes_retention else []
-    live = live[len(returned) :]
-    kept = _file_names(live)
-    swapped = [name for name in kept if name.endswith(names.SWAP_SUFFIX)]
-
-    def log_first(name: str) -> tuple[str, bool]:
-        """A .log takes its .swap indexes until they lose the suffix, too; the other way round they would be orphans."""
-        base_offset, _, suffixes = name.partition(".")
-        return base_offset, not suffixes.startswith(names.LOG_SUFFIX[1:])
-
-    removed: list[tuple[int, str]] = []
-    first_removed = _file_names(returned)
-    for name in listing:
-        if name in kept or name in first_removed:
-            continue
-        file = names.parse_segment_file(name)
-        if file is None:
-            if name in UNFINISHED:
-                removed.append((_removal_stage(name), name))
-            continue
-        if file.suffix == names.PRODUCER_SNAPSHOT_SUFFIX and file.transient_suffix is None:
-            continue
-        removed.append((_removal_stage(name), name))
-    return StartupFiles(
-        tuple(sorted(first_removed)),
-        tuple(name for _, name in sorted(removed)),
-        tuple((name, name.removesuffix(names.SWAP_SUFFIX)) for name in sorted(swapped, key=log_first)),
-        tuple(segment.base_offset for segment in live),
-        tuple(offset for offset, _ in names.producer_snapshots(listing)),
-        frozenset(segment.base_offset for segment in live if segment.offset_index and segment.time_index),
-        frozenset(segment.base_offset for segment in live if segment.transaction_index),
-        deleted,
-    )
-
-
-def _file_names(segments: Iterable[names.SegmentFiles]) -> set[str]:
-    return {
-        name
-        for segment in segments
-        for name in (segment.log, segment.offset_index, segment.time_index, segment.transaction_index)
-        if name is not None
-    }
-
-
-def _count_below_deleted(
-    live: Sequence[names.SegmentFiles], deleted: Sequence[int], next_offset: Callable[[str], int]
-) -> int:
-    """Return the number of segments before the last gap in which retention has renamed a segment `.deleted`.
-
-    A truncation leaves `.deleted` files, too. They are no gap: the log goes on above them in an older segment.
-    """
-    for slot in range(len(live) - 1, 0, -1):
-        before = live[slot - 1]
-        between = [base for base in deleted if before.base_offset < base < live[slot].base_offset]
-        if between and next_offset(before.log) <= between[0]:
-            return slot
-    return 0
-
-
-def _removal_stage(name: str) -> int:
-    """`.swap` files are removed first and `.cleaned` files last."""
-    return 0 if name.endswith(names.SWAP_SUFFIX) else 2 if name.endswith(names.CLEANED_SUFFIX) else 1
-
-
-def tidy(directory: Path, *, completes_retention: bool = False) -> StartupFiles:
-    """Make a partition directory hold its log only; what was done. Raises OSError."""
-    plan = plan_startup(
-        os.listdir(directory),
-        lambda name: next_offset_of(directory / name),
-        completes_retention=completes_retention,
-    )
-    for name in plan.returned:
-        (directory / name).unlink()
-    if plan.returned:  # while the `.deleted` files show where the log begins
-        fsync_directory(directory)
-    for stage, removed in groupby(plan.removals, _removal_stage):
-        if stage > _removal_stage(plan.removals[0]):
-            fsync_directory(directory)
-        for name in removed:
-            (directory / name).unlink()
-    if plan.removals and plan.renames:
-        fsync_directory(directory)
-    for old, new in plan.renames:
-        os.rename(directory / old, directory / new)
-    return plan
-
-
-def next_offset_of(path: Path) -> int:
-    """The offset after the last whole batch in a .log file; its base offset when there is none. Reads all headers."""
-    file_name = names.parse_segment_file(path.name)
-    assert file_name is not None
-    next_offset = file_name.base_offset
-    with descriptor(path) as fd:
-        try:
-            for header in headers_from(fd, 0, os.fstat(fd).st_size):
-                next_offset = header.last_offset + 1
-        except (CorruptBatch, UnsupportedFormat):
-            pass  # recovery will say what it is; the log goes on up to here
-    return next_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -553,44 +399,3 @@ class _Loader:
 
 def _floor(bases: list[int], offset: int) -> int:
     return max((base for base in bases if base <= offset), default=bases[0] if bases else 0)
-
-
-class LoadProgress(NamedTuple):
-    """Progress of all threads together. Bytes: of the segments that recovery has to scan."""
-
-    logs_done: int
-    logs_total: int
-    bytes_done: int
-    bytes_total: int
-
-    @property
-    def percent(self) -> int:
-        """Share of the bytes; of the logs where there is nothing to scan."""
-        done, total = (self.bytes_done, self.bytes_total) if self.bytes_total else (self.logs_done, self.logs_total)
-        # A log that is cut has bytes that are never scanned, and one that grew while it was listed has more.
-        return min(100 * done // total, 100) if total else 100
-
-    def __str__(self) -> str:
-        return (
-            f"{self.percent} %, {self.bytes_done / 1e6:.0f} of {self.bytes_total / 1e6:.0f} MB, "
-            f"{self.logs_done} of {self.logs_total} logs"
-        )
-
-
-class ProgressWatch:
-    """progress: called after each window of bytes and each log, by one thread at a time."""
-
-    def __init__(self, logs: int, size: int, progress: Callable[[LoadProgress], None]) -> None:
-        self._guard = threading.Lock()
-        self._state = LoadProgress(0, logs, 0, size)
-        self._progress = progress
-
-    def bytes_done(self, count: int) -> None:
-        with self._guard:
-            self._state = self._state._replace(bytes_done=self._state.bytes_done + count)
-            self._progress(self._state)
-
-    def log_done(self) -> None:
-        with self._guard:
-            self._state = self._state._replace(logs_done=self._state.logs_done + 1)
-            self._progress(self._state)

@@ -18,7 +18,9 @@ from kafkalog_broker.groups.consumer.consumer_group import ConsumerMember
 from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerHeartbeatRequest
 from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse
 from kafkalog_broker.groups.modern.group_records import Partitions
-from kafkalog_broker.storage.topic_registry import RegistryState, Topic, TopicRegistry
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_broker.storage.topic_registry import TopicRegistry
+from kafkalog_broker.storage.topic_registry_file import RegistryState
 from tests.broker.groups.helpers.commits import commit_at_once
 from tests.broker.groups.helpers.virtual_time import World
 

@@ -23,7 +23,7 @@ from kafkalog_broker.groups.modern.group_records import (
     decode,
     encode,
 )
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import KafkalogError, UnsupportedFormat
 from tests.broker.groups.helpers.virtual_time import World
 

@@ -21,7 +21,7 @@ from kafkalog_broker.groups.modern.group_context import group_hash, topic_hash
 from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest, HeartbeatResponse
 from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.groups.share.share_group_manager import ShareGroup, ShareGroupManager
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topic import Topic
 from tests.broker.groups.consumer.test_consumer_group_machine import Topics
 from tests.broker.groups.helpers.virtual_time import World
 from tests.broker.share.helpers.lines_run import lines_run

@@ -22,7 +22,7 @@ from kafkalog_broker.groups.streams.streams_group_manager import (
     StreamsHeartbeatResponse,
 )
 from kafkalog_broker.groups.streams.topology import StatusCode, Subtopology, TopicInfo, Topology
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topic import Topic
 from tests.broker.groups.consumer.test_consumer_group_machine import Topics
 from tests.broker.groups.helpers.virtual_time import World
 from tests.searches import examples

@@ -10,7 +10,8 @@ from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.remote.remote_log_manager import RemoteLogManager
-from kafkalog_broker.remote.remote_log_metadata_manager import COPY_FINISHED, RemoteLogMetadataManager
+from kafkalog_broker.remote.remote_log_metadata_cache import COPY_FINISHED
+from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
 from kafkalog_spark.errors import RemoteStorageError
 from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.format.records import read_records
@@ -122,9 +123,7 @@ class RemoteLogs:
 
     async def idle(self) -> None:
         """Return when nothing is being copied or deleted."""
-        for tasks in (self.manager._copying, self.manager._expiring):
-            while tasks._running:
-                await asyncio.wait(list(tasks._running.values()))
+        await self.manager.idle()
 
     async def settle(self) -> None:
         """Copy, delete and let local retention go, until there is nothing to do."""
@@ -144,7 +143,7 @@ class RemoteLogs:
         offset, found = log.log_start_offset if begin is None else begin, []
         while offset < log.high_watermark:
             if offset < log.local_log_start_offset:
-                read = await self.manager.read(log, offset, most, at_least_one=True, committed=False)
+                read = await self.manager.reads.read(log, offset, most, at_least_one=True, committed=False)
                 assert read is not None
                 chunks, following = [read.records], read.next_offset
             else:

@@ -4,6 +4,8 @@ import contextlib
 import gzip
 import struct
 import sys
+import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -18,9 +20,11 @@ from kafkalog_broker.storage.append.append_validation import (
     validate_batch,
 )
 from kafkalog_broker.storage.append.record_walk import load_kernel
+from kafkalog_spark.errors import DecompressesTooFar
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import check_crc, parse_header
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED
+from kafkalog_spark.log.decode.scratch import Scratch
 from tests.broker.storage.helpers.stored_logs import NOW, log_config, sent
 from tests.log.helpers.batch_builder import (
     CODECS,
@@ -263,6 +267,26 @@ def test_a_decompression_bomb_ends_in_an_error(name):
     error = refused(bomb, max_message_bytes=1 << 30)
     assert error.code == ErrorCode.invalid_record
     assert "decompress" in error.what
+
+
+@pytest.mark.parametrize("codec", sorted(set(CODECS.values()) - {NONE}))
+def test_error_of_a_decompression_bomb_does_not_keep_its_buffer(codec, monkeypatch):
+    """Errors end up in reference cycles, which live until the garbage collector runs."""
+    buffers = []
+
+    class WatchedScratch(Scratch):
+        def _hold(self, data):
+            super()._hold(data)
+            buffers.append(weakref.ref(data))
+
+    monkeypatch.setattr(recompression, "Scratch", WatchedScratch)
+    monkeypatch.setattr(recompression, "_threads", threading.local())
+    records = memoryview(batch(0, [V2Record(0, NOW, b"k", bytes(9 << 20))], codec=codec))[layout.RECORDS_AT :]
+    with pytest.raises(DecompressesTooFar) as raised:
+        recompression.unpacked(codec, records, 8 << 20)
+    assert raised.value.__traceback__ is not None
+    assert buffers
+    assert all(buffer() is None for buffer in buffers)
 
 
 def test_every_cut_and_every_flipped_bit_is_refused():

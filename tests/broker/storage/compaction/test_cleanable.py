@@ -2,13 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.storage.compaction.cleanable import (
-    LogFacts,
-    SegmentFacts,
-    SourceSize,
-    cleanable,
-    group_segments,
-)
+from kafkalog_broker.storage.compaction.cleanable import LogFacts, SegmentFacts, cleanable
+from kafkalog_broker.storage.compaction.segment_groups import SourceSize, group_segments
 from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
 from tests.broker.storage.helpers.stored_logs import log_config
 

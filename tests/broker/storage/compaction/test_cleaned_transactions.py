@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kafkalog_broker.storage.compaction.cleanable import CleanedTransactions
+from kafkalog_broker.storage.compaction.cleaned_transactions import CleanedTransactions
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 

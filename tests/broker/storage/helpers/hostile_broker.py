@@ -108,9 +108,7 @@ class HostileBroker(BrokerInProcess):
         remote = broker.remote
         assert remote is not None
         await remote.run_due()
-        for tasks in (remote._copying, remote._expiring):
-            while tasks._running:
-                await asyncio.wait(list(tasks._running.values()))
+        await remote.idle()
 
 
 def make(root: Path) -> None:

@@ -14,7 +14,7 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topic import Topic
 from tests.broker.manual_clock import ManualClock
 from tests.broker.storage.helpers.one_topic import OneTopicRegistry
 from tests.broker.storage.helpers.stored_logs import read_all, validated

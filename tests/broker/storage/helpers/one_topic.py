@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage.topic_registry import Outcome, Topic, TopicRegistry
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_broker.storage.topic_registry import Outcome, TopicRegistry
 from kafkalog_spark.format.partition_metadata import new_uuid
 
 

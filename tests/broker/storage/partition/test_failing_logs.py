@@ -74,7 +74,7 @@ def test_a_partition_that_is_missing_and_cannot_be_made_does_not_keep_the_broker
     def create(*_, **__):
         raise ValueError("a fault of ours")
 
-    monkeypatch.setattr("kafkalog_broker.storage.log_manager.create_log_files", create)
+    monkeypatch.setattr("kafkalog_broker.storage.new_partitions.create_log_files", create)
     again = started(tmp_path)
     refused("kafka_storage_error", again.logs.get, "orders", 0)
     assert not list(tmp_path.glob("orders-*")), "half a partition would be one at the next start"
@@ -90,7 +90,7 @@ def test_too_many_open_files_fail_the_new_partition_and_not_the_directory(tmp_pa
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patched:
-        patched.setattr("kafkalog_broker.storage.log_manager.create_log_files", create)
+        patched.setattr("kafkalog_broker.storage.new_partitions.create_log_files", create)
         with pytest.raises(BrokerError, match="Too many open files"):
             broker.create("orders")
     assert not list(tmp_path.glob("orders-*"))

@@ -19,7 +19,7 @@ import struct
 import pytest
 
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.partition.producer_state import read_marker
+from kafkalog_broker.storage.partition.producer_replay import read_marker
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs

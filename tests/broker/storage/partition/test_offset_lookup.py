@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -98,7 +102,7 @@ def test_one_question_decompresses_a_batch_once(tmp_path, unpacked):
     assert len(unpacked) == 2
     for wanted in range(2 * offset_lookup.REMEMBERED):
         log.offset_for_timestamp(NOW - wanted)
-    assert len(log.segments[0].found_by_time) <= offset_lookup.REMEMBERED
+    assert len(log.segments[0].time_lookup_cache) <= offset_lookup.REMEMBERED
     log.discard()
 
 
@@ -111,4 +115,24 @@ def test_a_batch_that_cannot_be_decompressed_is_an_answer_and_does_not_take_the_
         log.offset_for_timestamp(NOW + 7)
     assert caught.value.code is ErrorCode.corrupt_message
     assert log.failure is None
+    log.discard()
+
+
+def test_lookups_in_many_threads_unpack_one_batch_at_a_time(tmp_path, monkeypatch):
+    """A batch of 60 kB may decompress to 60 MB, and ten threads read remote segments."""
+    unpacking = threading.Semaphore(1)
+
+    def unpacked(*args):
+        assert unpacking.acquire(blocking=False), "two batches are unpacked at the same time"
+        time.sleep(0)  # lets another thread run
+        try:
+            return recompression.unpacked(*args)
+        finally:
+            unpacking.release()
+
+    monkeypatch.setattr(offset_lookup, "unpacked", unpacked)
+    log = loaded(tmp_path / "log", b"".join(batch(n, [V2Record(n, NOW + n)], codec=4) for n in range(200)))
+    with ThreadPoolExecutor(10) as threads:
+        found = list(threads.map(log.offset_for_timestamp, range(NOW, NOW + 200)))
+    assert [one.offset for one in found] == list(range(200))
     log.discard()

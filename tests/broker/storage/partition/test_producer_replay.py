@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.storage.partition.producer_state import Marker, read_marker
+from kafkalog_broker.storage.partition.producer_replay import read_marker
+from kafkalog_broker.storage.partition.producer_state import Marker
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.log.write.encoded_batch import control_batch

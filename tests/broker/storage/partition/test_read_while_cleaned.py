@@ -14,8 +14,8 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
+from kafkalog_broker.storage.partition.file_handles import _HANDLES
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_segment import _HANDLES
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.partition.follower import Follower
-from kafkalog_broker.storage.partition.producer_state import replay_segments
+from kafkalog_broker.storage.partition.producer_replay import replay_segments
 from kafkalog_spark.log.check.finding import Findings
 from kafkalog_spark.log.check.partition_check import PartitionCheck
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from kafkalog_broker.storage.recovery.log_loader import next_offset_of, plan_startup, tidy
+from kafkalog_broker.storage.recovery.startup_files import next_offset_of, plan_startup, tidy
 from tests.log.helpers.batch_builder import V2Record, batch
 
 

@@ -1,4 +1,4 @@
-"""The attacks of benchmarks/attacks.py, each one request or one kind of connection of a client that needs no login."""
+"""Catalog of attacks: each is one request or one kind of connection of a client that needs no login."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import zstandard
 
-from benchmarks import attack_batches as batches
-from benchmarks import attack_requests as requests
-from benchmarks.attack_runs import (
+from tests.attacks import batches, requests
+from tests.attacks.delivery import (
     Target,
     ask,
     crowd,
@@ -79,6 +78,19 @@ def _make_cold(target: Target, topic: str) -> None:
     one_by_one(target, [
         requests.produce(topic, batches.plain(random.Random(n).randbytes(1_000_000))) for n in range(COLD_RECORDS)
     ])  # fmt: skip
+    _wait_until_cold(target, topic)
+
+
+def _make_cold_zeros(target: Target, topic: str) -> None:
+    """As _make_cold; the first batch of the topic is small and decompresses to 60 MB. Loads the kernel of a look-up
+    and starts the threads that read remote segments: the attack measures what one batch takes."""
+    one_by_one(target, [requests.produce(topic, batches.zeros(SIXTY_MB))])
+    ask(target, requests.list_offsets_by_time(topic, 1))
+    _make_cold(target, topic)
+    each_at_once(target, _fetches(topic, 20, 1))
+
+
+def _wait_until_cold(target: Target, topic: str) -> None:
     assert target.log_dir is not None
     end = time.monotonic() + 60
     while len(list((target.log_dir / f"{topic}-0").glob("*.log"))) > 1:
@@ -349,6 +361,15 @@ ATTACKS = [
         "60 clients that fetch 50 MB each from a tier of zstd in chunks of 64 MiB and do not read",
         ZSTD_64_MIB,
         60,
+    ),
+    Attack(
+        "cold_times",
+        "20 clients that look for a timestamp in one remote batch that decompresses to 60 MB",
+        lambda target, topic: each_at_once(target, [requests.list_offsets_by_time(topic, 1)] * 20),
+        prepare=_make_cold_zeros,
+        topic_config=COLD,
+        tier=LOCAL_TIERED,
+        only_ours=True,
     ),
     asked(
         "txn_markers",

@@ -1,18 +1,12 @@
-"""Attacks of a client that needs no login, on this broker and on a real Apache Kafka: what others wait, what they cost.
+"""Measurement of attacks: how long other clients wait, how much memory the broker takes, and whether it survives.
 
-    python -m benchmarks.attacks                                   # all, both brokers, a table for benchmarks/results
-    python -m benchmarks.attacks --only list_offsets --side kafkalog --repeat 3
-    python -m benchmarks.attacks --list
-
-A broker is started once for all attacks, and again when one has ended it or is not done with in time. While an attack
-runs, another process asks for ApiVersions every few milliseconds; "others wait" is the longest of its waits, to one
-second after the attack's end. Memory is RssAnon: pages of files, which the kernel may drop, are not counted.
-`nice -n -10` in front keeps other work on the machine out of the figures.
+A broker is started once for all attacks, and again if an attack ended it, left it busy, or needs another tier. While an
+attack runs, another process sends ApiVersions every few milliseconds; "others wait" is the longest of its waits, up to
+one second after the end of the attack. Memory is RssAnon: pages of files, which the kernel may drop, are not counted.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,12 +16,12 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from benchmarks.attack_list import ATTACKS, Attack
-from benchmarks.attack_probe import Memory, Probe, lives
-from benchmarks.attack_runs import LIMIT, Target
 from benchmarks.broker_sides import PROPERTIES, sides
 from benchmarks.report import Report
 from kafkalog_broker.testing import RunningBroker
+from tests.attacks.catalog import Attack
+from tests.attacks.delivery import LIMIT, Target
+from tests.attacks.probe import Memory, Probe, lives
 
 OTHERS_WAIT_MS, GROWTH_MB = 100, 64
 """The bars: what others may wait, what memory may grow by."""
@@ -229,31 +223,3 @@ def table(attacks: Sequence[Attack], found: Outcomes) -> str:
         cells = " ".join(found[attack.name][name].cells() if name in found[attack.name] else "| | |" for name in names)
         lines.append(f"| {attack.title} | {cells}")
     return "\n".join(lines)
-
-
-def main(
-    report: Report, names: Sequence[str] = ("kafkalog", "kafka"), only: Sequence[str] = (), repeat: int = 1
-) -> None:
-    """All attacks, or those named, on these brokers. Raises ValueError for an attack that does not exist."""
-    unknown = set(only) - {attack.name for attack in ATTACKS}
-    if unknown:
-        raise ValueError(f"unknown attacks: {sorted(unknown)}; there are {[attack.name for attack in ATTACKS]}")
-    chosen = [attack for attack in ATTACKS if not only or attack.name in only]
-    print(table(chosen, measure(names, chosen, repeat, report)), flush=True)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.attacks", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="these attacks")
-    parser.add_argument("--side", nargs="*", default=["kafkalog", "kafka"], choices=["kafkalog", "kafka"])
-    parser.add_argument("--repeat", type=int, default=1, help="times; the best is reported")
-    parser.add_argument("--list", action="store_true", help="print the names of the attacks")
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    arguments = _arguments()
-    if arguments.list:
-        print("\n".join(f"{attack.name:20} {attack.title}" for attack in ATTACKS))
-    else:
-        main(Report(), arguments.side, arguments.only, arguments.repeat)

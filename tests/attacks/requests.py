@@ -1,7 +1,7 @@
 """Requests of a client that wishes a broker ill, byte by byte: each a whole frame, its size in front.
 
 Built by hand from the protocol guide, so that they are the same bytes in each run and no library softens them.
-Tests use them too. Batches for Produce are in benchmarks/attack_batches.py, how a frame is sent in attack_runs.py.
+Tests use them too. Batches for Produce are in batches.py, how a frame is sent in delivery.py.
 """
 
 from __future__ import annotations

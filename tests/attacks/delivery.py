@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks import attack_requests as requests
+from tests.attacks import requests
 
 LIMIT = 20.0
 """Seconds that an attacker waits for an answer. What takes longer is said to take longer than this."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from benchmarks.attack_requests import api_versions
-from benchmarks.attack_runs import receive
+from tests.attacks.delivery import receive
+from tests.attacks.requests import api_versions
 
 PAUSE = 0.002
 """Seconds between an answer and the next question."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from kafkalog_broker.remote.remote_log_metadata_manager import (
+from kafkalog_broker.remote.remote_log_metadata_cache import (
     COPY_FINISHED,
     COPY_STARTED,
     DELETE_FINISHED,
@@ -37,42 +37,42 @@ def update(of: RemoteSegment, state: RemoteSegmentState) -> SegmentUpdate:
 def cache_of(*segments: RemoteSegment) -> RemoteLogMetadataCache:
     cache = RemoteLogMetadataCache(PARTITION)
     for one in segments:
-        cache.take(SegmentEvent(one, COPY_STARTED))
-        cache.take(update(one, COPY_FINISHED))
+        cache.apply(SegmentEvent(one, COPY_STARTED))
+        cache.apply(update(one, COPY_FINISHED))
     return cache
 
 
 def test_a_segment_is_found_from_its_copy_to_its_deletion() -> None:
     one = segment(10, 19)
     cache = RemoteLogMetadataCache(PARTITION)
-    cache.take(SegmentEvent(one, COPY_STARTED))
+    cache.apply(SegmentEvent(one, COPY_STARTED))
     assert cache.find(0, 12) is None
     assert cache.in_state(COPY_STARTED) == [one]
-    cache.take(update(one, COPY_FINISHED))
+    cache.apply(update(one, COPY_FINISHED))
     found = cache.find(0, 12)
     assert found is not None
     assert (found.segment_id, found.custom_metadata, found.event_timestamp) == (one.segment_id, b"custom", 5)
     assert [cache.find(0, offset) is None for offset in (9, 10, 19, 20)] == [True, False, False, True]
     assert cache.find(1, 12) is None
     assert cache.finished_bytes == 100
-    cache.take(update(one, DELETE_STARTED))
+    cache.apply(update(one, DELETE_STARTED))
     assert cache.find(0, 12) is None
     assert cache.finished_bytes == 0
     assert len(cache.in_state(DELETE_STARTED)) == 1
-    cache.take(update(one, DELETE_FINISHED))
-    assert (len(cache), cache.odd) == (0, 0)
+    cache.apply(update(one, DELETE_FINISHED))
+    assert (len(cache), cache.invalid_events) == (0, 0)
 
 
 def test_what_does_not_follow_changes_nothing() -> None:
     one = segment(10, 19)
     cache = cache_of(one)
-    cache.take(update(one, COPY_STARTED))
-    cache.take(update(one, DELETE_FINISHED))
-    cache.take(update(segment(50, 59), DELETE_STARTED))
-    cache.take(update(segment(50, 59), DELETE_FINISHED))  # said again of one that is gone
-    cache.take(update(one, COPY_FINISHED))
-    cache.take(SegmentEvent(one, COPY_STARTED))
-    assert cache.odd == 4
+    cache.apply(update(one, COPY_STARTED))
+    cache.apply(update(one, DELETE_FINISHED))
+    cache.apply(update(segment(50, 59), DELETE_STARTED))
+    cache.apply(update(segment(50, 59), DELETE_FINISHED))  # said again of one that is gone
+    cache.apply(update(one, COPY_FINISHED))
+    cache.apply(SegmentEvent(one, COPY_STARTED))
+    assert cache.invalid_events == 4
     assert cache.find(0, 12) is not None
 
 
@@ -101,10 +101,10 @@ def test_epochs_within_a_segment() -> None:
 
 def test_a_deleted_partition_has_nothing_when_that_is_finished() -> None:
     cache = cache_of(segment(0, 99))
-    cache.take(PartitionDeletion(PARTITION, 1, 0, PartitionDeleteState.DELETE_PARTITION_MARKED))
+    cache.apply(PartitionDeletion(PARTITION, 1, 0, PartitionDeleteState.DELETE_PARTITION_MARKED))
     assert cache.is_deleted
     assert len(cache) == 1
-    cache.take(PartitionDeletion(PARTITION, 1, 0, PartitionDeleteState.DELETE_PARTITION_FINISHED))
+    cache.apply(PartitionDeletion(PARTITION, 1, 0, PartitionDeleteState.DELETE_PARTITION_FINISHED))
     assert len(cache) == cache.finished_bytes == 0
 
 

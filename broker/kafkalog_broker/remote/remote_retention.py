@@ -1,0 +1,84 @@
+"""Remote segments that retention deletes (Kafka's RLMExpirationTask)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kafkalog_broker.config.log_config import LogConfig
+from kafkalog_broker.remote.remote_log_metadata_cache import RemoteLogMetadataCache
+from kafkalog_broker.storage.partition.retention import FAR_AHEAD_MS
+from kafkalog_spark.format.checkpoint import EpochEntry
+from kafkalog_spark.log.tiered.lineage import why_not_of_the_log, without_empty_epochs
+from kafkalog_spark.log.tiered.remote_names import RemoteSegment
+
+
+@dataclass(slots=True)
+class ExpiredSegments:
+    """Segments to delete.
+
+    Attributes:
+        segments: In the order of their deletion.
+        log_start_offset: Log start offset without these segments; None if it does not move.
+        from_future: The first segment that stays, if retention.ms keeps it because of a timestamp far in the future.
+    """
+
+    segments: list[RemoteSegment] = field(default_factory=list)
+    log_start_offset: int | None = None
+    from_future: RemoteSegment | None = None
+
+
+def expired_segments(
+    remote: RemoteLogMetadataCache, config: LogConfig, epochs: Sequence[EpochEntry], now_ms: int, *,
+    log_start_offset: int, log_end_offset: int, only_local_bytes: int,
+) -> ExpiredSegments:  # fmt: skip
+    """Return the segments to delete now. The caller moves the log start offset before it deletes the first one.
+
+    As in Kafka a segment expires if it lies below the log start offset, if its newest record is older than
+    retention.ms, or if the local and remote log together is larger than retention.bytes. Segments expire from the
+    oldest up to the first one that stays. Segments whose epochs all precede the first epoch of the log expire too;
+    other segments outside the lineage of the log stay.
+
+    Args:
+        epochs: Leader epochs of the log.
+        only_local_bytes: Bytes of the segments that have not been copied.
+    """
+    lineage = without_empty_epochs(epochs)
+    expired = ExpiredSegments()
+    if not lineage:
+        return expired
+    of_lineage = {segment.segment_id: segment for entry in lineage for segment in remote.of_epoch(entry.epoch)}
+
+    def is_of_the_log(segment: RemoteSegment) -> bool:
+        return why_not_of_the_log(segment, lineage, log_end_offset) is None
+
+    surplus = 0  # bytes above retention.bytes (buildRetentionSizeData)
+    if 0 <= config.retention_bytes < only_local_bytes + remote.finished_bytes:  # all of them, of the log or not
+        copied = sum(segment.size for segment in of_lineage.values() if is_of_the_log(segment))
+        surplus = max(only_local_bytes + copied - config.retention_bytes, 0)
+    for segment in of_lineage.values():
+        if segment.end_offset < log_start_offset and segment.last_epoch <= lineage[0].epoch:
+            surplus -= segment.size
+            expired.segments.append(segment)
+            continue
+        if not is_of_the_log(segment):
+            continue
+        is_old = config.retention_ms >= 0 and segment.max_timestamp <= now_ms - config.retention_ms
+        if not (is_old or 0 < segment.size <= surplus):
+            if config.retention_ms >= 0 and segment.max_timestamp > now_ms + FAR_AHEAD_MS:
+                expired.from_future = segment
+            break
+        surplus -= segment.size
+        expired.segments.append(segment)
+        # Segments of several leaders overlap: one that begins later may end earlier (KAFKA-16890).
+        expired.log_start_offset = max(segment.until, expired.log_start_offset or 0)
+    chosen = {segment.segment_id for segment in expired.segments}
+    earliest = epochs[0].epoch
+    for epoch in remote.epochs:
+        if epoch >= earliest:
+            break
+        for segment in remote.of_epoch(epoch):
+            if segment.last_epoch < earliest and segment.segment_id not in chosen:
+                chosen.add(segment.segment_id)
+                expired.segments.append(segment)
+    return expired

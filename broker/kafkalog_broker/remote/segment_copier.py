@@ -1,0 +1,149 @@
+"""Copies closed segments to remote storage, with a quota, and with pauses after failures (Kafka's RLMCopyTask)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.remote.copy_candidates import prepare_copy, segments_to_copy
+from kafkalog_broker.remote.partition_tasks import PartitionTasks
+from kafkalog_broker.remote.remote_log_metadata_cache import COPY_FINISHED
+from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
+from kafkalog_broker.remote.remote_partition import RemoteCounts, RemotePartition
+from kafkalog_broker.remote.remote_quota import RemoteQuota
+from kafkalog_broker.runtime.clock import Clock
+from kafkalog_spark.errors import KafkalogError, RemoteStorageError
+from kafkalog_spark.log.remote.remote_storage import RemoteStorage
+from kafkalog_spark.log.remote.segment_upload import LogSegmentData
+from kafkalog_spark.log.tiered.remote_names import RemoteSegment
+
+_log = logging.getLogger(__name__)
+
+_QUOTA_CHECK_S = 0.05
+"""Seconds between two looks at the quota, and at whether the broker is stopping, while the quota holds up a copy."""
+
+
+class SegmentCopier:
+    """Copies the segments of partitions in the background. Used from the event loop; files are read in threads."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        storage: RemoteStorage,
+        metadata: RemoteLogMetadataManager,
+        clock: Clock,
+        call: Callable[..., Awaitable[Any]],
+        counts: RemoteCounts,
+        after_copy: Callable[[RemotePartition], None],
+        jitter: random.Random,
+    ) -> None:
+        """
+        Args:
+            config: Returns the current configuration.
+            call: Runs a function that waits for a local disk in a thread.
+            after_copy: Called when the copies of a partition have ended, also after a failure.
+            jitter: Source of the random part of the pauses after failures.
+        """
+        self._config, self._storage, self._metadata, self._clock, self._call = config, storage, metadata, clock, call
+        self._counts, self._after_copy, self._jitter = counts, after_copy, jitter
+        now = config()
+        self._quota = RemoteQuota(
+            lambda: config().remote_log_manager_copy_max_bytes_per_second,
+            now.remote_log_manager_copy_quota_window_num, now.remote_log_manager_copy_quota_window_size_seconds,
+            clock.monotonic_ms,
+        )  # fmt: skip
+        self._tasks = PartitionTasks(
+            self._copy_partition, lambda: config().remote_log_manager_copier_thread_pool_size, "kafkalog-remote-copy"
+        )
+        self._is_stopping = False  # a copy ends before its next piece
+
+    def add(self, partition: RemotePartition) -> None:
+        """Copy the due segments of a partition when its turn comes, unless it still waits after a failure."""
+        if self._clock.monotonic_ms() >= partition.next_try_ms:
+            self._tasks.add(partition)
+
+    async def idle(self) -> None:
+        """Return when no segment is being copied."""
+        await self._tasks.idle()
+
+    def begin_stop(self) -> None:
+        self._is_stopping = True
+
+    async def stop(self, until: float) -> None:
+        """See `PartitionTasks.stop`."""
+        await self._tasks.stop(until)
+
+    async def _copy_partition(self, partition: RemotePartition) -> None:
+        try:
+            while (log := partition.log) is not None and not self._is_stopping and not log.is_closed:
+                segment, until = next(segments_to_copy(log), (None, 0))
+                if segment is None:
+                    break
+                self._counts.copy_requests += 1
+                if log.synced_offset < until:
+                    await self._call(log.flush)
+                remote, data = await self._call(
+                    prepare_copy, log, segment, until, self._metadata.broker_id, self._clock.now_ms()
+                )
+                partition.copying.add(remote.segment_id)
+                try:
+                    await self._metadata.add(remote)
+                    loop = asyncio.get_running_loop()
+                    custom = await loop.run_in_executor(self._tasks.threads, self._copy_files, remote, data)
+                    if partition.log is None or log.is_closed:
+                        break
+                    await self._metadata.update([remote], COPY_FINISHED, custom)
+                finally:
+                    partition.copying.discard(remote.segment_id)
+                log.highest_offset_in_remote_storage = max(log.highest_offset_in_remote_storage, until - 1)
+                self._counts.copy_bytes += segment.size
+                partition.failures = 0
+        except (KafkalogError, OSError) as error:
+            if not self._is_stopping:
+                self._counts.copy_errors += 1
+                self._back_off(partition)
+                _log.warning(
+                    "copying %s to remote storage failed and is retried: %s", partition.remote.partition, error
+                )
+        finally:
+            if partition.log is not None:
+                partition.update_copy_lag(partition.log)
+            self._after_copy(partition)
+
+    def _copy_files(self, segment: RemoteSegment, data: LogSegmentData) -> bytes | None:
+        """Copy the files of a segment, and return the custom metadata of the copy. Blocks.
+
+        Raises:
+            RemoteStorageError: As `RemoteStorage.copy`, or if the custom metadata is too large.
+        """
+        custom = self._storage.copy(segment, data, self._wait_for_quota)
+        limit = self._config().remote_log_metadata_custom_metadata_max_bytes
+        if custom is not None and len(custom) > limit:
+            raise RemoteStorageError(
+                f"the custom metadata of {segment} has {len(custom)} bytes, "
+                f"remote.log.metadata.custom.metadata.max.bytes is {limit}"
+            )
+        return custom
+
+    def _wait_for_quota(self, size: int) -> None:
+        while not self._is_stopping and (wait_ms := self._quota.wait_ms()):
+            time.sleep(min(wait_ms / 1000, _QUOTA_CHECK_S))
+        if self._is_stopping:
+            raise RemoteStorageError("the broker is stopping")
+        self._quota.record(size)
+
+    def _back_off(self, partition: RemotePartition) -> None:
+        """Double the pause before the next copy of a partition with each failure (Kafka: `ExponentialBackoff`)."""
+        config = self._config()
+        first, longest = (
+            config.remote_log_manager_task_retry_backoff_ms, config.remote_log_manager_task_retry_backoff_max_ms,
+        )  # fmt: skip
+        pause = min(first * 2 ** min(partition.failures, 30), longest)
+        jitter = config.remote_log_manager_task_retry_jitter
+        partition.failures += 1
+        partition.next_try_ms = self._clock.monotonic_ms() + int(pause * self._jitter.uniform(1 - jitter, 1 + jitter))

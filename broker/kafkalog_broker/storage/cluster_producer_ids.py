@@ -1,0 +1,75 @@
+"""Producer IDs that a Kafka cluster has allocated, read from its metadata log (KIP-730)."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from kafkalog_broker.storage.file_fault import is_transient
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.format.atomic_file import descriptor
+from kafkalog_spark.format.batch_header import check_crc
+from kafkalog_spark.format.layout import RECORDS_AT
+from kafkalog_spark.format.messages import Malformed, message
+from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC, LOG_SUFFIX
+from kafkalog_spark.format.records import read_records
+from kafkalog_spark.log.read.header_windows import header_windows
+from kafkalog_spark.store.interface import DescriptorFile
+
+_logger = logging.getLogger(__name__)
+
+BLOCK = 1000  # producer IDs that a controller allocates at a time
+_SNAPSHOT_SUFFIX = ".checkpoint"  # suffix of KRaft's snapshots, whose batches are those of a log
+_PRODUCER_IDS = b"\x01\x0f\x00"
+"""How the value of a ProducerIdsRecord begins: frame version 1, apiKey 15, version 0 (MetadataRecordSerde)."""
+
+
+_read_producer_ids = message("ProducerIdsRecord").read[0]
+
+
+def next_producer_id(value: bytes) -> int | None:
+    """The first id that no broker has got, of a ProducerIdsRecord; None of any other record."""
+    if not value.startswith(_PRODUCER_IDS):
+        return None
+    try:
+        return int(_read_producer_ids(value, len(_PRODUCER_IDS))[0].next_producer_id)
+    except Malformed:
+        return None
+
+
+def next_of_cluster(directory: Path) -> int:
+    """As next_producer_id, by what lies in a log directory; 0 where the metadata log is not there. Of a
+    damaged file the records before the damage count, and at least one block: ids were given out. Raises OSError for a
+    lack of descriptors."""
+    largest = 0
+    for suffix in (_SNAPSHOT_SUFFIX, LOG_SUFFIX):
+        for path in sorted((directory / f"{CLUSTER_METADATA_TOPIC}-0").glob(f"*{suffix}")):
+            try:
+                for found in _ids_in(path):
+                    largest = max(largest, found)
+            except (KafkalogError, OSError) as error:
+                if is_transient(error):
+                    raise
+                _logger.warning("%s: producer ids after it are not known (%s)", error, path)
+                largest = max(largest, BLOCK)
+    return largest
+
+
+def _ids_in(path: Path) -> Iterator[int]:
+    with descriptor(path) as fd:
+        for window, wrong in header_windows(DescriptorFile(fd), os.fstat(fd).st_size):
+            for row in range(len(window.table)):
+                header, batch = window.header(row), bytes(window.batch(row))
+                # Kafka does not compress them, and one in thousands of batches has the record.
+                if header.is_control or header.codec or _PRODUCER_IDS not in batch:
+                    continue
+                check_crc(header, batch)
+                payload = batch[RECORDS_AT:]
+                for record in read_records(payload, header.record_count, header.base_timestamp):
+                    found = next_producer_id(payload[record.value_at : record.value_at + record.value_size])
+                    if found is not None:
+                        yield found
+            if wrong is not None:
+                raise wrong

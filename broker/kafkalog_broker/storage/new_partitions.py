@@ -1,0 +1,76 @@
+"""Directories and files of partitions that are being created."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from kafkalog_broker.storage.log_directory import LogDirectory
+from kafkalog_broker.storage.log_table import Key
+from kafkalog_broker.storage.partition.local_log import LoadedLog, create_log_files
+from kafkalog_broker.storage.partition_removal import remove
+from kafkalog_spark.format.atomic_file import DIRECTORY_MODE, fsync_directory
+
+_CREATING_THREADS = 8
+"""Threads that create partitions; each waits for a disk most of the time."""
+
+
+class NewPartitions:
+    """Directories of new partitions with the files of their empty logs; on disk once they are made.
+
+    Made in a thread, because each partition takes three fsyncs. Several partitions are made at a time: a file system
+    commits concurrent fsyncs together.
+    """
+
+    def __init__(self, log_dirs: Mapping[Key, LogDirectory], topic_ids: Mapping[Key, uuid.UUID]) -> None:
+        """Make all of them, with checkpoints of their own. Blocks; any thread.
+
+        A partition that cannot be made does not stop the others: `take` raises its error.
+        """
+        self.log_dirs = log_dirs
+        self._topic_ids = topic_ids
+        self._made: dict[Key, LoadedLog] = {}
+        self._errors: dict[Key, Exception] = {}
+        by_dir: dict[int, list[Key]] = {}
+        for key, log_dir in self.log_dirs.items():
+            by_dir.setdefault(id(log_dir), []).append(key)
+        with ThreadPoolExecutor(_CREATING_THREADS, "create") as pool:
+            list(pool.map(self._make, self.log_dirs))
+        for keys in by_dir.values():
+            log_dir = self.log_dirs[keys[0]]
+            try:
+                if not log_dir.begin_checkpointed(set(keys)):
+                    fsync_directory(log_dir.path)
+            except OSError as error:
+                self._errors.update(dict.fromkeys(keys, error))
+
+    def _make(self, key: Key) -> None:
+        path = self._path(key)
+        try:
+            path.mkdir(DIRECTORY_MODE)
+        except OSError as error:
+            self._errors[key] = error
+            return
+        try:
+            self._made[key] = create_log_files(path, self._topic_ids[key], log_start_offset=0, leader_epoch=0)
+        except Exception as error:  # noqa: BLE001 - raised by `take`
+            self._errors[key] = error
+            remove(path)
+
+    def take(self, key: Key) -> LoadedLog:
+        """The empty log of a partition, which belongs to the caller from now on. Raises what prevented it: OSError,
+        FileExistsError if the directory existed already."""
+        if key in self._errors:
+            raise self._errors[key]
+        return self._made.pop(key)
+
+    def remove_unused(self) -> None:
+        """Remove the directories that were not taken: an empty one would be a partition at the next start."""
+        for key in self._made:
+            remove(self._path(key))
+        self._made.clear()
+
+    def _path(self, key: Key) -> Path:
+        return self.log_dirs[key].path / "{}-{}".format(*key)

@@ -1,0 +1,45 @@
+"""Checkpoint file of a log directory, written when it changes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+from kafkalog_spark.format import checkpoint
+from kafkalog_spark.format.checkpoint import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class OffsetCheckpoint:
+    """Checkpoint file of offsets. Kafka reads an unreadable one as empty: a missing recovery point costs a scan, a
+    missing log start offset brings deleted records back, and neither loses one."""
+
+    path: Path
+    _on_disk: Mapping[TopicPartition, int] | None = None
+
+    @property
+    def known(self) -> Mapping[TopicPartition, int]:
+        """What was read or written last."""
+        return self._on_disk or {}
+
+    def read(self) -> dict[TopicPartition, int]:
+        """Empty when the file is missing or, with a warning, damaged. Raises OSError."""
+        try:
+            offsets = checkpoint.read_offset_checkpoint(self.path)
+        except (CorruptFile, UnsupportedFormat) as error:
+            _log.warning("%s; taken as empty", error)
+            return {}
+        self._on_disk = dict(offsets) if self.path.exists() else None
+        return offsets
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Make the file say this, unless it does. On disk on return. Raises OSError."""
+        if self._on_disk != offsets:
+            written = dict(offsets)
+            checkpoint.write_offset_checkpoint(self.path, written)
+            self._on_disk = written

@@ -1,0 +1,114 @@
+"""Split of a segment whose offsets exceed what an index entry can hold relative to its base offset (Kafka's
+`splitOverflowedSegment`).
+
+Brokers before Kafka 1.1.1 could write such segments during compaction (KAFKA-6264). The bytes are copied unchanged
+into several segments, which replace the old one as cleaned segments do.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, holding, publish
+from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
+from kafkalog_spark.format import names
+from kafkalog_spark.format.atomic_file import (
+    fsync_directory,
+    open_regular,
+)
+from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
+from kafkalog_spark.format.transaction_index import load_transaction_index
+from kafkalog_spark.log.read.header_windows import Window, header_windows
+from kafkalog_spark.store.interface import DescriptorFile
+
+_COPIED = 1 << 20  # bytes at once
+
+
+def split_segment(directory: Path, base_offset: int, index_interval_bytes: int) -> list[int]:
+    """Replace a segment that is not in use by segments without overflow; their base offsets. Raises OSError."""
+    pieces = write_pieces(directory, base_offset, index_interval_bytes)
+    publish(pieces)
+    plain = [directory / (names.segment_name(base_offset) + suffix) for suffix in names.SEGMENT_SUFFIXES]
+    for path in plain:
+        if path.exists():
+            path.rename(path.with_name(path.name + names.DELETED_SUFFIX))
+    fsync_directory(directory)
+    for piece in pieces:
+        piece.to_live()
+    fsync_directory(directory)
+    for path in plain:
+        path.with_name(path.name + names.DELETED_SUFFIX).unlink(missing_ok=True)
+    return [piece.base_offset for piece in pieces]
+
+
+def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -> list[CleanedSegment]:
+    """The segment's bytes as several `.cleaned` segments, finished. The first one has the old base offset, and may be
+    empty. What follows the last good batch goes along, for recovery to judge. Raises OSError; no file is left then."""
+    pieces: list[CleanedSegment] = []
+    fd = open_regular(directory / (names.segment_name(base_offset) + names.LOG_SUFFIX))
+    try:
+        found = os.fstat(fd)
+        pieces.append(CleanedSegment(directory, base_offset, index_interval_bytes))
+        next_offset = base_offset
+        for window, _ in header_windows(DescriptorFile(fd), found.st_size):
+            for begun, ended, base in _runs(window, pieces[-1].base_offset, next_offset):
+                if base != pieces[-1].base_offset:
+                    pieces.append(CleanedSegment(directory, base, index_interval_bytes))
+                _copy(fd, window.table[begun:ended], pieces[-1])
+            if len(window.table):
+                next_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
+        copied = sum(piece.size for piece in pieces)
+        while copied < found.st_size:
+            copied += pieces[-1].append_unread(os.pread(fd, _COPIED, copied))
+        try:
+            path = directory / (names.segment_name(base_offset) + names.TRANSACTION_INDEX_SUFFIX)
+            for aborted in load_transaction_index(path, base_offset):  # they stay with their markers
+                holding(aborted.last_offset, pieces).aborted.append(aborted)
+        except (CorruptLog, UnsupportedFormat):
+            pass  # recovery makes it again
+        for piece in pieces:
+            piece.finish(found.st_mtime_ns)
+    except BaseException:
+        for piece in pieces:
+            piece.discard()
+        raise
+    finally:
+        os.close(fd)
+    return pieces
+
+
+def _runs(window: Window, base_offset: int, next_offset: int) -> list[tuple[int, int, int]]:
+    """(first row, row after the last, base offset of their segment) of the neighbours that go into one segment."""
+    runs: list[tuple[int, int, int]] = []
+    begun, last_offsets = 0, window.table[:, H.LAST_OFFSET]
+    while begun < len(window.table):
+        too_far = np.flatnonzero(last_offsets[begun:] - base_offset > MAX_RELATIVE_OFFSET)
+        ended = begun + int(too_far[0]) if len(too_far) else len(window.table)
+        if ended > begun:
+            runs.append((begun, ended, base_offset))
+        if ended < len(window.table):
+            row = window.table[ended]
+            # A message of v0 or v1 may wrap others, whose offsets are lower than its own by an unknown number.
+            lowest = int(last_offsets[ended - 1]) + 1 if ended else next_offset
+            base_offset = max(lowest, int(row[H.LAST_OFFSET]) - MAX_RELATIVE_OFFSET)
+            if row[H.MAGIC] == 2:
+                base_offset = max(lowest, int(row[H.BASE_OFFSET]))
+        begun = ended
+    return runs
+
+
+def _copy(fd: int, table: npt.NDArray[np.int64], piece: CleanedSegment) -> None:
+    """Append the batches of these rows, neighbours in the file."""
+    batches = table[:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]]
+    begun = 0
+    while begun < len(table):
+        sizes = np.cumsum(table[begun:, H.SIZE])
+        ended = begun + max(int(np.searchsorted(sizes, _COPIED, side="right")), 1)
+        size = int(table[begun:ended, H.SIZE].sum())
+        piece.append(os.pread(fd, size, int(table[begun, H.POSITION])), batches[begun:ended])
+        begun = ended

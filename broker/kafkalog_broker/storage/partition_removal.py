@@ -1,0 +1,100 @@
+"""Removal of partitions and files: renamed immediately, deleted after file.delete.delay.ms.
+
+A rename is quick and survives a crash: the next start removes whatever has the suffix.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.storage.file_fault import FileFault, file_fault
+from kafkalog_broker.storage.log_directory import LogDirectory
+from kafkalog_broker.storage.log_table import LogEntry, storage_error
+from kafkalog_spark.format.atomic_file import fsync_directory
+from kafkalog_spark.format.names import DELETE_DIR_SUFFIX
+
+_log = logging.getLogger(__name__)
+
+_MAX_FILE_NAME = 255
+
+
+def rename_for_deletion(directory: Path, topic: str, partition: int, *, sync: bool = True) -> Path:
+    """Rename a partition directory so that no broker loads it again: `topic-N.<32 hex digits>-delete`, the topic cut to
+    fit 255 characters (UnifiedLog.logDeleteDirName). On disk on return with `sync`. Raises OSError."""
+    rest = f"-{partition}.{uuid.uuid4().hex}{DELETE_DIR_SUFFIX}"
+    renamed = directory.with_name(topic[: _MAX_FILE_NAME - len(rest)] + rest)
+    os.rename(directory, renamed)
+    if sync:
+        fsync_directory(directory.parent)
+    return renamed
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a directory with what is in it; nothing there is fine, and what fails is logged."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        _log.warning("%s could not be removed: %s", path, error)
+
+
+@dataclass(slots=True)
+class PartitionRemoval:
+    """Partitions that are out of the table, and whose logs are discarded. entries: with their file.delete.delay.ms.
+    schedule_removal: given a renamed directory and after how many ms it may go. on_done: called from `finish` when
+    none of their directories can come back. failed: by topic, why directories of it could not be renamed."""
+
+    entries: Sequence[tuple[LogEntry, int]]
+    schedule_removal: Callable[[Path, int], None]
+    on_done: Callable[[], None] = field(default=lambda: None)
+    failed: dict[str, BrokerError] = field(default_factory=dict)
+
+    def finish(self) -> int:
+        """Rename the directories, with one fsync for each log directory; how many there were. Those of an offline one
+        are left to the start at which it is back. Blocks; any thread. Raises BrokerError kafka_storage_error."""
+        renamed: list[tuple[LogDirectory, Path, int]] = []
+        for entry, delay_ms in self.entries:
+            if not entry.log_dir.is_online:
+                continue
+            try:
+                away = rename_for_deletion(entry.path, entry.topic, entry.partition, sync=False)
+                renamed.append((entry.log_dir, away, delay_ms))
+            except OSError as error:
+                if file_fault(error) is not FileFault.NONE:
+                    entry.log_dir.fail(error)
+                self._fail(entry, f"{entry.path} cannot be renamed: {error}")
+        for log_dir in {id(log_dir): log_dir for log_dir, _, _ in renamed}.values():
+            try:
+                fsync_directory(log_dir.path)
+            except OSError as error:
+                if file_fault(error) is not FileFault.NONE:
+                    log_dir.fail(error)
+                for entry, _ in self.entries:
+                    if entry.log_dir is log_dir:
+                        self._fail(entry, f"{log_dir.path} cannot be synced: {error}")
+        for _, path, delay_ms in renamed:
+            self.schedule_removal(path, delay_ms)
+        for failure in self.failed.values():
+            raise failure
+        self.on_done()
+        return len(renamed)
+
+    def _fail(self, entry: LogEntry, what: str) -> None:
+        self.failed.setdefault(entry.topic, storage_error(*entry.key, what))
+
+
+def combined(removals: Sequence[PartitionRemoval], on_done: Callable[[], None]) -> PartitionRemoval:
+    """At least one removal, as one: with one fsync for each log directory."""
+    entries = [entry for removal in removals for entry in removal.entries]
+    return PartitionRemoval(entries, removals[0].schedule_removal, on_done)

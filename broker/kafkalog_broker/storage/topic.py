@@ -1,0 +1,39 @@
+"""Topic of this broker, and the rules for its name."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_spark.format.names import MAX_TOPIC_NAME_LENGTH, valid_topic_name
+
+_NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """Entry of the registry. `configs`: overrides by property names, as text; not to be changed in place."""
+
+    name: str
+    id: uuid.UUID
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=lambda: _NO_CONFIGS)
+
+
+def check_topic_name(name: str) -> None:
+    """Raise BrokerError (INVALID_TOPIC_EXCEPTION) for a name no new topic can have, by Kafka's rules in the words of
+    Topic.validate: the one place for a rule about names."""
+    if not name:
+        why = "the empty string is not allowed"
+    elif name in (".", ".."):
+        why = f"'{name}' is not allowed"
+    elif len(name) > MAX_TOPIC_NAME_LENGTH:
+        why = f"the length of '{name}' is longer than the max allowed length {MAX_TOPIC_NAME_LENGTH}"
+    elif not valid_topic_name(name):
+        why = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return
+    raise BrokerError(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {why}")

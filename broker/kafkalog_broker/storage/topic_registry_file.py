@@ -1,0 +1,115 @@
+"""The file `kafkalog.topics.json`, from which the topic registry is loaded."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafkalog_broker.storage.log_directory import LogDirectory
+from kafkalog_broker.storage.topic import Topic
+from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+from kafkalog_spark.format.atomic_file import DAMAGED_SUFFIX, read_state
+from kafkalog_spark.format.names import MAX_PARTITIONS, valid_topic_name
+from kafkalog_spark.format.partition_metadata import (
+    uuid_from_text,
+    uuid_to_text,
+)
+
+_log = logging.getLogger(__name__)
+
+TOPICS_FILE = "kafkalog.topics.json"
+VERSION = 0
+_MOST_BYTES = 1 << 30  # a million topics have 100 MB
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryState:
+    """Content of the file. `deleted`: ids of topics whose partition directories are to be removed."""
+
+    generation: int
+    topics: Mapping[str, Topic]
+    deleted: frozenset[uuid.UUID] = frozenset()
+
+
+def format_registry(state: RegistryState, lines: Mapping[str, str] | None = None) -> bytes:
+    """The file's bytes, topics by name. lines: of each topic by name, as `format_topic` makes them."""
+    if lines is None:
+        lines = {name: format_topic(topic) for name, topic in state.topics.items()}
+    topics = ",\n".join([lines[name] for name in sorted(state.topics)])
+    deleted = json.dumps(sorted(map(uuid_to_text, state.deleted)))
+    head = f'{{"version": {VERSION}, "generation": {state.generation}, "topics": ['
+    return f'{head}\n{topics}\n], "deleted": {deleted}}}\n'.encode("ascii")
+
+
+def format_topic(topic: Topic) -> str:
+    facts = {"name": topic.name, "id": uuid_to_text(topic.id), "partitions": topic.partitions}
+    return json.dumps({**facts, "configs": dict(topic.configs)})
+
+
+def parse_registry(data: bytes) -> RegistryState:
+    """Parse what `format_registry` writes; CorruptFile for anything else, UnsupportedFormat for a later version."""
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:  # also UnicodeDecodeError
+        raise CorruptFile(f"this is not JSON: {error}") from None
+    if not isinstance(content, dict) or not isinstance(content.get("version"), int):
+        raise CorruptFile("expected a JSON object with an integer 'version'")
+    if content["version"] != VERSION:
+        raise UnsupportedFormat(f"version {content['version']} of {TOPICS_FILE}, only {VERSION} is known")
+    try:
+        topics = {}
+        for entry in content["topics"]:
+            topic = _topic(entry)
+            if topic.name in topics:
+                raise ValueError(f"topic {topic.name!r} is there twice")
+            topics[topic.name] = topic
+        partitions = sum(topic.partitions for topic in topics.values())
+        if partitions > MAX_PARTITIONS:
+            raise ValueError(f"the topics have {partitions} partitions, at most {MAX_PARTITIONS} are served")
+        if len({topic.id for topic in topics.values()}) != len(topics):
+            raise ValueError("two topics have one id")
+        generation = content["generation"]
+        if type(generation) is not int or generation < 0:
+            raise ValueError(f"generation is {generation!r}, expected an integer from 0 on")
+        deleted = frozenset(uuid_from_text(text) for text in content["deleted"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptFile(f"{type(error).__name__}: {error}") from None
+    return RegistryState(generation, topics, deleted)
+
+
+def _topic(entry: Any) -> Topic:
+    name, partitions, configs = entry["name"], entry["partitions"], entry["configs"]
+    if not isinstance(name, str) or not valid_topic_name(name):
+        raise ValueError(f"{name!r} is no name of a topic")
+    if type(partitions) is not int or not 0 < partitions < 2**31:
+        raise ValueError(f"topic {name!r} has {partitions!r} partitions")
+    if not all(isinstance(key, str) and isinstance(value, str) for key, value in configs.items()):
+        raise ValueError(f"topic {name!r} has configs that are no texts")
+    return Topic(name, uuid_from_text(entry["id"]), partitions, dict(configs))
+
+
+def read_registry(log_dir: LogDirectory) -> RegistryState | None:
+    """A directory's copy; None if there is none or it may not be read. A damaged one is set aside. Raises
+    UnsupportedFormat for a later release's, OSError for a lack of descriptors."""
+    path = log_dir.path / TOPICS_FILE
+    try:
+        with log_dir.guarded():
+            try:
+                return read_state(path, parse_registry, _MOST_BYTES)
+            except PermissionError as error:
+                _log.warning("%s cannot be read: %s; topics are taken from elsewhere", path, error.strerror)
+    except UnsupportedFormat as error:
+        raise error.at(path=str(path), hint="this directory was used by a later release; use that one") from None
+    except CorruptFile as error:
+        _log.warning("%s", error.at(path=str(path)))
+        damaged = path.with_name(path.name + DAMAGED_SUFFIX)
+        try:
+            path.replace(damaged)
+            _log.warning("the damaged file is kept as %s", damaged)
+        except OSError as failure:
+            _log.warning("the damaged file cannot be renamed: %s", failure)
+    return None

@@ -1,0 +1,76 @@
+"""Sequence numbers of idempotent producers, and producer snapshots, compared with the log. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.layout import MAX_INT32, H
+from kafkalog_spark.format.producer_snapshot import ProducerEntry
+from kafkalog_spark.log.check.finding import Fault
+from kafkalog_spark.log.read.header_windows import Table
+
+
+class LastBatch(NamedTuple):
+    """A producer's last batch of records."""
+
+    epoch: int
+    last_sequence: int
+    last_offset: int
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch}, sequence {self.last_sequence}, offset {self.last_offset}"
+
+
+class ProducerCheck:
+    """The producers of one partition, from its first batch on.
+
+    has_sequences: False for __consumer_offsets. The group coordinator gives each batch of a transaction's offsets
+    sequence 0, and Kafka's ProducerAppendInfo does not check batches of coordinators.
+    """
+
+    def __init__(self, first_offset: int, *, has_sequences: bool = True) -> None:
+        self.first_offset = first_offset
+        self._has_sequences = has_sequences
+        self._last_batches: dict[int, LastBatch] = {}
+
+    def take(self, table: Table, *, has_gaps: bool) -> Iterator[Fault]:
+        """The next batches. Sequences of a producer epoch follow each other, unless batches are missing (has_gaps)."""
+        has_sequence = (table[:, H.PRODUCER_ID] >= 0) & (table[:, H.BASE_SEQUENCE] >= 0)  # markers have none
+        rows = np.flatnonzero(has_sequence & ((table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) == 0))
+        rows = rows[np.argsort(table[rows, H.PRODUCER_ID], kind="stable")]
+        ids, epochs = table[rows, H.PRODUCER_ID], table[rows, H.PRODUCER_EPOCH]
+        first = table[rows, H.BASE_SEQUENCE]
+        last = (first + table[rows, H.LAST_OFFSET] - table[rows, H.BASE_OFFSET]) & MAX_INT32
+        epochs_before, lasts_before = np.roll(epochs, 1), np.roll(last, 1)
+        for begin in np.flatnonzero(np.diff(ids, prepend=-1)).tolist():
+            before = self._last_batches.get(int(ids[begin]))
+            epochs_before[begin], lasts_before[begin] = (-2, 0) if before is None else before[:2]
+        if self._has_sequences and not has_gaps:
+            expected = (lasts_before + 1) & MAX_INT32
+            for at in np.flatnonzero((epochs_before == epochs) & (first != expected)).tolist():
+                row = table[rows[at]]
+                what = f"the sequence of producer id {int(row[H.PRODUCER_ID])}, epoch {int(row[H.PRODUCER_EPOCH])}"
+                place = int(row[H.POSITION]), int(row[H.BASE_OFFSET])
+                yield Fault(what, *place, str(int(expected[at])), str(int(row[H.BASE_SEQUENCE])))
+        for end in np.flatnonzero(np.diff(ids, append=-1)).tolist():
+            offset = int(table[rows[end], H.LAST_OFFSET])
+            self._last_batches[int(ids[end])] = LastBatch(int(epochs[end]), int(last[end]), offset)
+
+    def compare(self, entries: Sequence[ProducerEntry], *, has_gaps: bool) -> Iterator[Fault]:
+        """A snapshot taken after the batches seen so far. A producer that is not in it has expired."""
+        for entry in entries:
+            last = self._last_batches.get(entry.producer_id)
+            is_older = last is None or last.last_offset < entry.last_offset
+            if entry.last_offset < self.first_offset or (has_gaps and is_older):
+                continue  # its last batch was deleted or compacted away
+            listed = LastBatch(entry.producer_epoch, entry.last_sequence, entry.last_offset)
+            # A marker raises the epoch without a batch of records.
+            if last is None or last[1:] != listed[1:] or last.epoch > listed.epoch:
+                expected = "no batch" if last is None else str(last)
+                yield Fault(
+                    f"producer id {entry.producer_id}", offset=entry.last_offset, expected=expected, got=str(listed)
+                )

@@ -1,0 +1,79 @@
+"""Parts of a log: the segments, local or remote, that hold its offsets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kafkalog_spark.format.layout import MAX_INT64
+from kafkalog_spark.format.names import SegmentFiles
+from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing
+from kafkalog_spark.log.remote.remote_segment_file import StoredSegment
+from kafkalog_spark.log.tiered.remote_names import (
+    RemoteObjects,
+)
+from kafkalog_spark.store.interface import FileFacts
+
+
+class LogPart(NamedTuple):
+    """Offsets [start, until) and where they are read. files: of the segment, with the offset where the part begins as
+    base offset of a remote one. next_base: where the local segment ends, None for the last one of a live log; facts: of
+    a local one's files. held: the remote segment; listing, objects: the same, as long as only its names are known. All
+    None for a local one."""
+
+    start: int
+    until: int
+    files: SegmentFiles
+    next_base: int | None
+    facts: Mapping[str, FileFacts]
+    held: StoredSegment | None = None
+    listing: RemoteDirListing | None = None
+    objects: RemoteObjects | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """True for a remote segment of which nothing was asked yet but its names."""
+        return self.listing is not None
+
+    @property
+    def is_local(self) -> bool:
+        return self.held is None and self.listing is None
+
+    @property
+    def end_of_file(self) -> int | None:
+        """Where the segment ends that is opened for it; None for the last one of a live log."""
+        if self.is_local:
+            return self.next_base
+        return self.until if self.held is None else self.held.segment.until
+
+    @property
+    def remote_path(self) -> str | None:
+        """Path of a remote segment's .log; None for a local one."""
+        source = self.held or self.listing
+        return None if source is None else os.path.join(source.place.directory, self.files.log)
+
+
+@dataclass(frozen=True)
+class PlannedLog:
+    """Facts of a log, gathered when a read was planned: enough to read a range without a listing."""
+
+    log_start: int
+    log_end: LogEnd
+    parts: tuple[LogPart, ...]
+
+
+def local_parts(local: PartitionLog, start: int, until: int) -> list[LogPart]:
+    """Parts for the local segments with offsets of [start, until)."""
+    parts = []
+    for index, files in enumerate(local.segments):
+        following = local.next_base_offset(index)
+        end = MAX_INT64 if following is None else following
+        if files.base_offset < until and end > start:
+            names = (files.log, files.offset_index, files.time_index, files.transaction_index)
+            facts = {name: local.facts[name] for name in names if name is not None and name in local.facts}
+            parts.append(LogPart(max(start, files.base_offset), min(end, until), files, following, facts))
+    return parts

@@ -1,0 +1,150 @@
+"""Listing of the remote directory of a partition, and the facts of its segments."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from kafkalog_spark.errors import (
+    CorruptManifest,
+    KafkalogError,
+)
+from kafkalog_spark.format.checkpoint import EpochEntry
+from kafkalog_spark.log.read.discovery import RemoteDir
+from kafkalog_spark.log.read.log_end import find_log_end
+from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote
+from kafkalog_spark.log.tiered.lineage import (
+    without_empty_epochs,
+)
+from kafkalog_spark.log.tiered.manifest import MOST_OF_MANIFEST, SegmentManifest, parse_manifest
+from kafkalog_spark.log.tiered.remote_log_metadata import SegmentStates
+from kafkalog_spark.log.tiered.remote_names import (
+    Layout,
+    RemoteFile,
+    RemoteObjects,
+    RemoteSegment,
+    remote_objects,
+)
+from kafkalog_spark.log.tiered.tier_options import TierOptions
+from kafkalog_spark.store.interface import Listing, in_parallel
+
+
+class RemoteDirListing:
+    """Listing of a remote directory that can be refreshed: facts of a segment are kept while its objects stay
+    the same. remembered: segments that somebody else has learnt of."""
+
+    def __init__(
+        self, place: RemoteDir, options: TierOptions, *, pass_over_damage: bool = False,
+        remembered: Iterable[StoredSegment] = (),
+    ) -> None:  # fmt: skip
+        self.place = place
+        self._options = options
+        self._pass_over_damage = pass_over_damage
+        self._held = {held.segment.segment_id: held for held in remembered if held.place == place}
+        self._known: SegmentStates | None = None
+        self._topic_partition = f"{place.partition.topic}-{place.partition.partition}"
+        self.exists, self.listing = True, Listing([], lambda _: False)
+
+    def look(
+        self, known: SegmentStates | None = None, *, below: int | None = None, may_be_unused: bool = False
+    ) -> list[RemoteObjects]:
+        """List the complete segments, in the order of their start offsets, with one LIST.
+
+        Args:
+            known: State of the partition's segments by `__remote_log_metadata`.
+            below: Return only segments that begin before this offset.
+            may_be_unused: Whether a tier without a root is empty; a broker makes the root when it copies its first
+                segment.
+
+        Raises:
+            FileNotFoundError: If the root of the tier is missing although it must exist.
+            OSError: If the directory cannot be listed.
+        """
+        self._known = known
+        try:
+            self.exists, self.listing = True, self.place.store.list(self.place.directory)
+        except FileNotFoundError:
+            self.exists, self.listing = False, Listing([], lambda _: False)
+            root = self.place.tier_root
+            if root is not None and not may_be_unused and not self.place.store.exists(root):
+                missing = "it is not there, and the log directory says that its segments are copied to it"
+                raise FileNotFoundError(errno.ENOENT, missing, root) from None
+            return []
+        return [
+            found
+            for found in remote_objects(self.listing.names, self.place.layout, self.place.partition)
+            if not found.missing
+            and (below is None or found.start_offset < below)
+            # without a record in the topic the files decide: the topic may be an older copy
+            and (known is None or found.segment_id not in known.refused)
+        ]
+
+    def held(self, wanted: Sequence[RemoteObjects]) -> list[StoredSegment | None]:
+        """Facts of these segments, fetched where needed; None for one that was deleted meanwhile. Raises OSError where
+        a manifest cannot be read, CorruptManifest and the errors of `open_remote`."""
+        found = in_parallel(self._held_segment, wanted, lambda _: self.place.store.remote)
+        self._held.update({held.segment.segment_id: held for held in found if held is not None})
+        return found
+
+    def _held_segment(self, found: RemoteObjects) -> StoredSegment | None:
+        objects = {file: (name, self.listing.files.get(name)) for file, name in found.objects.items()}
+        before = self._held.get(found.segment_id)
+        if before is not None and before.objects == objects:
+            return before
+        segment = None if self._known is None else self._known.readable.get(found.segment_id)
+        try:
+            manifest = self._manifest(found) if found.layout is Layout.AIVEN else None
+            if manifest is not None and manifest.segment is not None:
+                segment = manifest.segment
+            if segment is not None:
+                return StoredSegment(segment, self.place, objects, manifest)
+            start = found.start_offset
+            named = RemoteSegment(found.partition, found.segment_id, start, start - 1, (), -1, -1, -1, -1)
+            return self._described(StoredSegment(named, self.place, objects, manifest))
+        except FileNotFoundError:
+            return None
+
+    def _manifest(self, found: RemoteObjects) -> SegmentManifest:
+        path = f"{self.place.directory}/{found.objects[RemoteFile.MANIFEST]}"
+        try:
+            manifest = parse_manifest(self.place.store.read_all(path, MOST_OF_MANIFEST))
+            manifest.check_is_of(found.partition, found.start_offset, found.segment_id)
+            is_new = manifest.segment is not None  # manifests told of the segment before they told of its indexes
+            if is_new and manifest.indexes is None and RemoteFile.OFFSET_INDEX not in found.objects:
+                raise CorruptManifest(
+                    "segmentIndexes is missing, and no .index object lies beside the manifest, as before October 2023",
+                    hint="the manifest is damaged, or the .index object is lost",
+                )
+        except KafkalogError as error:
+            raise error.at(topic_partition=self._topic_partition, path=path) from None
+        return manifest
+
+    def _described(self, held: StoredSegment) -> StoredSegment:
+        """Facts that no manifest gives: by the last batch, the checkpoint of leader epochs, the time index."""
+        keys = self._options.keys
+        with open_remote(held, keys, self._topic_partition, pass_over_damage=self._pass_over_damage) as file:
+            file.next_base_offset = None
+            end = find_log_end(file).offset
+            times, size = file.time_index, file.size
+        epochs = epochs_within(leader_epochs_of(held, keys), held.segment.start_offset, end)
+        largest = times.last.timestamp if times.whole and times.last is not None else -1
+        described = replace(
+            held.segment, end_offset=end - 1, leader_epochs=epochs, max_timestamp=largest, event_timestamp=largest,
+            size=size,
+        )  # fmt: skip
+        return replace(held, segment=described)
+
+
+def epochs_within(epochs: list[EpochEntry], start: int, until: int) -> tuple[EpochEntry, ...]:
+    """Leader epochs with records in [start, until), the first as if it began there: RemoteLogManager's
+    segmentLeaderEpochs."""
+    kept: list[EpochEntry] = []
+    for entry in without_empty_epochs(epochs):
+        if entry.start_offset >= until:
+            break
+        if entry.start_offset <= start:
+            kept = [EpochEntry(entry.epoch, start)]
+        else:
+            kept.append(entry)
+    return tuple(kept)

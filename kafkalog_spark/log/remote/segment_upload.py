@@ -1,0 +1,144 @@
+"""Upload of a closed segment: its objects, in the order of the layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from kafkalog_spark.errors import RemoteStorageError
+from kafkalog_spark.format.batch_header import parse_header
+from kafkalog_spark.format.layout import RECORDS_AT
+from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
+from kafkalog_spark.log.tiered.chunk_codec import ENCRYPTION_OVERHEAD, ChunkCodec
+from kafkalog_spark.log.tiered.chunks import ChunkIndex
+from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, IndexRange, SegmentManifest, format_manifest
+from kafkalog_spark.log.tiered.remote_log_metadata import encode_custom_metadata
+from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment, remote_key
+from kafkalog_spark.store.object_store import PART
+
+Pieces = Callable[[], Iterable[bytes]]
+"""Returns the bytes of an object from its beginning; called again for each retry."""
+Put = Callable[[RemoteFile, Pieces, int], int]
+"""put(file, pieces, size) writes an object of about `size` bytes and returns its size."""
+
+UPLOAD_ORDER = {
+    Layout.AIVEN: (RemoteFile.LOG, RemoteFile.INDEXES, RemoteFile.MANIFEST),
+    Layout.LOCAL_TIERED: (
+        RemoteFile.LOG, RemoteFile.OFFSET_INDEX, RemoteFile.TIME_INDEX, RemoteFile.TRANSACTION_INDEX,
+        RemoteFile.LEADER_EPOCHS, RemoteFile.PRODUCER_SNAPSHOT,
+    ),
+}  # fmt: skip
+"""Objects of a segment in the order in which they are written. The last one makes the segment complete."""
+_READ = 1 << 20  # bytes of a file that are read at a time, if it is not divided into chunks
+
+
+@dataclass(frozen=True)
+class LogSegmentData:
+    """Files of a closed segment (Kafka's class of that name).
+
+    Attributes:
+        log: The .log file.
+        indexes: The transaction index is present only if a transaction was aborted in the segment. The producer
+            snapshot is that at the base offset of the next segment.
+        leader_epochs: Content of a leader-epoch checkpoint, from the start of the log to the end of the segment.
+    """
+
+    log: Path
+    indexes: Mapping[RemoteFile, Path]
+    leader_epochs: bytes
+
+    def index(self, kind: RemoteFile) -> bytes | None:
+        """Return the bytes of an index, or None if the segment does not have it. Raises OSError."""
+        if kind is RemoteFile.LEADER_EPOCHS:
+            return self.leader_epochs
+        return self.indexes[kind].read_bytes() if kind in self.indexes else None
+
+
+def upload_segment(
+    put: Put, options: RemoteStorageOptions, segment: RemoteSegment, data: LogSegmentData
+) -> bytes | None:
+    """Write the objects of a segment, and return its custom metadata for `__remote_log_metadata`.
+
+    Raises:
+        RemoteStorageError: If the .log has fewer bytes than the metadata says.
+        OSError: If a file cannot be read, or from `put`.
+    """
+    if options.layout is Layout.AIVEN:
+        return _upload_aiven(put, options, segment, data)
+    return _upload_local_tiered(put, segment, data)
+
+
+def _upload_local_tiered(put: Put, segment: RemoteSegment, data: LogSegmentData) -> bytes | None:
+    for file in UPLOAD_ORDER[Layout.LOCAL_TIERED]:
+        if file is RemoteFile.LOG:
+            put(file, partial(_read_pieces, data.log, segment.size, _READ), segment.size)
+        elif (index := data.index(file)) is not None:
+            put(file, partial(_pieces_of, index), len(index))
+    return None
+
+
+def _upload_aiven(
+    put: Put, options: RemoteStorageOptions, segment: RemoteSegment, data: LogSegmentData
+) -> bytes | None:
+    compress = options.compress
+    if compress and options.compress_by_first_batch:
+        with data.log.open("rb") as file:
+            head = file.read(RECORDS_AT)
+        compress = len(head) < RECORDS_AT or parse_header(head, 0, 0).codec == 0
+    codec = ChunkCodec.for_new_segment(compress, options.keys, options.key_id)
+    sizes: list[int] = []
+
+    def chunks() -> Iterator[bytes]:
+        sizes.clear()  # an upload may be retried from its first chunk
+        for chunk in _read_pieces(data.log, segment.size, options.chunk_size):
+            stored = codec.transformed(chunk)
+            sizes.append(len(stored))
+            yield stored
+
+    log_bytes = put(RemoteFile.LOG, chunks, segment.size)
+    indexes, ranges = b"", {}
+    for kind in INDEX_FIELDS:
+        index = data.index(kind)
+        if index is not None:
+            stored = codec.transformed_index(index)
+            ranges[kind] = IndexRange(len(indexes), len(stored))
+            indexes += stored
+    put(RemoteFile.INDEXES, partial(_pieces_of, indexes), len(indexes))
+    if compress:
+        chunk_index = ChunkIndex.of_variable(options.chunk_size, segment.size, np.array(sizes, np.int64))
+    else:
+        overhead = 0 if codec.cipher is None else ENCRYPTION_OVERHEAD
+        chunk_index = ChunkIndex.of_fixed(
+            options.chunk_size, segment.size, options.chunk_size + overhead, sizes[-1] if sizes else 0
+        )
+    manifest = format_manifest(SegmentManifest(chunk_index, compress, codec.encryption, ranges, segment))
+    put(RemoteFile.MANIFEST, partial(_pieces_of, manifest), len(manifest))
+    fields = options.custom_fields
+    return encode_custom_metadata(
+        log_bytes + len(indexes) + len(manifest) if "REMOTE_SIZE" in fields else None,
+        options.key_prefix if "OBJECT_PREFIX" in fields else None,
+        remote_key(Layout.AIVEN, segment, RemoteFile.LOG).removesuffix(".log") if "OBJECT_KEY" in fields else None,
+    )
+
+
+def _pieces_of(data: bytes) -> Iterator[bytes]:
+    for at in range(0, len(data), PART):
+        yield data[at : at + PART]
+
+
+def _read_pieces(path: Path, size: int, piece: int) -> Iterator[bytes]:
+    """Yield the first `size` bytes of a file. Raises RemoteStorageError if it has fewer: it is another segment then."""
+    with path.open("rb") as file:
+        left = size
+        while left:
+            data = file.read(min(piece, left))
+            if not data:
+                raise RemoteStorageError(
+                    f"the segment has {size - left} bytes on disk, expected {size}", path=str(path)
+                )
+            left -= len(data)
+            yield data

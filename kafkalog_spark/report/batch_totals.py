@@ -1,0 +1,192 @@
+"""Totals over the rows of the table batches, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkalog_spark.report import facts
+
+COLUMNS = (
+    "topic", "partition", "segment", "position", "size", "base_offset", "last_offset", "record_count", "codec",
+    "base_timestamp", "max_timestamp", "producer_id", "transactional", "valid",
+)  # fmt: skip
+"""Columns of the table `batches` that totals are made of."""
+MOST_SEGMENTS = 64  # bars of one partition in a timeline; of more segments neighbours are put together
+MOST_PRODUCERS = 10_000  # producer ids that are counted; of more those with the fewest bytes are dropped
+_NONE = -1  # no timestamp, in int64 columns here
+
+
+class BatchTotals:
+    """Totals of all batches that were taken. shown: topics with a series of their own."""
+
+    def __init__(self, shown: tuple[str, ...]) -> None:
+        self.partitions: dict[tuple[str, int], facts.PartitionTotal] = {}
+        self.codecs: dict[tuple[str, str], facts.CodecTotal] = {}
+        self.producers: dict[int, facts.ProducerTotal] = {}
+        self.series: dict[str | None, facts.TimeBins] = {topic: facts.TimeBins() for topic in shown}
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        """The next rows, which are of one segment: partition by partition, in the order of the log."""
+        key = (rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py())
+        total = self.partitions.setdefault(key, facts.PartitionTotal(*key))
+        valid = rows.column("valid")
+        if valid.false_count:
+            bad = rows.filter(pc.invert(valid))
+            total.damaged_bytes += pc.sum(bad.column("size")).as_py()
+            total.next_offset = None  # offsets that lie in damage are counted as damage
+            rows = rows.filter(valid)
+            if not rows.num_rows:
+                return
+        segment = rows.column("segment")[0].as_py()
+        columns = _Columns.of(rows, segment if not total.batches else total.next_offset)
+        self._count(total, columns, segment)
+        self._count_codecs(key, segment, rows, columns)
+        self._count_producers(key, rows, columns)
+        timed = columns.last_times != _NONE
+        if timed.any():
+            series = self.series.setdefault(key[0] if key[0] in self.series else None, facts.TimeBins())
+            series.add(columns.last_times[timed], np.stack([columns.sizes[timed], columns.records[timed]], 1))
+
+    def _count(self, total: facts.PartitionTotal, columns: _Columns, segment: int) -> None:
+        total.records += int(columns.records.sum())
+        total.batches += len(columns.sizes)
+        expected = np.concatenate(
+            [[columns.bases[0] if total.next_offset is None else total.next_offset], columns.nexts]
+        )
+        between = np.maximum(columns.bases - expected[:-1], 0)
+        total.missing += int(between.sum() + (columns.nexts - columns.bases - columns.records).sum())
+        total.next_offset = int(columns.nexts[-1])
+        total.transactional |= columns.transactional
+        firsts = columns.first_times[columns.first_times != _NONE]
+        times = columns.last_times[columns.last_times != _NONE]
+        if len(times):
+            ends = times if total.last_timestamp is None else np.concatenate([[total.last_timestamp], times])
+            if len(ends) > 1:
+                pause = int(np.diff(np.maximum.accumulate(ends)).max())
+                total.longest_pause = max(total.longest_pause or 0, pause)
+            total.first_timestamp = known_extreme(
+                min, (total.first_timestamp, int(np.concatenate([firsts, times]).min()))
+            )
+            total.last_timestamp = int(ends.max())
+        made = facts.TimelineSegment(
+            total.topic,
+            total.partition,
+            segment,
+            int(columns.nexts[-1]),
+            int(columns.sizes.sum()),
+            int(min(firsts.min(), times.min())) if len(firsts) and len(times) else None,
+            int(times.max()) if len(times) else None,
+        )
+        timeline = total.timeline
+        if total.last_segment == segment:
+            timeline[-1] = _merged(timeline[-1], made, timeline[-1].segments)
+        else:
+            timeline.append(made)
+        total.last_segment = segment
+        if len(timeline) > 2 * MOST_SEGMENTS:
+            total.timeline = merged_pairs(timeline)
+
+    def _count_codecs(self, key: tuple[str, int], segment: int, rows: pa.RecordBatch, columns: _Columns) -> None:
+        coded = rows.column("codec").dictionary_encode()
+        indices = coded.indices.to_numpy(zero_copy_only=False)
+        positions = rows.column("position").to_numpy(zero_copy_only=False)
+        for index, codec in enumerate(coded.dictionary.to_pylist()):
+            of = indices == index
+            total = self.codecs.setdefault((key[0], codec), facts.CodecTotal(key[0], codec))
+            total.take(key[1], segment, positions[of], columns.sizes[of], columns.records[of])
+
+    def _count_producers(self, key: tuple[str, int], rows: pa.RecordBatch, columns: _Columns) -> None:
+        ids, which = np.unique(rows.column("producer_id").to_numpy(zero_copy_only=False), return_inverse=True)
+        sums = np.zeros((len(ids), 3), np.int64)
+        np.add.at(sums, which, np.stack([np.ones_like(columns.sizes), columns.records, columns.sizes], 1))
+        last = np.full(len(ids), _NONE, np.int64)
+        np.maximum.at(last, which, columns.last_times)
+        for at, producer_id in enumerate(ids.tolist()):
+            total = self.producers.setdefault(producer_id, facts.ProducerTotal(producer_id))
+            batches, records, size = sums[at].tolist()
+            total.batches += batches
+            total.records += records
+            total.size += size
+            if last[at] != _NONE:
+                total.last_timestamp = max(total.last_timestamp or 0, int(last[at]))
+            if total.last_partition != key:
+                total.last_partition, total.partitions = key, total.partitions + 1
+        if len(self.producers) > 2 * MOST_PRODUCERS:
+            ordered = sorted(self.producers.items(), key=lambda item: item[1].size, reverse=True)
+            self.producers = dict(ordered[:MOST_PRODUCERS])
+
+
+_Ints = npt.NDArray[np.int64]
+
+
+class _Columns(NamedTuple):
+    """int64[n] each. bases, nexts: offset range of each batch; records: in it; times ms, _NONE where there is none."""
+
+    sizes: _Ints
+    bases: _Ints
+    nexts: _Ints
+    records: _Ints
+    first_times: _Ints
+    last_times: _Ints
+    transactional: bool
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch, next_offset: int | None) -> _Columns:
+        """Columns of valid batches; a wrapper (magic 0, 1) is taken to hold all offsets since the batch before it."""
+        nexts = _ints(rows.column("last_offset"), 0) + 1
+        before = np.concatenate([[nexts[0] - 1 if next_offset is None else next_offset], nexts[:-1]])
+        bases = _ints(rows.column("base_offset"), _NONE)
+        counts = _ints(rows.column("record_count"), _NONE)
+        wrapper = counts == _NONE
+        bases = np.where(wrapper, np.minimum(before, nexts - 1), bases)
+        records = np.where(wrapper, nexts - bases, counts)
+        return cls(
+            _ints(rows.column("size"), 0),
+            bases,
+            nexts,
+            records,
+            _ms(rows.column("base_timestamp")),
+            _ms(rows.column("max_timestamp")),
+            bool(pc.any(rows.column("transactional")).as_py()),
+        )
+
+
+def _ints(column: pa.Array, missing: int) -> _Ints:
+    filled: _Ints = pc.fill_null(column, missing).to_numpy(zero_copy_only=False).astype(np.int64)
+    return filled
+
+
+def _ms(column: pa.Array) -> _Ints:
+    """Timestamps before 1970 count as none: no clock says that."""
+    ms = _ints(column.cast(pa.int64()), -1000) // 1000
+    return np.where(ms < 0, _NONE, ms)
+
+
+def _merged(first: facts.TimelineSegment, second: facts.TimelineSegment, segments: int) -> facts.TimelineSegment:
+    return replace(
+        first,
+        end_offset=max(first.end_offset, second.end_offset),
+        size=first.size + second.size,
+        first_timestamp=known_extreme(min, (first.first_timestamp, second.first_timestamp)),
+        last_timestamp=known_extreme(max, (first.last_timestamp, second.last_timestamp)),
+        segments=segments,
+    )
+
+
+def known_extreme(which: Callable[..., int | None], times: Iterable[int | None]) -> int | None:
+    """The first or the last (min, max) of the times that are known."""
+    return which((time for time in times if time is not None), default=None)
+
+
+def merged_pairs(segments: list[facts.TimelineSegment]) -> list[facts.TimelineSegment]:
+    """Every two neighbours put together."""
+    pairs = zip(segments[::2], segments[1::2], strict=False)
+    merged = [_merged(one, other, one.segments + other.segments) for one, other in pairs]
+    return merged + segments[len(merged) * 2 :]
