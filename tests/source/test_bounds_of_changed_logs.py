@@ -85,7 +85,7 @@ def test_late_bound_sides_move_with_the_log() -> None:
     assert edges([rebind(end_only, 5, 12)]) == [(6, 12)]
 
 
-def test_explicit_sides_stay_and_their_loss_is_told() -> None:
+def test_explicit_sides_stay_and_their_loss_is_reported() -> None:
     asked = OffsetRange("t", 0, 6, 8)
     assert rebind(asked, 5, 20) == asked
     with pytest.raises(DataLoss, match=r"\[6, 8\) for topic partition t-0: the log begins at offset 7\."):

@@ -55,7 +55,7 @@ def many(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_partitions_without_news_are_neither_listed_nor_opened(many: Path, touched: list[str]) -> None:
+def test_unchanged_partitions_are_neither_listed_nor_opened(many: Path, touched: list[str]) -> None:
     logs = live(many)
     for _ in range(2):  # the second is the one that counts
         assert len(logs.look()) == PARTITIONS
@@ -90,7 +90,7 @@ def test_the_offset_index_is_not_read_for_what_was_appended(many: Path, touched:
     assert opened == ["partition.metadata", f"{0:020d}.log"]
 
 
-def test_looks_agree_with_logs_that_are_opened_anew(tmp_path: Path) -> None:
+def test_looks_agree_with_newly_opened_logs(tmp_path: Path) -> None:
     """Appends, rolls, retention, new and deleted topics at random; every look finds what a fresh listing finds."""
     chance = random.Random(11)
     append(tmp_path, "t", 0, ["x"])

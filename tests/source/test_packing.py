@@ -49,7 +49,7 @@ def test_large_partitions_have_a_task_each() -> None:
     assert sizes_of_tasks([SMALL_SPLIT] * 40) == [[SMALL_SPLIT]] * 40
 
 
-def test_no_task_is_filled_beyond_the_size_that_is_asked_for() -> None:
+def test_no_task_is_filled_beyond_the_requested_size() -> None:
     sizes = [100 << 10] * 100
     for task in group_splits(sizes, sizes, cores=1, max_partition_bytes=MB):
         assert sum(sizes[task]) <= MB
@@ -108,7 +108,7 @@ def test_rows_without_columns_are_counted(many: Path) -> None:
     assert sum(batch.num_rows for task in tasks for batch in task) == 400
 
 
-def test_more_tasks_are_there_for_the_asking(many: Path) -> None:
+def test_options_make_more_tasks(many: Path) -> None:
     assert len(Load(many, minPartitions=25).scan().splits_by_task) >= 25
     assert len(Load(many, minPartitions=60).scan().splits_by_task) >= 40
     for task in Load(many, maxRecordsPerPartition=25).scan().splits_by_task:

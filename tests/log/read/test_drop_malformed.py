@@ -111,7 +111,7 @@ def test_only_the_damaged_batch_is_missing(
         assert [error.position for error in statistics.dropped] == [victim.position]
 
 
-def test_a_batch_inside_a_value_of_a_damaged_batch_is_not_taken_for_one_of_the_log(tmp_path: Path) -> None:
+def test_batch_inside_a_value_of_a_damaged_batch_is_not_read(tmp_path: Path) -> None:
     inner = next(encode_batches(pa.table({"value": [b"not a record of this log"]}), 5, BatchParams(), now_ms=1)).data
     values = [[b"first"], [b"x" * 40 + inner + b"y" * 40], [b"last"]]
     parts = [
@@ -128,7 +128,7 @@ def test_a_batch_inside_a_value_of_a_damaged_batch_is_not_taken_for_one_of_the_l
     assert len(statistics.dropped) == 1
 
 
-def test_a_closed_segment_that_was_cut_short_loses_its_end_and_the_next_goes_on(
+def test_truncated_closed_segment_loses_its_end_only(
     golden_copy: Callable[..., Path],
 ) -> None:
     directory = golden_copy(KAFKA_4_3, "segments-1")

@@ -38,7 +38,7 @@ def forgiving(directory: Path) -> PartitionLog:
 
 @every_damage
 @pytest.mark.parametrize("closed", [False, True])
-def test_offset_for_timestamp_goes_past_damage(closed: bool, damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
+def test_offset_for_timestamp_skips_damage(closed: bool, damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
     parts = [batch(at, records(at)) for at in range(0, 50, 5)]
     parts[2] = damage(parts[2])
     segments = {0: b"".join(parts)} | ({50: batch(50, records(50))} if closed else {})

@@ -42,7 +42,7 @@ def batches(golden_log: GoldenLog) -> list[list[DumpedBatch]]:
 
 @every_log
 @pytest.mark.parametrize("first_offsets", [True, False], ids=["first offset", "wrapper's offset"])
-def test_an_entry_of_an_old_broker_is_believed(golden_log: GoldenLog, first_offsets: bool, tmp_path: Path) -> None:
+def test_index_entry_of_an_old_broker_is_accepted(golden_log: GoldenLog, first_offsets: bool, tmp_path: Path) -> None:
     log = with_old_entries(golden_log, tmp_path / golden_log.directory.name, first_offsets)
     wrappers = 0
     for index, dumped in enumerate(batches(golden_log)):
@@ -78,7 +78,7 @@ def test_every_start_finds_every_record(golden_log: GoldenLog, tmp_path: Path) -
 
 
 @every_log
-def test_the_end_of_the_log_is_looked_for_behind_the_last_entry(golden_log: GoldenLog, tmp_path: Path) -> None:
+def test_log_end_search_starts_behind_the_last_entry(golden_log: GoldenLog, tmp_path: Path) -> None:
     log = with_old_entries(golden_log, tmp_path / golden_log.directory.name)
     last = batches(golden_log)[-1]
     with log.open_segment(len(log.segments) - 1) as file:
@@ -94,7 +94,7 @@ def test_the_end_of_the_log_is_looked_for_behind_the_last_entry(golden_log: Gold
 
 
 @every_log
-def test_an_entry_that_points_to_a_later_wrapper_is_not_believed(golden_log: GoldenLog, tmp_path: Path) -> None:
+def test_index_entry_that_points_to_a_later_wrapper_is_rejected(golden_log: GoldenLog, tmp_path: Path) -> None:
     log = with_old_entries(golden_log, tmp_path / golden_log.directory.name)
     with log.open_segment(0) as file:
         dumped = batches(golden_log)[0]

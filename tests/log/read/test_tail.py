@@ -28,7 +28,7 @@ LOGS = [log for release in RELEASES for log in golden_logs(release, crashed=Fals
 
 
 @pytest.mark.parametrize("log", LOGS, ids=str)
-def test_of_every_golden_log_the_tail_is_how_all_of_it_ends(log: Any) -> None:
+def test_tail_equals_the_end_of_every_golden_log(log: Any) -> None:
     opened = LogDirs.open(data_dir(log.release)).partition(log.topic, log.partition)
     for read_committed in (False, True):
         rows = log.records(committed_only=read_committed)
@@ -42,7 +42,7 @@ def test_of_every_golden_log_the_tail_is_how_all_of_it_ends(log: Any) -> None:
 
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(log_plans(12), st.sampled_from((1, 100, 3000)), st.data())
-def test_of_random_logs_too_whatever_their_indexes_say(plan: LogPlan, step: int, data: st.DataObject) -> None:
+def test_tail_equals_the_end_of_random_logs_with_any_index(plan: LogPlan, step: int, data: st.DataObject) -> None:
     with written(plan) as log, pytest.MonkeyPatch.context() as patch:
         patch.setattr(tail, "FIRST_STEP", step)
         opened = log.open()
@@ -76,7 +76,7 @@ def test_a_tail_is_read_from_its_end_and_not_from_the_beginning(monkeypatch: pyt
     assert 0 < sum(scan.bytes_read for scan in scans) < size / 2
 
 
-def test_scan_takes_the_last_of_each_partition_and_conditions_narrow_them() -> None:
+def test_scan_conditions_narrow_the_tail_of_each_partition() -> None:
     rows = [
         row for log in golden_logs(topic="segments", release=LOGS[0].release, crashed=False) for row in log.records()
     ]
@@ -100,7 +100,7 @@ def test_scan_takes_the_last_of_each_partition_and_conditions_narrow_them() -> N
     assert places(offset_in=(last[0][1],)) == [place for place in last if place[1] == last[0][1]]
 
 
-def test_damage_before_the_tail_is_no_error_and_in_it_one(tmp_path: Path) -> None:
+def test_damage_is_an_error_in_the_tail_and_not_before_it(tmp_path: Path) -> None:
     bad = patched(HONEST, len(HONEST) - 3, b"!")
     log = open_log(write_segments(tmp_path, {0: BEFORE, 5: bad, 10: AFTER}))
     request = ScanRequest(columns=("offset",))
