@@ -47,12 +47,13 @@ class KafkaLogDataSource(DataSource):
         from kafkalog_spark.source.pushdown import check_pushdown
         from kafkalog_spark.source.read_locations import check_load
         from kafkalog_spark.source.read_schema import load_schema
-        from kafkalog_spark.source.table_reader import table_schema
 
         options = self._load_options.parse_any()
         check_pushdown(options)
         check_load(options)
         if options.table is not None:
+            from kafkalog_spark.source.table_reader import table_schema
+
             return table_schema(options.table)
         warm_in_background(format.name for format in options.formats.values())
         return load_schema(options, self._load_options.formats(options))
@@ -62,10 +63,11 @@ class KafkaLogDataSource(DataSource):
         from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
         from kafkalog_spark.source.pushdown import check_pushdown
         from kafkalog_spark.source.record_projection import RecordProjection
-        from kafkalog_spark.source.table_reader import TableReader
 
         options = self._load_options.parse(streaming=False)
         if options.table is not None:
+            from kafkalog_spark.source.table_reader import TableReader
+
             return TableReader(options, schema)
         warm_in_background(format.name for format in options.formats.values())
         read = self._load_options.resolved(options, schema)

@@ -36,8 +36,9 @@ _REQUEST = ScanRequest(columns=("offset",), max_decompressed=0)
 
 def _scanning() -> None:
     """Every kernel of a scan, called once with nothing to do and with the argument types that reading uses."""
+    from kafkalog_spark.kernels.batch_choice import first_out_of_order
     from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
-    from kafkalog_spark.kernels.sweep import end_of_records, first_out_of_order, sweep
+    from kafkalog_spark.kernels.sweep import end_of_records, sweep
     from kafkalog_spark.log.decode.batch_selection import BatchSelection
     from kafkalog_spark.log.decode.row_buffers import RowBuffers
 
@@ -51,7 +52,7 @@ def _scanning() -> None:
 
 def _decoding() -> None:
     from kafkalog_spark.kernels.decode_v2 import decode_v2
-    from kafkalog_spark.kernels.rows import rows_from_headers
+    from kafkalog_spark.kernels.unopened_batches import rows_from_headers
 
     _decode(decode_v2)
     _decode(rows_from_headers)
@@ -99,7 +100,7 @@ def _avro() -> None:
 def _protobuf() -> None:
     from google.protobuf import descriptor_pb2
 
-    from kafkalog_spark.typed.columns.buffer_pool import Values
+    from kafkalog_spark.typed.columns.binary_values import Values
     from kafkalog_spark.typed.protobuf.reading import ProtobufReading
     from kafkalog_spark.typed.protobuf.types import meaning_of
 

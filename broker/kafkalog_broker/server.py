@@ -25,11 +25,12 @@ from kafkalog_broker.config.listeners import with_bound_ports
 from kafkalog_broker.config.log_config import check_remote_storage_enabled
 from kafkalog_broker.config.properties import REMOTE_STORAGE
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
-from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
+from kafkalog_broker.coordinator.coordinator_timer import Scheduler, TimerHandle
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.groups.modern.group_context import GroupContext, InitializeShared, share_group_settings
+from kafkalog_broker.groups.modern.group_context import GroupContext, InitializeShared
 from kafkalog_broker.groups.modern.group_records import SharedTopic
+from kafkalog_broker.groups.modern.group_settings import share_group_settings
 from kafkalog_broker.mirror.takeover import take_mirrors_over
 from kafkalog_broker.net.acceptor import raise_open_files_limit
 from kafkalog_broker.net.dispatch import Dispatch, Gate, SaslGate, dispatcher

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import pyarrow as pa
 
-from kafkalog_spark.cli import common, record_output
+from kafkalog_spark.cli import common, decoded_parts, record_json
 from kafkalog_spark.cli.progress_bar import Progress
-from kafkalog_spark.cli.record_output import RecordFormat, Shown, json_lines, unescaped
+from kafkalog_spark.cli.record_json import Shown, json_lines
+from kafkalog_spark.cli.record_output import RecordFormat, unescaped
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory, OptionError, UnknownPartition, with_hint
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
@@ -365,14 +366,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.serialized or of_formats:
             if arguments.format != "json":
                 raise OptionError("-s is of -f json: raw and tokens print the bytes as they are")
-            shown = record_output.shown_parts(arguments.serialized, of_formats, options.topics, dirs)
+            shown = decoded_parts.shown_parts(arguments.serialized, of_formats, options.topics, dirs)
         columns: tuple[str, ...]
         text: Text
         if of_records is None:
             nodes = (readable_meta_properties(root.store, root.path).node_id for root in dirs.roots)
             broker = next((node for node in nodes if node is not None), -1)
             delimiter = unescaped(arguments.delimiter)
-            columns, text = record_output.COLUMNS, lambda rows: json_lines(rows, broker, delimiter, shown)
+            columns, text = record_json.COLUMNS, lambda rows: json_lines(rows, broker, delimiter, shown)
         else:
             columns, text = of_records.columns, of_records.text_of
         start = options.start.value if options.start.where == "timestamp" else None

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.layout import ControlType, TimestampType
-from kafkalog_spark.format.records import crc32c
-from kafkalog_spark.format.varints import read_varint, read_varlong
+from kafkalog_spark.format.crc32c import crc32c
+from kafkalog_spark.format.layout import TimestampType
 
 _PREFIX = struct.Struct(">qi4xb")  # offset, length, magic
 _V0 = struct.Struct(">qiIbb")
@@ -193,55 +192,3 @@ def compare_crc(header: BatchHeader, found: int) -> None:
 def crc_text(magic: int, expected: int, found: int) -> str:
     name = "CRC-32C" if magic == 2 else "CRC-32"
     return f"{name} does not match: the header says {expected:#010x}, the bytes give {found:#010x}"
-
-
-# The record of a control batch: key i16 version, i16 type (ControlRecordType); of a marker that ends a transaction
-# the value is i16 version, i32 coordinator epoch (EndTransactionMarker). Later versions may have more after these.
-#
-# A control batch holds one record and is not compressed.
-
-KEY = struct.Struct(">hh")
-VALUE = struct.Struct(">hi")
-VERSION = 0  # of both, as it is written
-TRANSACTION_ENDS = frozenset({ControlType.ABORT, ControlType.COMMIT})
-
-
-def control_type(batch: bytes | memoryview) -> int:
-    """The type (layout.ControlType). Raises CorruptBatch when the key is too short."""
-    return _key(batch)[0]
-
-
-def transaction_end(batch: bytes | memoryview) -> tuple[ControlType, int] | None:
-    """(COMMIT or ABORT, coordinator epoch) of a marker; None when it ends no transaction (leader change and the like).
-    Raises CorruptBatch when key or value is too short."""
-    kind, at = _key(batch)
-    if kind not in TRANSACTION_ENDS:
-        return None
-    value, _ = _field(batch, at)
-    if len(value) < VALUE.size:
-        raise CorruptBatch(f"a control record's value has {len(value)} bytes, at least {VALUE.size} are needed")
-    return ControlType(kind), int(VALUE.unpack_from(value)[1])
-
-
-def _key(batch: bytes | memoryview) -> tuple[int, int]:
-    """(Type, position after the key)."""
-    try:
-        at = read_varint(batch, layout.RECORDS_AT, len(batch))[1] + 1  # length, attributes
-        at = read_varlong(batch, at, len(batch))[1]  # timestamp delta
-        at = read_varint(batch, at, len(batch))[1]  # offset delta
-    except IndexError:
-        raise CorruptBatch("a control record's key is missing") from None
-    key, at = _field(batch, at)
-    if len(key) < KEY.size:
-        raise CorruptBatch(f"a control record's key has {len(key)} bytes, at least {KEY.size} are needed")
-    return int(KEY.unpack_from(key)[1]), at
-
-
-def _field(batch: bytes | memoryview, at: int) -> tuple[bytes | memoryview, int]:
-    """(Bytes of the sized field at batch[at:], as far as they are there; position after it)."""
-    try:
-        size, at = read_varint(batch, at, len(batch))
-    except IndexError:
-        return b"", at
-    end = at + max(size, 0)
-    return batch[at:end], end

@@ -5,8 +5,8 @@ The rules for reading are those of Java's DefaultRecord.readFrom; `kernels.recor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.layout import FaultCode
@@ -145,19 +145,3 @@ def _after_headers(data: memoryview | bytes, at: int, end: int, headers: int) ->
         if size > 0:
             at += size
     return at
-
-
-# CRC-32C (Castagnoli), by the processor's own instruction: of record batches v2 and of producer snapshots.
-
-_library: Callable[[Any, int], int] | None = None
-
-
-def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
-    """The CRC with `data` after the bytes that gave `crc`; 0 to begin with. The library is imported by the first call,
-    for 40 ms; an import statement in each call would cost as much as a batch of 8 kB does."""
-    global _library
-    if _library is None:
-        import crc32c as library
-
-        _library = library.crc32c
-    return _library(data, crc)

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptIndex, SegmentFull
+from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET, IndexFile, check_end, read_entries
 from kafkalog_spark.format.layout import MAX_INT64, NO_TIMESTAMP
-from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET, IndexFile, check_end, read_entries
 
 ENTRY_SIZE = 12
 _ENTRY = struct.Struct(">qi")

@@ -12,7 +12,8 @@ import numpy as np
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.records import RecordFault
 from kafkalog_spark.kernels.primitives import helper, inlined, kernel, read_i32, read_i64, varint32
-from kafkalog_spark.kernels.rows import M, Status, U, record_fields
+from kafkalog_spark.kernels.record_fields import record_fields
+from kafkalog_spark.kernels.rows import M, Status, U
 
 _KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
 _LENGTH_SIZE = 4  # bytes of the length before a key and before a value

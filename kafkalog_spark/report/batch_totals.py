@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalog_spark.report import facts
+from kafkalog_spark.report import facts, time_bins
 
 COLUMNS = (
     "topic", "partition", "segment", "position", "size", "base_offset", "last_offset", "record_count", "codec",
@@ -30,7 +30,7 @@ class BatchTotals:
         self.partitions: dict[tuple[str, int], facts.PartitionTotal] = {}
         self.codecs: dict[tuple[str, str], facts.CodecTotal] = {}
         self.producers: dict[int, facts.ProducerTotal] = {}
-        self.series: dict[str | None, facts.TimeBins] = {topic: facts.TimeBins() for topic in shown}
+        self.series: dict[str | None, time_bins.TimeBins] = {topic: time_bins.TimeBins() for topic in shown}
 
     def take(self, rows: pa.RecordBatch) -> None:
         """The next rows, which are of one segment: partition by partition, in the order of the log."""
@@ -51,7 +51,7 @@ class BatchTotals:
         self._count_producers(key, rows, columns)
         timed = columns.last_times != _NONE
         if timed.any():
-            series = self.series.setdefault(key[0] if key[0] in self.series else None, facts.TimeBins())
+            series = self.series.setdefault(key[0] if key[0] in self.series else None, time_bins.TimeBins())
             series.add(columns.last_times[timed], np.stack([columns.sizes[timed], columns.records[timed]], 1))
 
     def _count(self, total: facts.PartitionTotal, columns: _Columns, segment: int) -> None:

@@ -20,7 +20,8 @@ from kafkalog_spark.log.tables.table import TableUnit
 from kafkalog_spark.log.tables.units import units_of
 from kafkalog_spark.report import summary
 from kafkalog_spark.report.batch_totals import COLUMNS, BatchTotals
-from kafkalog_spark.report.facts import CodecTotal, Facts, KeyCounts, ProducerTotal, Row, TopKeys
+from kafkalog_spark.report.facts import CodecTotal, Facts, ProducerTotal, Row, TopKeys
+from kafkalog_spark.report.key_counts import KeyCounts
 from kafkalog_spark.report.lag_totals import LagTotals
 
 _log = logging.getLogger(__name__)

@@ -5,101 +5,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 from html import escape
 from importlib import resources
-from typing import Any
 
 from kafkalog_spark.errors import in_utf8
 from kafkalog_spark.report import words
 from kafkalog_spark.report.charts import charts, producer_name
-from kafkalog_spark.report.facts import Facts, KeyCount, PartitionTotal, ProducerTotal, Row, TopicFacts
-
-# Tables of a page: cells that sort by their values, whatever their text is.
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """text: what is read. value: what it sorts by; None for a text, which sorts by itself. share: of a bar beneath the
-    number, 0 to 1. kind: of the mark that it is, such as `bad`."""
-
-    text: str
-    value: float | None = None
-    share: float | None = None
-    kind: str = ""
-
-
-def text(value: str | None) -> Cell:
-    return Cell(words.NOTHING if value is None else value)
-
-
-def number(value: int | None) -> Cell:
-    return Cell(words.count_text(value), -1 if value is None else value)
-
-
-def size(value: int, of: int = 0) -> Cell:
-    """Bytes. of: the largest in the table, for a bar."""
-    return Cell(words.size_text(value), value, value / of if of else None)
-
-
-def time(ms: int | None) -> Cell:
-    return Cell(words.time_text(ms), -1 if ms is None else ms)
-
-
-def moment(value: datetime | None) -> Cell:
-    return time(None if value is None else round(value.timestamp() * 1000))
-
-
-def duration(ms: int | None) -> Cell:
-    return Cell(words.duration_text(ms), -1 if ms is None else ms)
-
-
-def mark(value: str, kind: str) -> Cell:
-    """A word with a colour: `bad`, `warn`, `good`, `plain`."""
-    return Cell(value, kind=kind)
-
-
-MOST_ROWS = 1000  # rows of a table on the page: it stays readable, and below its size
-
-
-def html_table(
-    columns: Mapping[str, Callable[[Any], Cell]], items: Sequence[Any], what: str, nothing: str = "", note: str = ""
-) -> str:
-    """A table that scrolls, a row an item, after a note. columns: heads, and what makes a cell; what: its rows, like
-    "partitions"; nothing: the text in place of both where there are no items."""
-    if nothing and not items:
-        return _nothing(nothing)
-    rows = [[cell(item) for cell in columns.values()] for item in items[:MOST_ROWS]]
-    numeric = [cell.value is not None for cell in rows[0]] if rows else [False] * len(columns)
-    head = "".join(
-        f'<th scope="col" tabindex="0"{" class=num" if is_number else ""}>{escape(name)}</th>'
-        for name, is_number in zip(columns, numeric, strict=True)
-    )
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    more, what = len(items) - MOST_ROWS, escape(what)
-    search = f'<input class="filter" type="search" placeholder="filter {what}" aria-label="filter {what}">'
-    return (
-        f"{_note(note)}{search if len(items) > 12 else ''}"
-        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-        f"{_note(f'{words.count_text(more)} more {what} are not shown.' if more > 0 else '')}"
-    )
-
-
-_LONG = 30
-"""Characters of a text from which on it is broken over lines, as wide as fits beside the other columns."""
-
-
-def _cell(cell: Cell) -> str:
-    shown = escape(cell.text)
-    if cell.kind:
-        return f'<td><span class="mark {cell.kind}">{shown}</span></td>'
-    if cell.value is None:
-        return f'<td class="long">{shown}</td>' if len(cell.text) > _LONG else f"<td>{shown}</td>"
-    bar = "" if cell.share is None else f' style="--share:{cell.share * 100:.1f}%"'
-    return f'<td class="{"num bar" if bar else "num"}" data-v="{cell.value}"{bar}>{shown}</td>'
-
+from kafkalog_spark.report.facts import Facts, PartitionTotal, ProducerTotal, Row, TopicFacts
+from kafkalog_spark.report.html_table import (
+    Cell,
+    duration,
+    empty_text,
+    html_table,
+    mark,
+    moment,
+    note_text,
+    number,
+    size,
+    text,
+    time,
+)
+from kafkalog_spark.report.key_counts import KeyCount
 
 _SHOWN_UNREAD = 5  # stretches that cannot be read, in a line about a topic; the findings have all
 
@@ -182,13 +109,13 @@ def _sections(facts: Facts, specs: Mapping[str, object]) -> Iterator[tuple[str, 
         if facts.outside:
             note += f" {words.count_text(facts.outside)} records lie far before or after that and are not drawn."
         note += " Rates are over the time in which something was written. Click on a topic to see it alone."
-        yield "rate", "Rate over time", _note(note) + _chart(specs, "chart-rate") + _chart(specs, "chart-records")
+        yield "rate", "Rate over time", note_text(note) + _chart(specs, "chart-rate") + _chart(specs, "chart-records")
     if "chart-timeline" in specs:
-        note = _note("Each bar is a segment, from its first to its last timestamp; the largest partitions.")
+        note = note_text("Each bar is a segment, from its first to its last timestamp; the largest partitions.")
         yield "segments", "Segments", note + _chart(specs, "chart-timeline")
     yield "partitions", "Gaps and retention", _partition_table(facts.partitions)
     if "chart-compression" in specs:
-        note = _note("Of a few batches that were decompressed, spread over each topic.")
+        note = note_text("Of a few batches that were decompressed, spread over each topic.")
         yield "compression", "Compression", note + _chart(specs, "chart-compression")
     yield "producers", "Producers", _chart(specs, "chart-producers") + _producer_table(facts)
     yield "transactions", "Open transactions", _transaction_table(facts)
@@ -200,14 +127,6 @@ def _sections(facts: Facts, specs: Mapping[str, object]) -> Iterator[tuple[str, 
 
 def _chart(specs: Mapping[str, object], name: str) -> str:
     return f'<div class="chart" id="{name}"></div>' if name in specs else ""
-
-
-def _nothing(what: str) -> str:
-    return f'<p class="empty">{escape(what)}</p>'
-
-
-def _note(text: str) -> str:
-    return f'<p class="note">{text}</p>' if text else ""
 
 
 _NO_PARTITIONS = "There are no partitions here."
@@ -319,7 +238,7 @@ _LAG_COLUMNS: dict[str, Callable[[Row], Cell]] = {
 
 def _lag(facts: Facts, specs: Mapping[str, object]) -> str:
     if not facts.groups:
-        return _nothing("There are no consumer groups in these directories.")
+        return empty_text("There are no consumer groups in these directories.")
     groups = html_table(_GROUP_COLUMNS, facts.groups, "groups")
     return _chart(specs, "chart-lag") + groups + html_table(_LAG_COLUMNS, facts.lags, "committed offsets")
 
@@ -330,9 +249,9 @@ def _top_keys(facts: Facts, index: int, specs: Mapping[str, object]) -> str:
     if keys.unread:
         more = len(keys.unread) - _SHOWN_UNREAD
         reasons = "; ".join([*keys.unread[:_SHOWN_UNREAD], *([f"and {more} more"] if more > 0 else [])])
-        unread = _note(f"Records that cannot be read are not counted: {escape(reasons)}")
+        unread = note_text(f"Records that cannot be read are not counted: {escape(reasons)}")
     if not keys.keys:
-        return unread or _nothing("The topic has no records.")
+        return unread or empty_text("The topic has no records.")
     note = f"Of {words.count_text(keys.records)} records."
     if keys.missed:
         missed = words.count_text(keys.missed)
@@ -344,12 +263,12 @@ def _top_keys(facts: Facts, index: int, specs: Mapping[str, object]) -> str:
         "bytes of values": lambda key: size(key.size),
     }
     table = html_table(columns, keys.keys, "keys")
-    return _note(note) + unread + _chart(specs, f"chart-keys-{index}") + table
+    return note_text(note) + unread + _chart(specs, f"chart-keys-{index}") + table
 
 
 def _findings(facts: Facts) -> str:
     if facts.errors is None:
-        return _nothing("Not looked for (--no-check).")
+        return empty_text("Not looked for (--no-check).")
     nothing = "Every batch, index, snapshot and checkpoint is as a broker leaves it."
     columns: dict[str, Callable[[Row], Cell]] = {
         "": lambda row: mark(row["severity"], "bad" if row["severity"] == "error" else "plain"),
@@ -362,5 +281,5 @@ def _findings(facts: Facts) -> str:
         "offset": lambda row: number(row["offset"]),
     }
     more = facts.errors + (facts.notes or 0) - len(facts.findings)
-    note = _note(f"{words.count_text(more)} more: kafkalog-check tells all of them." if more > 0 else "")
+    note = note_text(f"{words.count_text(more)} more: kafkalog-check tells all of them." if more > 0 else "")
     return html_table(columns, facts.findings, "findings", nothing) + note

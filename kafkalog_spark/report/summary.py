@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kafkalog_spark.format.names import is_internal
-from kafkalog_spark.report import facts
+from kafkalog_spark.report import facts, time_bins
 from kafkalog_spark.report.batch_totals import BatchTotals, known_extreme, merged_pairs
 
 SLICES = 120  # points of a curve: two to four pixels each on a phone
@@ -14,24 +14,24 @@ TIMELINES = 24  # partitions with a timeline of their segments, the largest ones
 MOST_BARS = 1200  # bars of all timelines together; 100 bytes each in the file
 
 
-def rates(series: Mapping[str | None, facts.TimeBins]) -> dict[str, Any]:
+def rates(series: Mapping[str | None, time_bins.TimeBins]) -> dict[str, Any]:
     """The fields of Facts about rates, topics by size. Brings the series to one width."""
     bins = {topic: of for topic, of in series.items() if len(of)}
     widest = max((of.width_ms for of in bins.values()), default=1)  # widths are powers of two
     for of in bins.values():
         if of.width_ms < widest:
             of.widen(widest)
-    span = facts.span_of(list(bins.values()))
+    span = time_bins.span_of(list(bins.values()))
     if span is None:
         return {"span": None, "rates": (), "outside": 0}
     made = []
     shown = 0
     for topic, of in sorted(bins.items(), key=lambda item: (item[0] is None, -int(item[1].sums[:, 0].sum()))):
-        sums = facts.slices(of, span, SLICES)
+        sums = time_bins.slices(of, span, SLICES)
         shown += int(sums[:, 1].sum())
         made.append(facts.RateSeries(topic, tuple(sums[:, 0].tolist()), tuple(sums[:, 1].tolist())))
     timed = sum(int(of.sums[:, 1].sum()) for of in bins.values())
-    written = tuple(facts.written_ms(list(bins.values()), span, SLICES).tolist())
+    written = tuple(time_bins.written_ms(list(bins.values()), span, SLICES).tolist())
     return {"span": span, "rates": tuple(made), "outside": timed - shown, "written_ms": written}
 
 

@@ -20,9 +20,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kafkalog_spark.errors import CorruptFile, InvalidRecord, UnknownPartition, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
+from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 from kafkalog_spark.format.names import MAX_PARTITIONS, metrics_name, segment_name, valid_topic_name
-from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.partition_metadata import new_uuid, uuid_from_text, uuid_to_text
 
 VERSION = 0

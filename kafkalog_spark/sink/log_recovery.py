@@ -17,8 +17,8 @@ import numpy as np
 from kafkalog_spark import errors
 from kafkalog_spark.format import checkpoint, layout, names
 from kafkalog_spark.format.atomic_file import descriptor, fsync_directory, fsync_file, replace_file
-from kafkalog_spark.format.batch_header import transaction_end
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
+from kafkalog_spark.format.control_record import transaction_end
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from kafkalog_spark.format.offset_index import load_offset_index

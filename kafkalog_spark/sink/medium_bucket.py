@@ -27,7 +27,7 @@ from kafkalog_spark.format import layout, names
 from kafkalog_spark.format import partition_metadata as metadata
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs
-from kafkalog_spark.log.write.segment_writer import PieceStamper
+from kafkalog_spark.log.write.segment_restamping import PieceStamper
 from kafkalog_spark.sink.commit import record_file
 from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment, leader_epochs_at
 from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium, check_cleaned

@@ -37,7 +37,7 @@ from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLo
 from kafkalog_spark.log.read.state_files import Checkpoints
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 from kafkalog_spark.log.write.segment_recovery import OffsetOverflow
-from kafkalog_spark.log.write.segment_writer import restamp_segment
+from kafkalog_spark.log.write.segment_restamping import restamp_segment
 from kafkalog_spark.sink import commit_plan, staging
 from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment
 from kafkalog_spark.sink.log_recovery import is_closed, log_files, recover_log

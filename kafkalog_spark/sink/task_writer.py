@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import InvalidRecord, UnknownPartition
-from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
+from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.write.record_encoder import BatchParams, RecordEncoder, binary_column
 from kafkalog_spark.sink.columns import check_rows, negative_partition, topic_column
 from kafkalog_spark.sink.commit import Committer

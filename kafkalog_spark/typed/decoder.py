@@ -22,7 +22,7 @@ from kafkalog_spark.options import OptionSpec
 
 FORMATS = {
     "json": "kafkalog_spark.typed.json.format",
-    "string": "kafkalog_spark.typed.decoder",
+    "string": "kafkalog_spark.typed.string_format",
     "avro": "kafkalog_spark.typed.avro.format",
     "confluent-avro": "kafkalog_spark.typed.registry.confluent:confluent_avro",
     "confluent-json": "kafkalog_spark.typed.registry.confluent:confluent_json",
@@ -163,48 +163,3 @@ def format_name(option: str, text: str, names: Collection[str] = FORMATS, hints:
 def written_format_name(option: str, text: str) -> str:
     hints = {**_HINTS, "json": "write to_json(struct(...)) AS value"}
     return format_name(option, text, [name for name in FORMATS if name != "json"], hints)
-
-
-# The format `string`: values that are UTF-8 texts, taken as they are, as in Spark's cast from binary to string.
-
-OPTIONS: tuple[OptionSpec, ...] = ()
-
-
-def schema(format: ResolvedFormat) -> pa.Schema:
-    return pa.schema([("value", pa.string())])
-
-
-def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
-    if len(projection) != 1 or projection.field(0).type != pa.string():
-        raise OptionError(
-            "the format string gives one column of type string", hint="ask for it as `value string`, or `key string`"
-        )
-    return StringDecoder(projection)
-
-
-def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
-    if len(given) != 1 or given.field(0).type not in (pa.string(), pa.large_string()):
-        raise OptionError(f"the format string writes one column of type string, not {', '.join(given.names) or 'none'}")
-    return StringEncoder()
-
-
-class StringDecoder:
-    """The same bytes as a column of texts, which are not checked."""
-
-    def __init__(self, projection: pa.Schema) -> None:
-        self.schema = projection
-
-    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
-        values = values.cast(pa.binary())
-        texts = pa.Array.from_buffers(
-            pa.string(), len(values), values.buffers(), null_count=values.null_count, offset=values.offset
-        )
-        columns = pa.StructArray.from_arrays([texts], fields=list(self.schema), mask=values.is_null())
-        return Decoded(columns, None, lambda i: "")
-
-
-class StringEncoder:
-    """The way back."""
-
-    def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
-        return columns.flatten()[0].cast(pa.binary())

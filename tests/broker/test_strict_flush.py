@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch, decode_batches
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
+from kafkalog_broker.coordinator.record_batch import decode_batches
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.transactions.transaction_metadata import TransactionState, read_transaction_value

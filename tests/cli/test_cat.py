@@ -21,7 +21,8 @@ import pytest
 from kafkalog_spark.cli import cat
 from kafkalog_spark.cli.cat import CatOptions, CatReader, Start, bounds_of, moment_ms, wanted_of
 from kafkalog_spark.cli.common import BROKEN_PIPE, WRONG_USAGE
-from kafkalog_spark.cli.record_output import RecordFormat, json_text
+from kafkalog_spark.cli.record_json import json_text
+from kafkalog_spark.cli.record_output import RecordFormat
 from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,

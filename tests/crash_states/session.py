@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.batch_header import transaction_end
+from kafkalog_spark.format.control_record import transaction_end
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.records import read_records
 from kafkalog_spark.log.write.encoded_batch import batches_of

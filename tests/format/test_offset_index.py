@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import CorruptIndex, SegmentFull
+from kafkalog_spark.format.index_file import read_entries
 from kafkalog_spark.format.offset_index import (
     ENTRY_SIZE,
     OffsetIndex,
@@ -20,7 +21,6 @@ from kafkalog_spark.format.offset_index import (
     check_offset_index,
     load_offset_index,
     parse_offset_index,
-    read_entries,
     search_file,
 )
 from tests import golden_data

@@ -35,7 +35,7 @@ if "unwritable" in sys.argv:  # permissions stop anybody but root
     compile_cache.writable_directory = None
 if "nowhere" in sys.argv:
     cache_directories.temporary_directory = lambda: "/proc/kafkalog"
-from kafkalog_spark.kernels.sweep import first_out_of_order
+from kafkalog_spark.kernels.batch_choice import first_out_of_order
 from kafkalog_spark.format.layout import H
 first_out_of_order(np.empty((0, len(H)), np.int64), -1, 0, 1)
 stats = first_out_of_order.stats

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pyarrow as pa
 
-from kafkalog_spark.report.facts import KeyCount, KeyCounts
+from kafkalog_spark.report.key_counts import KeyCount, KeyCounts
 
 
 def batches(keys: list[bytes | None], size: int = 500) -> list[tuple[pa.Array, pa.Array]]:

@@ -19,9 +19,12 @@ from kafkalog_spark.cli.report import main
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.report import charts as charts_module
 from kafkalog_spark.report import page as page_module
-from kafkalog_spark.report.facts import Facts, KeyCount, Span, TopKeys
+from kafkalog_spark.report.facts import Facts, TopKeys
+from kafkalog_spark.report.html_table import MOST_ROWS, html_table, number
+from kafkalog_spark.report.key_counts import KeyCount
 from kafkalog_spark.report.lag_totals import MOST_LAGS, MOST_TOPICS, LagTotals
-from kafkalog_spark.report.page import MOST_ROWS, html_table, number, page
+from kafkalog_spark.report.page import page
+from kafkalog_spark.report.time_bins import Span
 from kafkalog_spark.report.words import (
     bytes_text,
     count_text,

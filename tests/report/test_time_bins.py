@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkalog_spark.report.facts import MOST_BINS, Span, TimeBins, slices, span_of, written_ms
+from kafkalog_spark.report.time_bins import MOST_BINS, Span, TimeBins, slices, span_of, written_ms
 
 HOUR = 3_600_000
 

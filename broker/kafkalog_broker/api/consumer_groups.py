@@ -17,11 +17,13 @@ from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.runtime import MOST_NAMES
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
-from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerHeartbeatRequest
-from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse, ModernGroupManager
+from kafkalog_broker.groups.consumer.consumer_group_heartbeat import ConsumerHeartbeatRequest
+from kafkalog_broker.groups.consumer.consumer_target_assignment import preferred_assignor
+from kafkalog_broker.groups.modern.group_epoch import MAX_SUBSCRIBED_TOPICS
+from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
+from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.codec import response_class
@@ -39,15 +41,17 @@ def consumer_group_heartbeat(request: Request, broker: Broker) -> Any:
     asked = request.entity
     try:
         check_topics(request, asked.subscribed_topic_names or ())
-        return heartbeat_response(request, broker.groups.consumer_groups(asked.group_id).heartbeat(_heartbeat(request)))
+        return heartbeat_response(request, broker.groups.consumer_group_heartbeat(_heartbeat(request)))
     except BrokerError as error:
         return error_response(request, error.code, error.message)
 
 
 def check_topics(request: Request, names: Sequence[str]) -> None:
     """Check the topics that a member subscribes to. Raises BrokerError: INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED."""
-    if len(names) > MOST_NAMES:
-        raise BrokerError(ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named")
+    if len(names) > MAX_SUBSCRIBED_TOPICS:
+        raise BrokerError(
+            ErrorCode.invalid_request, f"{len(names)} topics, at most {MAX_SUBSCRIBED_TOPICS} may be named"
+        )
     if request.access is not None:
         for name in dict.fromkeys(names):
             if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
@@ -110,14 +114,14 @@ async def consumer_group_describe(request: Request, broker: Broker) -> Any:
             for each in (member.assigned, member.pending_revocation, group.target.get(member_id, {}))
         ]  # fmt: skip
         names = topic_names(broker, partitions)
-        assignor = broker.groups.consumer_groups(group.group_id).assignor(group, group.members.values())
+        assignor = preferred_assignor(broker.groups.context.config, group.members.values())
         return names.values(), {"assignor_name": assignor}, partial(_member, group, names)
 
     return await describe_groups(request, broker.groups.consumer_groups, described)
 
 
 async def describe_groups(
-    request: Request, groups: Callable[[str], ModernGroupManager[Any, Any]], described: Callable[[Any], Described],
+    request: Request, groups: Callable[[str], ModernGroups[Any]], described: Callable[[Any], Described],
     hidden: str = "The group has described topic(s) that the client is not authorized to describe.",
 ) -> Any:  # fmt: skip
     """Descriptions of consumer, share or streams groups, those first that the sender may not describe. A group that is

@@ -44,8 +44,8 @@ from kafkalog_broker.admin.responses import respond_in_slices
 from kafkalog_broker.api.share_groups import delete_group
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.classic_group import Group, GroupState
-from kafkalog_broker.groups.classic.messages import JoinAnswer, JoinRequest, LeavingMember, SyncRequest
+from kafkalog_broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
+from kafkalog_broker.groups.classic.classic_requests import JoinRequest, JoinResponse, LeavingMember, SyncRequest
 from kafkalog_broker.protocol.acls import ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
@@ -91,10 +91,10 @@ async def _answer(ask: Callable[[Callable[[A], None]], None]) -> A:
 @on_error(11)
 def join_group_failed(request: Request, code: ErrorCode) -> Any:
     known = "" if code is ErrorCode.group_authorization_failed else request.entity.member_id  # as Kafka
-    return _joined(request, JoinAnswer(code, known))
+    return _joined(request, JoinResponse(code, known))
 
 
-def _joined(request: Request, answer: JoinAnswer) -> Any:
+def _joined(request: Request, answer: JoinResponse) -> Any:
     if answer.protocol_name is None and request.version < _NULL_PROTOCOL_FROM:
         answer = answer._replace(protocol_name="")
     return respond(request, **answer._asdict() | {"members": [member._asdict() for member in answer.members]})
@@ -127,15 +127,15 @@ _SEVERAL_MEMBERS_FROM = 3
 @api(13, 0, 5)
 async def leave_group(request: Request, broker: Broker) -> Any:
     asked = request.entity
-    members = broker.groups.named_shard(asked.group_id).classic_protocol(asked.group_id)
+    shard = broker.groups.named_shard(asked.group_id)
     if request.version < _SEVERAL_MEMBERS_FROM:
-        (code,) = members.leave(asked.group_id, [LeavingMember(asked.member_id)])
+        (code,) = shard.leave(asked.group_id, [LeavingMember(asked.member_id)])
         return respond(request, error_code=code)
     leaving = [
         LeavingMember(member.member_id, member.group_instance_id, getattr(member, "reason", None) or "not provided")
         for member in asked.members
     ]
-    codes = members.leave(asked.group_id, leaving)
+    codes = shard.leave(asked.group_id, leaving)
     return await respond_in_slices(request, "members", (
         {"member_id": member.member_id, "group_instance_id": member.group_instance_id, "error_code": code}
         for member, code in zip(leaving, codes, strict=True)
@@ -172,7 +172,7 @@ def _described(request: Request, broker: Broker, group_id: str) -> dict[str, Any
     except BrokerError as error:
         code = error.code
         if code is ErrorCode.group_id_not_found:
-            fields, message = {"group_state": GroupState.DEAD.value}, error.what
+            fields, message = {"group_state": ClassicGroupState.DEAD.value}, error.what
             if request.version < _GROUP_ID_NOT_FOUND_FROM:
                 code, message = ErrorCode.none, None
     if getattr(request.entity, "include_authorized_operations", False) and code is ErrorCode.none:
@@ -180,9 +180,9 @@ def _described(request: Request, broker: Broker, group_id: str) -> dict[str, Any
     return {"error_code": code, "error_message": message, "group_id": group_id, **fields}
 
 
-def _fields(group: Group) -> dict[str, Any]:
+def _fields(group: ClassicGroup) -> dict[str, Any]:
     # Between two generations nobody can say which of a member's protocols counts.
-    stable = group.state is GroupState.STABLE
+    stable = group.state is ClassicGroupState.STABLE
     members = [
         {"member_id": member.member_id, "group_instance_id": member.group_instance_id, "client_id": member.client_id,
          "client_host": member.client_host, "member_assignment": member.assignment,

@@ -41,11 +41,13 @@ from uuid import UUID
 
 from kafkalog_broker.admin.responses import respond_by_partition
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
-from kafkalog_broker.coordinator.runtime import write_error
+from kafkalog_broker.coordinator.coordinator_errors import coordinator_error_code
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER, CommitRequest, CommittedPartition
+from kafkalog_broker.groups.classic.classic_requests import NO_GENERATION, NO_MEMBER
+from kafkalog_broker.groups.offset_requests import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.offset_store import CommittedOffset
+from kafkalog_broker.groups.offset_validation import check_fetch
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import error_response
@@ -137,7 +139,7 @@ async def _committed(
         # Nothing may wait between the verification and the commit.
         codes = broker.groups.shard(asked.group_id).commit(commit, prepared)
     except BrokerError as error:
-        return [write_error(error.code)] * len(partitions)
+        return [coordinator_error_code(error.code)] * len(partitions)
     return codes
 
 
@@ -223,9 +225,9 @@ async def _fetched(request: Request, broker: Broker, asked: Any, require_stable:
     try:
         request.check(group_id)
         shard = broker.groups.shard(group_id)
-        group = shard.reconciling(group_id)
+        group = shard.consumer_or_streams_group(group_id)
         if group is not None:  # members of classic groups always may
-            group.check_fetch(getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1))
+            check_fetch(group, getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1))
         if asked.topics is None:
             wanted: Wanted = {
                 topic: dict.fromkeys(offsets) for topic, offsets in shard.offsets.of_group(group_id).items()
@@ -310,7 +312,7 @@ async def offset_delete(request: Request, broker: Broker) -> Any:
             codes = broker.groups.named_shard(asked.group_id).delete_offsets(asked.group_id, some)
             known.update(zip(some, codes, strict=True))
     except BrokerError as error:
-        return error_response(request, write_error(error.code))
+        return error_response(request, coordinator_error_code(error.code))
 
     def answer(topic: Any, partition: Any) -> dict[str, Any]:
         code = refused.get(topic.name) or known.get((topic.name, partition.partition_index))

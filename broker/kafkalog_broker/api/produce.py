@@ -28,7 +28,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api

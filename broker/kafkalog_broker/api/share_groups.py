@@ -31,9 +31,9 @@ from kafkalog_broker.api.consumer_groups import (
 from kafkalog_broker.api.share_fetch import check_member_id
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest
 from kafkalog_broker.groups.modern.group_records import NO_STATE, SharedTopic
-from kafkalog_broker.groups.share.share_group_manager import ASSIGNOR, ShareGroup
+from kafkalog_broker.groups.share.share_group import ShareGroup
+from kafkalog_broker.groups.share.share_group_heartbeat import ASSIGNOR, ShareHeartbeatRequest
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import error_response, respond
@@ -58,11 +58,11 @@ async def share_group_heartbeat(request: Request, broker: Broker) -> Any:
         check_member_id(asked.member_id)
         names = asked.subscribed_topic_names
         check_topics(request, names or ())
-        heartbeat = HeartbeatRequest(
+        heartbeat = ShareHeartbeatRequest(
             asked.group_id, asked.member_id, asked.member_epoch, rack_id=asked.rack_id, topics=names,
             client_id=request.client_id or "", client_host=f"/{request.connection.host}",
         )  # fmt: skip
-        answer = broker.groups.share_groups(asked.group_id).heartbeat(heartbeat)
+        answer = broker.groups.share_group_heartbeat(heartbeat)
     except BrokerError as error:
         return error_response(request, error.code, error.message)
     return heartbeat_response(request, answer)
@@ -167,9 +167,7 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
             for topic_id, offsets in wanted.items()
             if (topic := broker.topics.by_id(topic_id)) is not None
         }
-        share_groups = broker.groups.share_groups(asked.group_id)
-        share_groups.check_type(asked.group_id)
-        epoch = share_groups.begin_altering(asked.group_id, infos)
+        epoch = broker.groups.alter_share_group_offsets(asked.group_id, infos)
         broker.share_partitions.forget_group(asked.group_id)
         for topic_id, offsets in wanted.items():
             async for index, offset in turn.spread(offsets.items()):
@@ -179,7 +177,7 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
                 except BrokerError as error:
                     failed[topic_id, index] = error
         if not failed and infos:
-            share_groups.end_initializing(asked.group_id, infos)
+            broker.groups.initialize_share_group_state(asked.group_id, infos)
     except BrokerError as error:
         return error_response(request, error.code, error.what)
     topics = []
@@ -212,12 +210,10 @@ async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
         else:
             named[known.id] = name
     try:
-        share_groups = broker.groups.share_groups(asked.group_id)
-        outcomes = await _delete_state(
-            broker, asked.group_id, share_groups.begin_deleting(asked.group_id, named.keys()), turn
-        )
+        topics = broker.groups.initiate_delete_share_group_offsets(asked.group_id, named.keys())
+        outcomes = await _delete_state(broker, asked.group_id, topics, turn)
         if gone := [topic_id for topic_id, error in outcomes.items() if error is None]:
-            share_groups.set_deleted(asked.group_id, gone)
+            broker.groups.complete_delete_share_group_offsets(asked.group_id, gone)
     except BrokerError as error:
         return error_response(request, error.code, error.what)
     deleted = [_deleted_topic(named[topic_id], topic_id) for topic_id in gone]
@@ -262,18 +258,21 @@ async def initialize(
         _log.warning("share group %.200r: the state of its partitions cannot be begun: %s", group_id, error)
         done = False
     try:
-        broker.groups.share_groups(group_id).end_initializing(group_id, topics, done=done)
+        if done:
+            broker.groups.initialize_share_group_state(group_id, topics)
+        else:
+            broker.groups.uninitialize_share_group_state(group_id, topics)
     except BrokerError as error:  # it is begun again after group.share.initialize.retry.interval.ms
         _log.warning("share group %.200r: which partitions have state cannot be written: %s", group_id, error)
 
 
 async def delete_group(broker: Broker, group_id: str) -> None:
-    share_groups = broker.groups.share_groups(group_id)
-    outcomes = await _delete_state(broker, group_id, share_groups.all_with_state(group_id), TimeSlice())
+    topics = broker.groups.initiate_delete_share_group(group_id)
+    outcomes = await _delete_state(broker, group_id, topics, TimeSlice())
     for outcome in outcomes.values():
         if outcome is not None:
             raise outcome
-    share_groups.delete(share_groups.group(group_id))
+    broker.groups.delete_share_group(group_id)
 
 
 async def _delete_state(

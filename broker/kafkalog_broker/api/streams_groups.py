@@ -17,15 +17,12 @@ from kafkalog_broker.admin.topic_changes import DEFAULT, Charge, NewTopic, check
 from kafkalog_broker.api.consumer_groups import Described, check_topics, describe_groups, stated_ms
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_records import Owned, Partitions, TaskRole, TasksKey, tasks_by_role
-from kafkalog_broker.groups.streams.streams_group_manager import (
-    StreamsGroup,
-    StreamsHeartbeatRequest,
-    StreamsHeartbeatResponse,
-    StreamsMember,
-    host_and_port,
-)
-from kafkalog_broker.groups.streams.topology import StatusCode, Subtopology, TopicInfo, Topology, topology_of
+from kafkalog_broker.groups.modern.group_records import Endpoint, Owned, Partitions, TaskRole, TasksKey, tasks_by_role
+from kafkalog_broker.groups.streams.streams_endpoints import host_and_port
+from kafkalog_broker.groups.streams.streams_group import CreationFailure, StreamsGroup, StreamsMember
+from kafkalog_broker.groups.streams.streams_group_heartbeat import StreamsHeartbeatRequest, StreamsHeartbeatResponse
+from kafkalog_broker.groups.streams.streams_group_status import StatusCode
+from kafkalog_broker.groups.streams.topology import Subtopology, TopicInfo, Topology, topology_of
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import respond
@@ -49,8 +46,7 @@ def streams_group_heartbeat(request: Request, broker: Broker) -> Any:
         topology = None if asked.topology is None else _topology(asked.topology)
         if topology is not None:
             _check_names(request, topology)
-        answer = broker.groups.streams_groups(asked.group_id).heartbeat(_heartbeat(request, topology))
-        assert isinstance(answer, StreamsHeartbeatResponse)
+        answer = broker.groups.streams_group_heartbeat(_heartbeat(request, topology))
     except BrokerError as error:
         return respond(request, error_code=error.code, error_message=error.message, **_UNCHANGED)
     if answer.missing_topics:
@@ -105,7 +101,7 @@ def _heartbeat(request: Request, topology: Topology | None) -> StreamsHeartbeatR
         topology=topology,
         stated_roles={role: len(tasks) for role, tasks in stated.items()},
         process_id=asked.process_id,
-        user_endpoint=None if endpoint is None else (endpoint.host, endpoint.port),
+        user_endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
         client_tags=None if tags is None else tuple(sorted({tag.key: tag.value for tag in tags}.items())),
         endpoint_epoch=asked.endpoint_information_epoch,
         has_task_offsets=asked.task_offsets is not None,
@@ -178,7 +174,7 @@ async def _create_internal_topics(
     for topic, outcome in zip(new, outcomes, strict=True):
         if isinstance(outcome, BrokerError) and outcome.code is not ErrorCode.topic_already_exists:
             _log.info("group %.200r: topic %s is not created: %s", group.group_id, topic.name, outcome)
-            group.failed_topics[topic.name] = outcome.what, now_ms + pause_ms
+            group.failed_topics[topic.name] = CreationFailure(outcome.what, now_ms + pause_ms)
 
 
 def _answer(request: Request, answer: StreamsHeartbeatResponse, of_creation: str = "") -> Any:

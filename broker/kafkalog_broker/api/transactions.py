@@ -40,7 +40,7 @@ from typing import Any
 from kafkalog_broker.admin.responses import answers_by_partition, known_code, respond_by_partition
 from kafkalog_broker.api.topics import NO_SUCH_TOPIC
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error

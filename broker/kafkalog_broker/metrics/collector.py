@@ -234,7 +234,7 @@ class Collector:
         states: Counter[str] = Counter()
         shown = 0
         for shard in shards:
-            async for group in turn.spread(shard.committing()):
+            async for group in turn.spread(shard.committing_groups()):
                 states[group.state.value] += 1
                 shown += 1
                 if shown <= MAX_GROUPS:

@@ -14,10 +14,9 @@ disk before the next one begins:
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kafkalog_broker.config.broker_config import BrokerConfig
@@ -25,6 +24,7 @@ from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.mirror.mirror_file import detach, is_mirror
+from kafkalog_broker.mirror.takeover_record import Taken, TakeoverRecord, _read_or_set_aside, write_record
 from kafkalog_broker.mirror.truncation import flush_truncation
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.log_manager import LogManager
@@ -33,82 +33,9 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.transactions.transaction_metadata import load
-from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import DAMAGED_SUFFIX, read_state, replace_file
+from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import MAX_INT32
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
-
-# The record, `kafkalog.mirror.takeover.json`:
-#
-#     {"version": 0, "done": true, "partitions": [
-#       {"topic": "orders", "partition": 0, "log_end_offset": 90, "cut_end": 120, "leader_epoch": 4}]}
-#
-# Offsets log_end_offset to cut_end - 1 of the source were cut off here; nothing was where both are the same. Whoever
-# goes back to the source begins there. leader_epoch: what this broker writes with.
-
-TAKEOVER_FILE = "kafkalog.mirror.takeover.json"
-VERSION = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    topic: str
-    partition: int
-    log_end_offset: int
-    cut_end: int
-    leader_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class TakeoverRecord:
-    """is_done: nothing is left to be done."""
-
-    partitions: tuple[Taken, ...]
-    is_done: bool
-
-
-def _read_or_set_aside(directory: Path) -> TakeoverRecord | None:
-    """The record, None if there is none. A damaged one is renamed `.damaged`, so that it does not end every start.
-
-    Raises UnsupportedFormat, OSError.
-    """
-    path = directory / TAKEOVER_FILE
-    try:
-        return read_record(directory)
-    except CorruptFile as error:
-        damaged = path.with_name(path.name + DAMAGED_SUFFIX)
-        path.replace(damaged)
-        _log.error("%s; it is kept as %s; a takeover that an earlier start began stays unfinished", error, damaged)
-        return None
-
-
-def read_record(directory: Path) -> TakeoverRecord | None:
-    """Raises CorruptFile, UnsupportedFormat, OSError."""
-    return read_state(directory / TAKEOVER_FILE, _parse)
-
-
-def write_record(directory: Path, record: TakeoverRecord) -> None:
-    """On disk on return. Raises OSError."""
-    content = {"version": VERSION, "done": record.is_done, "partitions": list(map(asdict, record.partitions))}
-    replace_file(directory / TAKEOVER_FILE, json.dumps(content, indent=1).encode() + b"\n")
-
-
-def _parse(data: bytes) -> TakeoverRecord:
-    try:
-        content = json.loads(data)
-        version = content["version"]
-        if version != VERSION:
-            raise UnsupportedFormat(f"version {version} of {TAKEOVER_FILE}, only {VERSION} is known")
-        return TakeoverRecord(tuple(_taken(**entry) for entry in content["partitions"]), bool(content["done"]))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptFile(f"expected a JSON object with version, done and partitions: {error}") from None
-
-
-def _taken(topic: str, **numbers: int) -> Taken:
-    if not isinstance(topic, str) or not all(type(number) is int and number >= 0 for number in numbers.values()):
-        raise ValueError(f"{topic!r} with {numbers}: expected a topic and whole numbers from 0 on")
-    return Taken(topic, **numbers)
-
 
 _log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from types import CoroutineType
 from typing import Any
 
 from kafkalog_broker.config.listener_settings import SaslSettings
+from kafkalog_broker.coordinator.coordinator_errors import coordinator_error_code
 from kafkalog_broker.coordinator.log_flushes import LogFlushes
-from kafkalog_broker.coordinator.runtime import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode, MalformedRequest
 from kafkalog_broker.net.request_reader import PRODUCE
 from kafkalog_broker.protocol.api_registry import Api, ConnectionInfo, Request, registry
@@ -183,7 +183,7 @@ async def _flushed(flushes: LogFlushes, failures: int) -> None:
     try:
         await flushes.flush_registered()
     except BrokerError as error:
-        raise BrokerError(write_error(error.code), error.what) from error
+        raise BrokerError(coordinator_error_code(error.code), error.what) from error
     if flushes.failures != failures:
         raise BrokerError(
             ErrorCode.not_coordinator, "the log of a coordinator went offline before all its records were on disk"

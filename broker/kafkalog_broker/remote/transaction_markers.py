@@ -10,7 +10,8 @@ from typing import NamedTuple
 from kafkalog_broker.storage.partition.segment_lookup import SegmentLookup
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.batch_header import BatchHeader, check_crc, control_type, parse_header
+from kafkalog_spark.format.batch_header import BatchHeader, check_crc, parse_header
+from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
 

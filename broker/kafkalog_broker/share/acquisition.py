@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
-from kafkalog_broker.groups.modern.group_context import Limits
+from kafkalog_broker.groups.modern.group_settings import Limits
 from kafkalog_broker.share.share_partition import InFlightBatch, RecordState, Run, SharePartition
 
 _FEWEST_BEFORE_THROTTLING = 2

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, OffsetsBatch, Record
-from kafkalog_broker.coordinator.runtime import CoordinatorRuntime
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
+from kafkalog_broker.coordinator.coordinator_record import Record
+from kafkalog_broker.coordinator.coordinator_runtime import CoordinatorRuntime
+from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.share.state_records import (
@@ -105,7 +107,7 @@ class ShareCoordinator:
         self._next_prune_ms = now + config.share_coordinator_state_topic_prune_interval_ms
         self._next_cold_ms = now + config.share_coordinator_cold_partition_snapshot_interval_ms
 
-    def _load(self, batches: Iterable[OffsetsBatch]) -> ShareStateShard:
+    def _load(self, batches: Iterable[CoordinatorBatch]) -> ShareStateShard:
         """A shard with the records of a partition replayed; in any thread. Records that cannot be read are logged."""
         shard = ShareStateShard(self._config.share_coordinator_snapshot_update_records_per_snapshot)
         for batch in batches:
@@ -203,7 +205,7 @@ class ShareCoordinator:
         self._write(self.partition_for(key), shard, [record])
 
     def _write(self, partition: int, shard: ShareStateShard, records: list[Record]) -> None:
-        for offset, record in enumerate(records, self.runtime.write(partition, records)):
+        for offset, record in enumerate(records, self.runtime.append(partition, records)):
             shard.replay(offset, record)
 
     # what happens by itself

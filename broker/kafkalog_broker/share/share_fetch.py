@@ -18,7 +18,7 @@ from kafkalog_broker.share.share_partition_manager import ActiveSharePartition, 
 from kafkalog_broker.share.state_records import SharePartitionKey
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.batch_header import control_type
+from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 

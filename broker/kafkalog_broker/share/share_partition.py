@@ -15,7 +15,7 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_context import Limits
+from kafkalog_broker.groups.modern.group_settings import Limits
 from kafkalog_broker.share.state_records import StateBatch
 
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.config.group_properties import EARLIEST, reset_duration_ms
-from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
+from kafkalog_broker.coordinator.coordinator_timer import Scheduler, TimerHandle
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_context import ShareGroupSettings
+from kafkalog_broker.groups.modern.group_settings import ShareGroupSettings
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.share.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.share_partition import NEVER, Acknowledgement, SharePartition, StateChange

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.coordinator.coordinator_log import encoded
+from kafkalog_broker.coordinator.coordinator_record import encode_message
 from kafkalog_spark.format.messages import decode_key, message
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
 
@@ -119,7 +119,7 @@ snapshot_value, update_value = _SNAPSHOT_VALUE.encode, _UPDATE_VALUE.encode
 
 def state_key(key_type: int, key: SharePartitionKey) -> bytes:
     """Raises BrokerError where the group's id is too long."""
-    return encoded(_KEYS[key_type], key)
+    return encode_message(_KEYS[key_type], key)
 
 
 def decode_state_key(key: bytes) -> tuple[int, SharePartitionKey] | None:

@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 from kafkalog_broker.config import group_properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.consumer import regexes
+from kafkalog_broker.groups.consumer.re2_regexes import check_regex, matching_names
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_spark.errors import KafkalogError
@@ -52,7 +52,7 @@ class Subscription:
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
         """True if a client with these attributes is meant; without patterns all are."""
-        return all(regexes.matches([pattern], [attributes[name]])[pattern] for name, pattern in self.patterns.items())
+        return all(matching_names([pattern], [attributes[name]])[pattern] for name, pattern in self.patterns.items())
 
 
 def check_subscription(name: str, overrides: Mapping[str, str]) -> None:
@@ -79,7 +79,7 @@ def _patterns(match: tuple[str, ...]) -> dict[str, str]:
             if len(parts) != 2 or name not in ATTRIBUTES:
                 raise BrokerError(ErrorCode.invalid_config)
             patterns[name] = parts[1].strip()
-            regexes.check(patterns[name])
+            check_regex(patterns[name])
         except BrokerError:
             raise BrokerError(ErrorCode.invalid_config, f"Illegal client matching pattern: {text}") from None
     return patterns

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, BinaryIO, Literal
 
-from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
+from kafkalog_broker.coordinator.coordinator_timer import Scheduler, TimerHandle
 from kafkalog_broker.runtime.clock import Clock
 
 ANSWER_S = 60.0  # a broker that does not answer in that time has ended, or hangs

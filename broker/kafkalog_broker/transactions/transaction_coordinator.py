@@ -19,9 +19,11 @@ from dataclasses import replace
 from enum import Enum
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import TOMBSTONES_A_WRITE, CoordinatorLog, LogOf, ProducerIdAndEpoch
+from kafkalog_broker.coordinator.coordinator_errors import coordinator_error_code
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, LogOf
+from kafkalog_broker.coordinator.coordinator_record import MAX_TOMBSTONES_PER_BATCH, ProducerIdAndEpoch
+from kafkalog_broker.coordinator.coordinator_runtime import CoordinatorRuntime
 from kafkalog_broker.coordinator.log_flushes import LogFlushes
-from kafkalog_broker.coordinator.runtime import CoordinatorRuntime, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.runtime.clock import Clock
@@ -121,7 +123,7 @@ class TransactionCoordinator:
         transactional_id = metadata.transactional_id
         partition, transactions = self._partition(transactional_id)
         record = transaction_key(transactional_id), transaction_value(metadata)
-        offset = self.runtime.write(partition, [record], is_awaited=is_awaited)
+        offset = self.runtime.append(partition, [record], is_awaited=is_awaited)
         transactions[transactional_id] = metadata
         if is_awaited and self._flushes is not None and self._flushes.registered:
             self._unflushed_ends[transactional_id] = offset + 1
@@ -368,8 +370,8 @@ class TransactionCoordinator:
                 key for key, metadata in transactions.items()
                 if metadata.state.may_expire and metadata.last_update_ms <= oldest_ms
             ]  # fmt: skip
-            for at in range(0, len(gone), TOMBSTONES_A_WRITE):
-                some = gone[at : at + TOMBSTONES_A_WRITE]
+            for at in range(0, len(gone), MAX_TOMBSTONES_PER_BATCH):
+                some = gone[at : at + MAX_TOMBSTONES_PER_BATCH]
                 try:
                     self.runtime.log.append(partition, [(transaction_key(key), None) for key in some])
                 except BrokerError as error:
@@ -462,7 +464,7 @@ class TransactionEnds:
             try:
                 await self._flushes.flush(*unflushed)
             except BrokerError as error:
-                raise BrokerError(write_error(error.code), error.what) from error
+                raise BrokerError(coordinator_error_code(error.code), error.what) from error
 
     async def complete(self, transactional_id: str) -> None:
         """Complete a prepared transaction, as far as its partitions take markers now; the rest is tried again.

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from kafkalog_broker.coordinator.coordinator_log import OffsetsBatch, ProducerIdAndEpoch, encoded
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch, encode_message
+from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_spark.errors import KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.layout import MAX_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ControlType
@@ -290,7 +291,7 @@ _KEY, _VALUE = message("TransactionLogKey"), message("TransactionLogValue")
 
 
 def transaction_key(transactional_id: str) -> bytes:
-    return encoded(_KEY, (transactional_id,))
+    return encode_message(_KEY, (transactional_id,))
 
 
 def transaction_value(metadata: TransactionMetadata) -> bytes:
@@ -328,7 +329,7 @@ def read_transaction_value(transactional_id: str, data: bytes) -> TransactionMet
 Transactions = dict[str, TransactionMetadata]  # by transactional id
 
 
-def load(batches: Iterable[OffsetsBatch]) -> Transactions:
+def load(batches: Iterable[CoordinatorBatch]) -> Transactions:
     """The last record of each id. One that cannot be read is logged and left out: the others must not suffer."""
     latest: dict[bytes, bytes] = {}
     for batch in batches:

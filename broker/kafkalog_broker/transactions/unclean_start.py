@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from kafkalog_broker.coordinator.coordinator_log import OffsetsBatch
+from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.file_fault import is_transient
@@ -94,7 +94,7 @@ def batch_epoch(metadata: TransactionMetadata) -> int:
     return metadata.producer_epoch - raised
 
 
-def decisions(batches: Iterable[OffsetsBatch], producer_ids: set[int]) -> Iterator[Decision]:
+def decisions(batches: Iterable[CoordinatorBatch], producer_ids: set[int]) -> Iterator[Decision]:
     """All decisions for these producers in a partition of __transaction_state, in the order of the log."""
     for batch in batches:
         for _, value in batch.records:
@@ -249,7 +249,7 @@ class UncleanStart:
         owned = self._coordinator.runtime.log.owned()
         return bool(owned) and all(self._coordinator.runtime.if_open(partition) is not None for partition in owned)
 
-    def _scans(self) -> Callable[[], Iterator[OffsetsBatch]]:
+    def _scans(self) -> Callable[[], Iterator[CoordinatorBatch]]:
         state = self._coordinator.runtime.log
         return lambda: (batch for partition in state.owned() for batch in state.scan(partition))
 
@@ -353,7 +353,7 @@ class _Plan:
                 return True
         return False
 
-    def decide(self, scan: Callable[[], Iterator[OffsetsBatch]], producer_ids: set[int]) -> None:
+    def decide(self, scan: Callable[[], Iterator[CoordinatorBatch]], producer_ids: set[int]) -> None:
         """Blocks; for a thread, while nothing is appended. Raises OSError and BrokerError for a lack of descriptors."""
         try:
             self._decisions = list(decisions(scan(), producer_ids)) if producer_ids else []

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import layout, offset_index, time_index
 from kafkalog_spark.format.checkpoint import EpochEntry
+from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import Codec, H
-from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
 from kafkalog_spark.log.check.transaction_check import TransactionCheck

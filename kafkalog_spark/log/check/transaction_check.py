@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.batch_header import control_type
+from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType, H
 from kafkalog_spark.format.transaction_index import ENTRY_SIZE, AbortedTransaction
 from kafkalog_spark.log.check.finding import Fault

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import H
-from kafkalog_spark.kernels.sweep import Choice, choose
+from kafkalog_spark.kernels.batch_choice import Choice, choose
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 

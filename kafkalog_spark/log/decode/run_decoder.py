@@ -16,11 +16,12 @@ import pyarrow as pa
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import Codec, H
+from kafkalog_spark.kernels.batch_choice import BatchKind
 from kafkalog_spark.kernels.decode_legacy import decode_legacy
 from kafkalog_spark.kernels.decode_v2 import decode_v2
-from kafkalog_spark.kernels.rows import C, Status, U, rows_from_headers
+from kafkalog_spark.kernels.rows import C, Status, U
 from kafkalog_spark.kernels.search import Condition, Patterns, search_legacy, search_v2, steps_of
-from kafkalog_spark.kernels.sweep import BatchKind
+from kafkalog_spark.kernels.unopened_batches import rows_from_headers
 from kafkalog_spark.log.decode.batch_selection import BatchSelection
 from kafkalog_spark.log.decode.decompressed_batches import DECOMPRESSED, Decompressor, open_wrapper
 from kafkalog_spark.log.decode.row_buffers import RowBuffers

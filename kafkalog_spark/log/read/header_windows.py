@@ -15,8 +15,8 @@ import numpy.typing as npt
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import batch_header, layout
 from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.format.crc32c import crc32c
 from kafkalog_spark.format.layout import H
-from kafkalog_spark.format.records import crc32c
 from kafkalog_spark.store.interface import RangeReader
 
 if TYPE_CHECKING:

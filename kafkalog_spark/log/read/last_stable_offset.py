@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
-from kafkalog_spark.format.batch_header import BatchHeader, announced_batch, control_type
+from kafkalog_spark.format.batch_header import BatchHeader, announced_batch
+from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.producer_snapshot import open_transactions
 from kafkalog_spark.format.transaction_index import AbortedTransaction

@@ -14,13 +14,9 @@ from typing import NoReturn
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
 from kafkalog_spark.format import batch_header, layout, offset_index, time_index, transaction_index
 from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.format.index_file import entries_of, most_index_bytes
 from kafkalog_spark.format.names import SegmentFiles
-from kafkalog_spark.format.offset_index import (
-    OffsetIndex,
-    entries_of,
-    most_index_bytes,
-    parse_offset_index,
-)
+from kafkalog_spark.format.offset_index import OffsetIndex, parse_offset_index
 from kafkalog_spark.format.time_index import TimeIndex, parse_time_index
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.header_windows import CheckedWindow, header_windows

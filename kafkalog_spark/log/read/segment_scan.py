@@ -17,9 +17,10 @@ import pyarrow as pa
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.batch_header import BELIEVED, announced_batch, parse_header
 from kafkalog_spark.format.layout import MAX_INT64, H
+from kafkalog_spark.kernels.batch_choice import first_out_of_order
 from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
 from kafkalog_spark.kernels.rows import L
-from kafkalog_spark.kernels.sweep import SweepStatus, first_out_of_order, sweep
+from kafkalog_spark.kernels.sweep import SweepStatus, sweep
 from kafkalog_spark.log.decode.batch_selection import BatchSelection
 from kafkalog_spark.log.decode.run_decoder import RunDecoder
 from kafkalog_spark.log.decode.scan_buffers import WINDOW, ScanBuffers

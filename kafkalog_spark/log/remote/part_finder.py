@@ -37,16 +37,8 @@ from kafkalog_spark.log.remote.log_part import LogPart, local_parts
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing
 from kafkalog_spark.log.remote.remote_metadata_reader import RemoteMetadata
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote
-from kafkalog_spark.log.tiered.lineage import (
-    Lineage,
-    LineageMerge,
-    OffsetSpan,
-    merge_lineage,
-    newest,
-    topic_id_of,
-    why_not_of_the_log,
-    without_empty_epochs,
-)
+from kafkalog_spark.log.tiered.lineage import Lineage, newest, why_not_of_the_log, without_empty_epochs
+from kafkalog_spark.log.tiered.lineage_merge import LineageMerge, OffsetSpan, merge_lineage, topic_id_of
 from kafkalog_spark.log.tiered.remote_names import (
     RemoteFile,
 )

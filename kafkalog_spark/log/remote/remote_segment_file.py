@@ -16,8 +16,8 @@ from functools import partial
 
 from kafkalog_spark.errors import CorruptChunk, CorruptLog, CorruptManifest, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry, parse_leader_epochs
+from kafkalog_spark.format.index_file import entries_of
 from kafkalog_spark.format.names import SegmentFiles
-from kafkalog_spark.format.offset_index import entries_of
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, parse_producer_snapshot
 from kafkalog_spark.format.transaction_index import AbortedTransaction, parse_transaction_index
 from kafkalog_spark.log.read.discovery import RemoteDir

@@ -46,12 +46,12 @@ from kafkalog_spark.log.remote.segment_upload import UPLOAD_ORDER, LogSegmentDat
 from kafkalog_spark.log.remote.weighted_cache import WeightedCache
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
+from kafkalog_spark.log.tiered.custom_metadata import custom_object_key
 from kafkalog_spark.log.tiered.manifest import (
     MOST_OF_MANIFEST,
     SegmentManifest,
     parse_manifest,
 )
-from kafkalog_spark.log.tiered.remote_log_metadata import custom_object_key
 from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, Layout, RemoteFile, RemoteSegment, remote_key
 from kafkalog_spark.store.interface import LOCAL, Buffer, FetchBlock, FileFacts, LocalStore, is_local, parse_path
 from kafkalog_spark.store.object_client import ObjectClient

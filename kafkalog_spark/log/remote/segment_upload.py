@@ -15,8 +15,8 @@ from kafkalog_spark.format.layout import RECORDS_AT
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.tiered.chunk_codec import ENCRYPTION_OVERHEAD, ChunkCodec
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
+from kafkalog_spark.log.tiered.custom_metadata import encode_custom_metadata
 from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, IndexRange, SegmentManifest, format_manifest
-from kafkalog_spark.log.tiered.remote_log_metadata import encode_custom_metadata
 from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment, remote_key
 from kafkalog_spark.store.object_store import PART
 

@@ -31,7 +31,7 @@ from kafkalog_spark.log.read.partition_scan import lose, scanner_for
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import locate
 from kafkalog_spark.log.read.segment_scan import ScanState, ScanStatistics, SegmentScanner, scan_segment
-from kafkalog_spark.log.repair.damaged_segment import JudgedSegment, Run, Stretch, judged_segment, pass_over_records
+from kafkalog_spark.log.repair.judged_segment import JudgedSegment, Run, Stretch, judged_segment, pass_over_records
 
 
 def with_damage_columns(columns: tuple[str, ...]) -> tuple[str, ...]:

@@ -28,14 +28,8 @@ from kafkalog_spark.log.read.partition_log import NO_HINTS, OpenHints, Partition
 from kafkalog_spark.log.read.replica_choice import chosen_copy
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.state_files import leader_epochs, offset_checkpoint
-from kafkalog_spark.log.repair.damaged_segment import (
-    Damage,
-    JudgedSegment,
-    Stretch,
-    end_of,
-    judged_batches,
-    judged_segment,
-)
+from kafkalog_spark.log.repair.damaged_segment import Damage
+from kafkalog_spark.log.repair.judged_segment import JudgedSegment, Stretch, end_of, judged_batches, judged_segment
 from kafkalog_spark.store.interface import Store
 
 _log = logging.getLogger(__name__)

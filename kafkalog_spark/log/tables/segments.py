@@ -12,7 +12,8 @@ from kafkalog_spark.format.layout import NO_TIMESTAMP, H
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.repair.damaged_segment import Damage, end_of, stretches
+from kafkalog_spark.log.repair.damaged_segment import Damage, stretches
+from kafkalog_spark.log.repair.judged_segment import end_of
 from kafkalog_spark.log.tables.open_unit import Batches, OpenUnit
 from kafkalog_spark.log.tables.timestamps import timestamp_us
 from kafkalog_spark.log.tables.units import left_overs

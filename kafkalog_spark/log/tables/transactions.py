@@ -8,7 +8,8 @@ from typing import Any
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.batch_header import BatchHeader, transaction_end
+from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.format.control_record import transaction_end
 from kafkalog_spark.format.layout import NO_TIMESTAMP, ControlType, H
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.partition_log import PartitionLog

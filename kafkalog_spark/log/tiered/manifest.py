@@ -20,7 +20,8 @@ from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 from kafkalog_spark.format.names import valid_topic_name
 from kafkalog_spark.format.partition_metadata import uuid_from_text, uuid_to_text
-from kafkalog_spark.log.tiered.chunks import ChunkIndex, chunk_count, chunk_sizes_from_text, chunk_sizes_to_text
+from kafkalog_spark.log.tiered.chunk_sizes import chunk_sizes_from_text, chunk_sizes_to_text
+from kafkalog_spark.log.tiered.chunks import ChunkIndex, chunk_count
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
 
 _EPOCH = re.compile(r"0|[1-9][0-9]{0,9}")

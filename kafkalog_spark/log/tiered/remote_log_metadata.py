@@ -20,9 +20,9 @@ from typing import NamedTuple
 from kafkalog_spark.errors import CorruptRemoteMetadata, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import MAX_INT32
-from kafkalog_spark.format.messages import Malformed, message, read_tagged_fields, read_unsigned_varint, sized
+from kafkalog_spark.format.messages import Malformed, message, read_unsigned_varint
 from kafkalog_spark.format.names import is_written_by_broker, valid_topic_name
-from kafkalog_spark.format.varints import uvarint, write_varint
+from kafkalog_spark.format.varints import uvarint
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
 
 _FRAME_VERSION = 1
@@ -278,32 +278,3 @@ class RemoteLogState:
             partition: SegmentStates(readable.get(partition, {}), frozenset(refused.get(partition, ())))
             for partition in readable.keys() | refused.keys()
         }
-
-
-# Custom metadata of Aiven's plugin: bytes of an event that say where a segment's objects lie.
-#
-# Tagged fields (SegmentCustomMetadataSerde): 0 `remote_size` (varlong), 1 `object_prefix` and 2 `object_key` (compact
-# strings), where the configuration of today may be another one than when the segment was copied.
-
-_TEXT = sized(is_text=True, flexible=True, nullable=False)
-
-
-def encode_custom_metadata(remote_size: int | None, object_prefix: str | None, object_key: str | None) -> bytes | None:
-    """The bytes; None where nothing is said. remote_size: bytes of all objects of the segment. object_prefix: its
-    `key.prefix`. object_key: of its objects, without prefix and suffix."""
-    size = bytearray()
-    if remote_size is not None:
-        write_varint(size, remote_size)
-    texts = (b"" if text is None else _TEXT.write(text) for text in (object_prefix, object_key))
-    said = [uvarint(tag) + uvarint(len(data)) + data for tag, data in enumerate((bytes(size), *texts)) if data]
-    return uvarint(len(said)) + b"".join(said) if said else None
-
-
-def custom_object_key(data: bytes) -> tuple[str | None, str | None]:
-    """(object_prefix, object_key), None where it is not said. Raises CorruptRemoteMetadata."""
-    try:
-        fields, _ = read_tagged_fields(data, 0)
-        prefix, key = (_TEXT.read(fields[tag], 0)[0] if tag in fields else None for tag in (1, 2))
-    except (Malformed, IndexError, ValueError) as error:
-        raise CorruptRemoteMetadata(f"custom metadata of a segment: {error}") from None
-    return prefix, key

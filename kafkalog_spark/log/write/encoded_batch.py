@@ -7,10 +7,11 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
-from kafkalog_spark.format import batch_header, layout
+from kafkalog_spark.format import control_record, layout
 from kafkalog_spark.format.batch_header import BatchHeader, parse_header, whole_batch
+from kafkalog_spark.format.crc32c import crc32c
 from kafkalog_spark.format.layout import ControlType
-from kafkalog_spark.format.records import crc32c, write_record
+from kafkalog_spark.format.records import write_record
 
 _U32 = struct.Struct(">I")
 _MAGIC = 2
@@ -110,10 +111,10 @@ def control_batch(
     leader_epoch: int = 0,
 ) -> EncodedBatch:
     """The COMMIT or ABORT marker of a transaction, as MemoryRecords.withEndTransactionMarker makes it. Time in ms."""
-    if control_type not in batch_header.TRANSACTION_ENDS:
+    if control_type not in control_record.TRANSACTION_ENDS:
         raise ValueError(f"a transaction ends with ABORT or COMMIT, got {control_type!r}")
-    key = batch_header.KEY.pack(batch_header.VERSION, control_type)
-    value = batch_header.VALUE.pack(batch_header.VERSION, coordinator_epoch)
+    key = control_record.KEY.pack(control_record.VERSION, control_type)
+    value = control_record.VALUE.pack(control_record.VERSION, coordinator_epoch)
     return build_batch(
         [(key, value)], timestamp, base_offset=offset, producer_id=producer_id, producer_epoch=producer_epoch,
         leader_epoch=leader_epoch, attributes=layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkalog_spark.format.batch_header import BatchHeader
-from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
+from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 
 SEGMENT_BYTES = 1 << 30  # Kafka's default of segment.bytes
 SEGMENT_MS = 7 * 24 * 3600 * 1000  # Kafka's default of segment.ms

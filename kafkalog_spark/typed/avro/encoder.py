@@ -7,134 +7,29 @@ entry is in Avro, as parts that stand one after the other.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.avro.leaf_encoders import _LEAVES, AVRO, Writer, _decimal, _other_fits_better
 from kafkalog_spark.typed.avro.resolve import END, default_bytes, is_value, zigzag
 from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroField, AvroType, given_text, parse_schema
-from kafkalog_spark.typed.avro.types import MAX_PRECISION, MILLIS, avro_schema_of, root_record
+from kafkalog_spark.typed.avro.to_avro_schema import avro_schema_of
+from kafkalog_spark.typed.avro.types import MAX_PRECISION, root_record
 from kafkalog_spark.typed.columns.byte_slices import (
-    NOWHERE,
     ByteSlices,
-    Entries,
     Fragment,
     as_values,
     concat_fragments,
-    fixed_width,
-    is_binary,
-    is_text,
     prefixed,
-    shortest_unscaled,
-    sized,
-    unscaled_bytes,
     valid_of,
-    whole_numbers,
+)
+from kafkalog_spark.typed.columns.entries import NOWHERE, Entries
+from kafkalog_spark.typed.columns.number_slices import (
+    sized,
     zigzags,
 )
-
-# Columns of plain types to Avro: which type of Avro each may be written as, and what makes the bytes.
-#
-# The pairs are those of Spark's `AvroSerializer`, and what loses nothing: whole numbers as wider ones that hold them.
-
-Leaf = Callable[[Entries, AvroType, str], list[Fragment]]
-"""(entries, the type, the place of the field) to what each entry is; any for null. Raises InvalidRecord."""
-AVRO = "the Avro schema"
-_INT32 = 2**31
-_UNSCALED_BYTES = 16
-
-
-def _fixed(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
-    dtype = {"boolean": "u1", "float": "<f4", "double": "<f8"}[avro.kind]
-    return [Fragment(fixed_width(entries.array, dtype))]
-
-
-def _whole(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
-    numbers = whole_numbers(entries.array)
-    if avro.kind == "int":
-        wrong = (numbers < -_INT32) | (numbers >= _INT32)
-        entries.refuse(wrong, AVRO, path, "a number beyond 32 bits, and the schema has an int")
-    return [Fragment(zigzags(numbers))]
-
-
-def _bytes(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
-    slices = ByteSlices.of(entries.array)
-    if avro.kind != "fixed":
-        return sized(slices, zigzags)
-    wrong = slices.sizes() != avro.size
-    entries.refuse(wrong, AVRO, path, f"not the {avro.size} bytes of a fixed")
-    return [Fragment(slices)]
-
-
-def _symbol(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
-    return [Fragment(zigzags(entries.places(avro.symbols, AVRO, path, f"none of the symbols of {avro.name}")))]
-
-
-def _timestamp(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
-    """Microseconds in the unit of the schema; without a logical type milliseconds, as Spark has them."""
-    us = whole_numbers(entries.array)
-    if avro.logical in (None, *MILLIS):
-        return [Fragment(zigzags(us // 1000))]
-    if avro.logical in ("timestamp-nanos", "local-timestamp-nanos"):
-        most = np.iinfo(np.int64).max // 1000
-        entries.refuse((us < -most) | (us > most), AVRO, path, "a time beyond 64 bits of nanoseconds")
-        return [Fragment(zigzags(us * 1000))]
-    return [Fragment(zigzags(us))]
-
-
-def _decimal(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
-    given = entries.array
-    try:
-        array = given.cast(pa.decimal128(avro.precision, avro.scale))
-    except pa.ArrowInvalid:
-        entries.refuse(~_fit(given, avro), AVRO, path, f"more than decimal({avro.precision}, {avro.scale}) holds")
-        raise
-    rows = unscaled_bytes(array)
-    if avro.kind == "bytes":
-        return sized(shortest_unscaled(rows), zigzags)
-    if avro.size <= _UNSCALED_BYTES:
-        return [Fragment(ByteSlices.of_rows(rows[:, _UNSCALED_BYTES - avro.size :]))]
-    sign = np.repeat((rows[:, :1] >> 7) * np.uint8(255), avro.size - _UNSCALED_BYTES, axis=1)
-    return [Fragment(ByteSlices.of_rows(np.hstack([sign, rows])))]
-
-
-def _fit(array: pa.Array, avro: AvroType) -> np.ndarray:
-    """Which decimals can be cast, one by one: only where some cannot."""
-    fits = np.ones(len(array), np.bool_)
-    for i in range(len(array)):
-        try:
-            array[i : i + 1].cast(pa.decimal128(avro.precision, avro.scale))
-        except pa.ArrowInvalid:
-            fits[i] = False
-    return fits
-
-
-_LEAVES: tuple[tuple[Callable[[pa.DataType], bool], tuple[str, ...], Leaf], ...] = (
-    (pa.types.is_boolean, ("boolean",), _fixed),
-    (pa.types.is_integer, ("int", "long"), _whole),
-    (pa.types.is_integer, ("float", "double"), _fixed),
-    (pa.types.is_floating, ("float", "double"), _fixed),
-    (is_text, ("string",), _bytes),
-    (is_text, ("enum",), _symbol),
-    (is_binary, ("bytes", "fixed"), _bytes),
-    (pa.types.is_date32, ("int",), _whole),
-    (pa.types.is_timestamp, ("long",), _timestamp),
-    (pa.types.is_decimal, ("bytes", "fixed"), _decimal),
-)
-"""Type of a column, kinds of Avro, what writes them."""
-
-
-def _other_fits_better(type_: pa.DataType, avro: AvroType) -> bool:
-    if pa.types.is_integer(type_):
-        return avro.kind != ("int" if type_.bit_width <= 32 else "long")
-    if pa.types.is_floating(type_):
-        return avro.kind != ("float" if pa.types.is_float32(type_) else "double")
-    return pa.types.is_decimal(type_) and (avro.precision, avro.scale) != (type_.precision, type_.scale)
-
-
-Writer = Callable[[Entries], list[Fragment]]  # function that encodes entries in Avro. Raises InvalidRecord.
 
 
 class AvroEncoder:

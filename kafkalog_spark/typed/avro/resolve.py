@@ -18,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.format.varints import write_varint
-from kafkalog_spark.typed.avro import schema
+from kafkalog_spark.typed.avro.aliases import applied
 from kafkalog_spark.typed.avro.program import LONGEST, As, AvroFault, AvroProgram, Op
-from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroType, equal_types, is_error, matching_branch
+from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroType
+from kafkalog_spark.typed.avro.type_matching import equal_types, is_error, matching_branch
 from kafkalog_spark.typed.avro.types import MILLIS, VALUE, AvroMeaning, columns_of, number_of_union, root_record
 from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree
 from kafkalog_spark.typed.columns.reading import SchemaReading
@@ -140,7 +141,7 @@ class AvroReading(SchemaReading):
 
     def add(self, writer: AvroType) -> int:
         compiler, begin = _Compiler(self._program, self._meaning), len(self._program.rows)
-        writer = schema.applied(writer, self._reader)
+        writer = applied(writer, self._reader)
         if root_record(self._reader) is not None:
             compiler.read(writer, self._reader, self._tree, VALUE, root=True)
         else:

@@ -8,13 +8,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
-from functools import lru_cache
 from typing import Any, TypeGuard
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.ddl import recursion_bounded, schema_text
+from kafkalog_spark.typed.schema_files import recursion_bounded, schema_text
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 NAMED = ("record", "enum", "fixed")
@@ -289,119 +288,3 @@ def _an(kind: Any) -> str:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:100]}…"
-
-
-# Aliases of a reader schema: the writer schema with the reader's names (Java's `Schema.applyAliases`).
-
-
-def applied(writer: AvroType, reader: AvroType) -> AvroType:
-    """The writer's type, with types and fields renamed that the reader has aliases for; itself where there are none."""
-    types: dict[str, str] = {}
-    fields: dict[str, dict[str, str]] = {}
-    _collect(reader, types, fields, set())
-    if not types and not fields:
-        return writer
-    return _renamed(writer, types, fields, {})
-
-
-def _collect(r: AvroType, types: dict[str, str], fields: dict[str, dict[str, str]], seen: set[int]) -> None:
-    if id(r) in seen:
-        return
-    seen.add(id(r))
-    for alias in r.aliases:
-        types[alias] = r.name
-    for member in r.fields:
-        for alias in member.aliases:
-            fields.setdefault(r.name, {})[alias] = member.name
-    for part in r.parts:
-        _collect(part, types, fields, seen)
-
-
-def _renamed(
-    w: AvroType, types: dict[str, str], fields: dict[str, dict[str, str]], seen: dict[int, AvroType]
-) -> AvroType:
-    if id(w) in seen:
-        return seen[id(w)]
-    new = replace(w, name=types.get(w.name, w.name))
-    seen[id(w)] = new
-    names = fields.get(new.name, {})
-    new.fields = tuple(
-        replace(member, name=names.get(member.name, member.name), type=_renamed(member.type, types, fields, seen))
-        for member in w.fields
-    )
-    new.branches = tuple(_renamed(branch, types, fields, seen) for branch in w.branches)
-    new.items = None if w.items is None else _renamed(w.items, types, fields, seen)
-    return new
-
-
-# Which types match: the parts of Avro's schema resolution that decide, without writing a program.
-
-_PROMOTED = {
-    "int": ("long", "float", "double"),
-    "long": ("float", "double"),
-    "float": ("double",),
-    "string": ("bytes",),
-    "bytes": ("string",),
-}
-
-
-def promotes(w: AvroType, r: AvroType) -> bool:
-    """True if a value of `w` can be read as the other primitive type `r`."""
-    return r.kind in _PROMOTED.get(w.kind, ())
-
-
-def is_error(w: AvroType, r: AvroType) -> bool:
-    """True if two types cannot be resolved at all, by what they are themselves; their parts are not looked at."""
-    if w.kind == "union":
-        return False
-    if r.kind == "union":
-        return matching_branch(w, r) < 0
-    if w.kind != r.kind:
-        return not promotes(w, r)
-    if w.kind in ("fixed", "enum"):  # by their names without namespaces, as Avro's specification and Java have it
-        return w.short_name != r.short_name or w.size != r.size
-    return w.kind == "record" and _lacks_default(w, r)
-
-
-def _lacks_default(w: AvroType, r: AvroType) -> bool:
-    written = {member.name for member in w.fields}
-    return any(member.default is NO_DEFAULT and member.name not in written for member in r.fields)
-
-
-@lru_cache(4096)  # pairs are met again and again where types name each other: 2^40 times in a schema of a page
-def matching_branch(w: AvroType, r: AvroType) -> int:
-    """Branch of the union `r` that a value of `w`, no union, is read as; -1 for none: the same type, by full name where
-    it has one; else a record of the same structure, those of the same short name first; else a promotion."""
-    structure = -1
-    for i, branch in enumerate(r.branches):
-        if branch.kind != w.kind:
-            continue
-        if w.kind not in NAMED or w.name == branch.name:
-            return i
-        if w.kind == "record" and not _differs(w, branch) and (structure < 0 or w.short_name == branch.short_name):
-            structure = i
-    if structure >= 0:
-        return structure
-    return next((i for i, branch in enumerate(r.branches) if promotes(w, branch)), -1)
-
-
-def _differs(w: AvroType, r: AvroType) -> bool:
-    reads = {member.name: member for member in r.fields}
-    return _lacks_default(w, r) or any(
-        member.name in reads and is_error(member.type, reads[member.name].type) for member in w.fields
-    )
-
-
-def equal_types(w: AvroType, r: AvroType, seen: set[tuple[int, int]] | None = None) -> bool:
-    """True if two types are written alike in every part, so that branch i of a union is branch i of the other (Java's
-    `Resolver.unionEquiv`, which compares names without namespaces). seen: pairs that are compared already."""
-    seen = set() if seen is None else seen
-    if w is r or (id(w), id(r)) in seen:
-        return True
-    seen.add((id(w), id(r)))
-    if (w.kind, w.short_name, w.symbols, w.size) != (r.kind, r.short_name, r.symbols, r.size):
-        return False
-    w_names, r_names = ([field.name for field in type_.fields] for type_ in (w, r))
-    if w_names != r_names or len(w.branches) != len(r.branches):
-        return False
-    return all(equal_types(below, other, seen) for below, other in zip(w.parts, r.parts, strict=True))

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, boolean, option, parsed_fields, plain_text, specs_of
 from kafkalog_spark.typed.avro.schema import AvroType
-from kafkalog_spark.typed.ddl import MOST_COLUMNS, depth, recursion_bounded
+from kafkalog_spark.typed.schema_files import MOST_COLUMNS, depth, recursion_bounded
 
 MAX_RECURSION = 15  # the largest `recursiveFieldMaxDepth` that Spark allows
 MAX_PRECISION = 38
@@ -174,50 +173,3 @@ def columns_of(reader: AvroType, meaning: AvroMeaning) -> pa.Schema:
     if root_record(reader) is None:
         return pa.schema([pa.field(VALUE, type_)])
     return pa.schema(list(type_))
-
-
-# The Avro schema that Spark's `to_avro` makes of columns.
-
-AVRO_NAMES = {
-    pa.bool_(): "boolean",
-    pa.int8(): "int",
-    pa.int16(): "int",
-    pa.int32(): "int",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.binary(): "bytes",
-    pa.large_binary(): "bytes",
-    pa.string(): "string",
-    pa.large_string(): "string",
-    pa.null(): "null",
-}
-
-
-def avro_schema_of(type_: pa.DataType, nullable: bool, name: str = "topLevelRecord", space: str = "") -> Any:
-    """The Avro schema of an Arrow type, as JSON: Spark's `SchemaConverters.toAvroType`. Raises OptionError."""
-    avro = _not_null(type_, name, space)
-    return [avro, "null"] if nullable and avro != "null" else avro
-
-
-def _not_null(type_: pa.DataType, name: str, space: str) -> Any:
-    if type_ in AVRO_NAMES:
-        return AVRO_NAMES[type_]
-    if pa.types.is_date32(type_):
-        return {"type": "int", "logicalType": "date"}
-    if pa.types.is_timestamp(type_):
-        return {"type": "long", "logicalType": "timestamp-micros" if type_.tz else "local-timestamp-micros"}
-    if pa.types.is_decimal(type_):
-        size = next(n for n in range(1, 17) if 10**type_.precision <= 1 << (8 * n - 1))
-        full = f"{space}.{name}.fixed" if space else f"{name}.fixed"
-        decimal = {"logicalType": "decimal", "precision": type_.precision, "scale": type_.scale}
-        return {"type": "fixed", "name": full, "size": size, **decimal}
-    if pa.types.is_list(type_):
-        return {"type": "array", "items": avro_schema_of(type_.value_type, type_.value_field.nullable, name, space)}
-    if pa.types.is_map(type_) and type_.key_type == pa.string():
-        return {"type": "map", "values": avro_schema_of(type_.item_type, type_.item_field.nullable, name, space)}
-    if pa.types.is_struct(type_):
-        inside = f"{space}.{name}" if space else name
-        fields = [{"name": f.name, "type": avro_schema_of(f.type, f.nullable, f.name, inside)} for f in type_]
-        return {"type": "record", "name": name, **({"namespace": space} if space else {}), "fields": fields}
-    raise OptionError(f"a column of type {type_} cannot be written as Avro")

@@ -15,10 +15,12 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.layout import FaultCode
-from kafkalog_spark.typed.columns.buffer_pool import BufferPool, Values
-from kafkalog_spark.typed.columns.projection import check_projection, tree_of
-from kafkalog_spark.typed.ddl import recursion_bounded
+from kafkalog_spark.typed.columns.binary_values import Values
+from kafkalog_spark.typed.columns.buffer_pool import BufferPool
+from kafkalog_spark.typed.columns.projection import tree_of
+from kafkalog_spark.typed.columns.projection_check import check_projection
 from kafkalog_spark.typed.decoder import Decoded
+from kafkalog_spark.typed.schema_files import recursion_bounded
 
 NO_ENTRY = -1  # the entry of a value whose schema nobody knows
 NOWHERE = -1  # the place of a fault in a value of which no byte can be named

@@ -14,8 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.columns import java_text
-from kafkalog_spark.typed.json.jackson import INTEGERS, JacksonReader, JsonError, JsonOptions, Token
+from kafkalog_spark.typed.columns import java_text, spark_times
+from kafkalog_spark.typed.json.jackson import JacksonReader, JsonError, Token
+from kafkalog_spark.typed.json.json_options import INTEGERS, JsonOptions
 
 Converter = Callable[[JacksonReader], Any]
 """Takes the reader's value; raises JsonError, ValueError or ArithmeticError for one not of its type."""
@@ -82,17 +83,17 @@ def timestamp_of(text: str, options: JsonOptions) -> int:
     if options.read_timestamp is not None:
         try:
             days, us, zone = options.read_timestamp(text)
-            return java_text.us_in_range(java_text.us_of_local(days, us, zone or options.zone))
+            return spark_times.us_in_range(spark_times.us_of_local(days, us, zone or options.zone))
         except ValueError:
             if not options.fallback:
                 raise
     else:
         try:
-            return java_text.timestamp_of_text(text, options.zone)
+            return spark_times.timestamp_of_text(text, options.zone)
         except ValueError:
             if options.fallback is False:
                 raise
-    return java_text.timestamp_of_text(text.replace("GMT", ""), options.zone)
+    return spark_times.timestamp_of_text(text.replace("GMT", ""), options.zone)
 
 
 def local_timestamp_of(text: str, options: JsonOptions) -> int:
@@ -100,24 +101,24 @@ def local_timestamp_of(text: str, options: JsonOptions) -> int:
         days, us, zone = options.read_local(text)
         if zone is not None:
             raise ValueError("a time zone where none is allowed")
-        return java_text.us_in_range(days * 86_400_000_000 + us)
-    return java_text.timestamp_of_text(text, options.zone, with_zone=False)
+        return spark_times.us_in_range(days * 86_400_000_000 + us)
+    return spark_times.timestamp_of_text(text, options.zone, with_zone=False)
 
 
 def _date(text: str, options: JsonOptions) -> int:
     try:
-        return options.read_date(text)[0] if options.read_date is not None else java_text.date_of_text(text)
+        return options.read_date(text)[0] if options.read_date is not None else spark_times.date_of_text(text)
     except ValueError:
         if not options.fallback and (options.fallback is False or options.read_date is not None):
             raise
     try:
-        return java_text.date_of_text(text.replace("GMT", ""))
+        return spark_times.date_of_text(text.replace("GMT", ""))
     except ValueError:
         number = _DAYS.fullmatch(text)  # days since 1970 by the calendar of Spark 1.5, Julian before 1582-10-15
         days = 1 << 31 if number is None else int(number[1] + number[2])
         if not -(1 << 31) <= days < 1 << 31:
             raise ValueError("no date") from None
-        return java_text.days_of_hybrid(days)
+        return spark_times.days_of_hybrid(days)
 
 
 def taking(kind: pa.DataType, by_token: dict[Token, Converter]) -> Converter:

@@ -7,11 +7,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.columns.buffer_pool import BufferPool, Values
+from kafkalog_spark.typed.columns.binary_values import Values
+from kafkalog_spark.typed.columns.buffer_pool import BufferPool
 from kafkalog_spark.typed.ddl import schema_of_ddl
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, ValueDecoder
 from kafkalog_spark.typed.json.fallback import BadValue, JsonRows
-from kafkalog_spark.typed.json.jackson import OPTIONS, JsonOptions, json_options
+from kafkalog_spark.typed.json.json_options import OPTIONS, JsonOptions, json_options
 from kafkalog_spark.typed.json.program import JsonProgram
 
 __all__ = ["OPTIONS", "JsonDecoder", "decoder", "schema"]

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.avro.types import AVRO_NAMES
+from kafkalog_spark.typed.avro.to_avro_schema import AVRO_NAMES
 from kafkalog_spark.typed.ddl import with_leaves
 
 _NULL = pa.null()

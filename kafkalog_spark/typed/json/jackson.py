@@ -10,17 +10,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import tzinfo
 from enum import Enum
-from typing import NoReturn
 
-import pyarrow as pa
-
-from kafkalog_spark.errors import OptionError
-from kafkalog_spark.options import OptionSpec, boolean, option, parsed, parsed_fields, plain_text, specs_of
-from kafkalog_spark.typed.columns.java_text import BASE64, base64_bytes, pattern_reader, zone_of
+from kafkalog_spark.typed.columns.java_text import BASE64, base64_bytes
+from kafkalog_spark.typed.json.json_options import JsonOptions
 
 
 class Token(Enum):
@@ -425,84 +419,3 @@ class JacksonReader:
         if unicodedata.category(sign) in _BEGINNING_IDENTIFIERS:  # Character.isJavaIdentifierStart
             self._invalid_token(sign)
         raise self._unexpected(sign, "expected a valid value")
-
-
-# The options of from_json, each of which means what it means there or is refused.
-
-
-def _zone(name: str, text: str) -> tzinfo:
-    try:
-        return zone_of(text)
-    except ValueError as error:
-        raise OptionError(f"option '{name}': {error}") from None
-
-
-def _pattern(name: str, text: str) -> Reader:
-    try:
-        return pattern_reader(text)
-    except ValueError as error:
-        raise OptionError(
-            f"option '{name}': {error}", hint="patterns here are made of yyyy MM dd HH mm ss S XXX and signs"
-        ) from None
-
-
-def _locale(name: str, text: str) -> str:
-    if text.lower() not in ("en-us", "en_us"):
-        raise OptionError(f"option '{name}' must be en-US, got '{text}'")
-    return text
-
-
-def _refused(name: str, text: str) -> NoReturn:
-    raise OptionError(f"option '{name}' is not taken here", hint="docs/typed.md lists the options of json")
-
-
-_REFUSED = (
-    "maxNestingDepth", "maxNumLen", "maxStringLen", "encoding", "charset", "timeFormat", "singleVariantColumn",
-    "compression", "pretty", "sortKeys", "writeNonAsciiCharacterAsCodePoint",
-)  # fmt: skip
-_WITHOUT_EFFECT = (
-    "primitivesAsString", "prefersDecimal", "dropFieldIfAllNull", "samplingRatio", "inferTimestamp",
-    "ignoreNullFields", "multiLine", "lineSep",
-)  # fmt: skip
-"""On values that are read with a schema, as in from_json."""
-Reader = Callable[..., tuple[int, int, tzinfo | None]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class JsonOptions:
-    """Options of JSON, parsed: extensions that are read (JsonReadFeature), and more. The three readers: None for
-    Spark's own forms."""
-
-    comments: bool = option("allowComments", boolean, "false")
-    unquoted_names: bool = option("allowUnquotedFieldNames", boolean, "false")
-    single_quotes: bool = option("allowSingleQuotes", boolean, "true")
-    leading_zeros: bool = option("allowNumericLeadingZeros", boolean, "false")
-    non_numeric: bool = option("allowNonNumericNumbers", boolean, "true")
-    any_escape: bool = option("allowBackslashEscapingAnyCharacter", boolean, "false")
-    control_characters: bool = option("allowUnquotedControlChars", boolean, "false")
-    corrupt: str = option("columnNameOfCorruptRecord", plain_text, "_corrupt_record")
-    zone: tzinfo = option("timeZone", _zone, "UTC")
-    read_timestamp: Reader | None = option("timestampFormat", _pattern)
-    read_local: Reader | None = option("timestampNTZFormat", _pattern)
-    read_date: Reader | None = option("dateFormat", _pattern)
-    fallback: bool | None = option("enableDateTimeParsingFallback", boolean)
-    locale: str = option("locale", _locale, "en-US")
-
-
-OPTIONS = (
-    OptionSpec("schema", plain_text),
-    *specs_of(JsonOptions),
-    *(OptionSpec(name, _refused) for name in _REFUSED),
-    *(OptionSpec(name, plain_text) for name in _WITHOUT_EFFECT),
-)
-
-
-def json_options(options: Mapping[str, str]) -> JsonOptions:
-    """Names in small letters. Raises OptionError for a value that cannot be used, and for what is refused."""
-    parsed(OPTIONS, options)
-    return JsonOptions(**parsed_fields(JsonOptions, options))
-
-
-INTEGERS = {pa.int8(): (-128, 255), pa.int16(): (-(1 << 15), (1 << 15) - 1), pa.int32(): (-(1 << 31), (1 << 31) - 1),
-             pa.int64(): (-(1 << 63), (1 << 63) - 1)}  # fmt: skip
-"""Ranges that Jackson takes for them: its bytes go to 255, and what is above 127 becomes negative."""

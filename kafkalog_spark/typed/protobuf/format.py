@@ -12,9 +12,9 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed import decoder as formats
 from kafkalog_spark.typed.columns.reading import SingleSchemaDecoder
-from kafkalog_spark.typed.ddl import file_bytes
 from kafkalog_spark.typed.protobuf import types
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
+from kafkalog_spark.typed.schema_files import file_bytes
 
 if TYPE_CHECKING:
     from kafkalog_spark.typed.protobuf.reading import ProtobufReading

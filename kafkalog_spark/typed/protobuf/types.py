@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import boolean, option, parsed_fields, specs_of
-from kafkalog_spark.typed.ddl import MOST_COLUMNS, depth, recursion_bounded
 from kafkalog_spark.typed.protobuf.plan import Kind
+from kafkalog_spark.typed.schema_files import MOST_COLUMNS, depth, recursion_bounded
 
 MOST_RECURSION = 10
 FieldType = IntEnum(

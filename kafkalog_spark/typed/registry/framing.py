@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.format.varints import UVARINT_BYTES, read_varint
-from kafkalog_spark.typed.columns.buffer_pool import Values
+from kafkalog_spark.typed.columns.binary_values import Values
 
 NO_ID = "it does not begin with a schema's id (0x00 and four bytes), nor is one in its header"
 """Why a value that names no schema is bad."""

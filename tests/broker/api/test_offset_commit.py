@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.offset_records import OffsetKey
+from kafkalog_broker.groups.offset_records import OffsetKey
 from tests.broker.api.helpers.group_calls import COMMIT, FakeBroker, call, commit_values, error_answer, member, versions
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.groups.classic.offset_records import OffsetKey
+from kafkalog_broker.groups.offset_records import OffsetKey
 from tests.broker.api.helpers.group_calls import COMMIT, OFFSET_DELETE, FakeBroker, call, commit_values, member
 
 

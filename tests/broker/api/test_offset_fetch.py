@@ -7,7 +7,7 @@ import pytest
 
 from kafkalog_broker.api.offsets import FETCHED_AT_ONCE
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.offset_records import OffsetAndMetadata, OffsetKey
+from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey
 from kafkalog_broker.storage.topic import Topic
 from tests.broker.api.helpers.group_calls import COMMIT, FETCH, FakeBroker, call, commit_values, error_answer, versions
 

@@ -10,9 +10,9 @@ import pytest
 from kafkalog_broker.admin import responses
 from kafkalog_broker.api import consumer_groups, load_all, metadata, offsets
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
-from kafkalog_broker.groups.classic.offset_records import OffsetKey
-from kafkalog_broker.groups.offset_store import AT_ONCE
+from kafkalog_broker.groups.offset_commit import PARTITIONS_PER_STEP
+from kafkalog_broker.groups.offset_records import OffsetKey
+from kafkalog_broker.groups.offset_requests import CommitRequest, CommittedPartition
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.protocol.codec import decode_request
 from kafkalog_broker.runtime import fair_scheduling
@@ -77,7 +77,7 @@ def test_offsets_are_committed_in_many_turns_and_one_batch(turns):
     seen: list[int] = []
     answer = call(broker, COMMIT, 8, **commits(*[0, 1] * (MANY // 2)))
     assert {part["error_code"] for part in answer["topics"][0]["partitions"]} == {"none"}
-    assert len(turns) == (MANY + 1) + MANY // AT_ONCE, "made, answered"
+    assert len(turns) == (MANY + 1) + MANY // PARTITIONS_PER_STEP, "made, answered"
     assert sorted(set(seen)) == [0, 1]
     assert len(broker.world.log.records()) == MANY, "as in Kafka, of which the last counts"
 
@@ -146,7 +146,7 @@ def test_offsets_of_a_transaction_are_committed_in_many_turns(process, turns):
     assert set(codes[2::3]) == {"unknown_topic_or_partition"}
     assert len(set(codes)) == 2, "who has no transaction is refused for all that is there"
     there = sum(number % 3 < 2 for number in range(MANY))
-    assert len(turns) >= (MANY + 1) + there // AT_ONCE
+    assert len(turns) >= (MANY + 1) + there // PARTITIONS_PER_STEP
 
 
 def test_leaders_are_elected_in_many_turns(process, turns):

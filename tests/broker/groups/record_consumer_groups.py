@@ -41,7 +41,7 @@ def asking(port: int) -> Ask:
 
 def offsets_records(directory: Path) -> list[list[str | None]]:
     """Keys and values of __consumer_offsets-0, as hexadecimal text."""
-    from kafkalog_broker.coordinator.coordinator_log import decode_batches
+    from kafkalog_broker.coordinator.record_batch import decode_batches
 
     found: list[list[str | None]] = []
     for file in sorted((directory / "__consumer_offsets-0").glob("*.log")):

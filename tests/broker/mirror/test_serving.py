@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from kafkalog_broker.mirror.takeover import TAKEOVER_FILE, read_record
+from kafkalog_broker.mirror.takeover_record import TAKEOVER_FILE, read_record
 from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.testing import BrokerDied, RunningBroker, running_broker
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs

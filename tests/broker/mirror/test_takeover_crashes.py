@@ -14,7 +14,7 @@ from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror import takeover
 from kafkalog_broker.mirror.mirror_file import CONFIGS, MIRROR_FILE, check_source, is_mirror
-from kafkalog_broker.mirror.takeover import Taken, TakeoverRecord, read_record, write_record
+from kafkalog_broker.mirror.takeover_record import TAKEOVER_FILE, Taken, TakeoverRecord, read_record, write_record
 from kafkalog_broker.runtime.clock import SystemClock
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.log_directory import open_log_dirs
@@ -192,13 +192,13 @@ def test_takeover_has_logs_and_cuts_on_disk_before_the_mirrors_file_is_renamed(
     watch, seen = SyncWatch(monkeypatch), []
 
     def at_rename(path: Path) -> None:
-        if path.name in (takeover.TAKEOVER_FILE, f"{MIRROR_FILE}.detached"):
+        if path.name in (TAKEOVER_FILE, f"{MIRROR_FILE}.detached"):
             unsynced = [name for part in (0, 1) for name in watch.unsynced(copy / f"orders-{part}")]
             seen.append((path.name, [name for name in unsynced if name == "." or name.endswith(".log")]))
 
     watch.at_rename = at_rename
     assert take_over(copy)
-    assert seen == [(takeover.TAKEOVER_FILE, []), (f"{MIRROR_FILE}.detached", []), (takeover.TAKEOVER_FILE, [])]
+    assert seen == [(TAKEOVER_FILE, []), (f"{MIRROR_FILE}.detached", []), (TAKEOVER_FILE, [])]
 
 
 def test_takeover_has_the_renamed_mirrors_file_on_disk_before_leader_epochs_rise(

@@ -22,7 +22,7 @@ import pytest
 from kafkalog_broker.remote.remote_log_metadata_cache import COPY_FINISHED, RemoteLogMetadataCache
 from kafkalog_broker.remote.remote_log_reader import RemoteLogReader
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.format.batch_header import control_type
+from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.names import REMOTE_STORAGE_FILE
 from kafkalog_spark.format.transaction_index import ENTRY_SIZE, AbortedTransaction, parse_transaction_index

@@ -19,6 +19,7 @@ from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.remote.remote_storage import FolderStore, RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
+from kafkalog_spark.log.tiered.custom_metadata import encode_custom_metadata
 from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, IndexRange, SegmentManifest, format_manifest
 from kafkalog_spark.log.tiered.remote_log_metadata import (
     PartitionDeleteState,
@@ -28,7 +29,6 @@ from kafkalog_spark.log.tiered.remote_log_metadata import (
     SegmentEvent,
     SegmentUpdate,
     decode_event,
-    encode_custom_metadata,
     encode_event,
     metadata_partition,
 )

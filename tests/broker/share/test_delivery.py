@@ -9,7 +9,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_context import Limits, ShareGroupSettings
+from kafkalog_broker.groups.modern.group_settings import Limits, ShareGroupSettings
 from kafkalog_broker.protocol.hot_messages import ShareFetchPartition
 from kafkalog_broker.share.acquisition import Acquired, Acquisition, Span
 from kafkalog_broker.share.share_fetch import Readable, ShareFetch, ShareFetchParams

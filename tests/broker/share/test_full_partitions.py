@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.groups.modern.group_context import Limits
+from kafkalog_broker.groups.modern.group_settings import Limits
 from kafkalog_broker.share.acquisition import Acquired, Acquisition, Span, archive_aborted
 from kafkalog_broker.share.share_partition import Acknowledgement, AcknowledgeType, RecordState, SharePartition
 from kafkalog_broker.share.state_records import StateBatch, combined

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.api.share_fetch import BATCHES_A_STEP, AckOutcome, checked
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.groups.modern.group_context import Limits
+from kafkalog_broker.groups.modern.group_settings import Limits
 from kafkalog_broker.share.acquisition import Acquisition, Span
 from kafkalog_broker.share.share_partition import Acknowledgement, SharePartition, StateChange
 from kafkalog_broker.share.state_records import StateBatch, combined

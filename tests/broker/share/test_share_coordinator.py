@@ -13,7 +13,9 @@ from uuid import UUID
 import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, OffsetsBatch, ProducerIdAndEpoch, Record
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch, Record
+from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.share.share_coordinator import (
     KEYS_A_STEP,
@@ -47,9 +49,9 @@ class Topic(CoordinatorLog):
     def owned(self) -> range:
         return range(1)
 
-    def scan(self, partition: int) -> Iterator[OffsetsBatch]:
+    def scan(self, partition: int) -> Iterator[CoordinatorBatch]:
         for offset in range(self.start, len(self.records)):
-            yield OffsetsBatch(offset, -1, False, None, [self.records[offset]])
+            yield CoordinatorBatch(offset, -1, False, None, [self.records[offset]])
 
     def append(
         self, partition: int, records: Sequence[Record] | EncodedRecords,

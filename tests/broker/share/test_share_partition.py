@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_context import Limits
+from kafkalog_broker.groups.modern.group_settings import Limits
 from kafkalog_broker.share.acquisition import Acquired, Acquisition, Span, archive_aborted, without
 from kafkalog_broker.share.share_partition import (
     Acknowledgement,

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_context import share_group_settings
+from kafkalog_broker.groups.modern.group_settings import share_group_settings
 from kafkalog_broker.share.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.share_partition_manager import SharePartitionManager
 from kafkalog_broker.share.state_records import NO_START_OFFSET

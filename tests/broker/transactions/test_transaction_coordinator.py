@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.transaction_metadata import (
     CLASSIC,

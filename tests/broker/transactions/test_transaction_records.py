@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_broker.coordinator.coordinator_log import decode_batches, encode_batch
+from kafkalog_broker.coordinator.record_batch import decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.transaction_metadata import (
     MAY_FOLLOW,

@@ -15,7 +15,7 @@ import pytest
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry_file import TOPICS_FILE
 from kafkalog_broker.transactions.transaction_metadata import TransactionState
-from kafkalog_spark.format.batch_header import control_type
+from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from kafkalog_spark.log.write.encoded_batch import batches_of

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.log.repair.report import KEY_BYTES, MOST_KEYS, key_text, lost_keys
+from kafkalog_spark.log.repair.lost_keys import MOST_KEYS, lost_keys
+from kafkalog_spark.log.repair.report import KEY_BYTES, key_text
 from tests.log.helpers.batch_builder import CODECS, V2Record, batch
 from tests.log.helpers.damaged_log import TIME, open_log, patched, write_segments
 

@@ -22,7 +22,7 @@ from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.repair.damaged_segment import fitting, true_epochs
+from kafkalog_spark.log.repair.fitting_batches import fitting, true_epochs
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
 from tests.golden_data import KAFKA_2_8, KAFKA_4_3, data_dir, golden_logs
 from tests.log.helpers.lying_batches import lying_batch

@@ -20,7 +20,7 @@ from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, EpochE
 from kafkalog_spark.format.checkpoint import read_leader_epochs as _read_leader_epochs
 from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.format.partition_metadata import read_partition_metadata
-from kafkalog_spark.log.tiered.lineage import OffsetSpan
+from kafkalog_spark.log.tiered.lineage_merge import OffsetSpan
 from kafkalog_spark.log.tiered.remote_log_metadata import RemoteLogState, decode_event
 from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, RemoteSegment, TopicIdPartition
 from tests.golden_data import GOLDEN, Row, topic_records

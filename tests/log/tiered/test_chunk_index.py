@@ -12,16 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import CorruptManifest
-from kafkalog_spark.log.tiered.chunks import (
+from kafkalog_spark.log.tiered.chunk_sizes import (
     MAX_CHUNKS,
-    Chunk,
-    ChunkIndex,
-    ObjectRange,
     chunk_sizes_from_text,
     chunk_sizes_to_text,
     decode_chunk_sizes,
     encode_chunk_sizes,
 )
+from kafkalog_spark.log.tiered.chunks import Chunk, ChunkIndex, ObjectRange
 
 # ChunkIndexSerializationTest of Aiven's plugin
 AIVEN_TEXT = "KLUv/SAPeQAAAAAAAwAAAAoBAAoAAAAe"

@@ -11,16 +11,8 @@ from kafkalog_spark.format.checkpoint import EpochEntry, parse_leader_epochs
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted, parse_transaction_index
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
-from kafkalog_spark.log.tiered.lineage import (
-    LineageMerge,
-    LogPiece,
-    NotNeeded,
-    NotOfTheLog,
-    merge_lineage,
-    newest,
-    topic_id_of,
-    without_empty_epochs,
-)
+from kafkalog_spark.log.tiered.lineage import NotOfTheLog, newest, without_empty_epochs
+from kafkalog_spark.log.tiered.lineage_merge import LineageMerge, LogPiece, NotNeeded, merge_lineage, topic_id_of
 from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, parse_manifest
 from kafkalog_spark.log.tiered.remote_log_metadata import (
     RemoteSegmentState,

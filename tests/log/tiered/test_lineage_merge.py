@@ -9,17 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.log.tiered.lineage import (
+from kafkalog_spark.log.tiered.lineage import NotOfTheLog, newest, why_not_of_the_log, without_empty_epochs
+from kafkalog_spark.log.tiered.lineage_merge import (
     LineageMerge,
     LogPiece,
     NotNeeded,
-    NotOfTheLog,
     OffsetSpan,
     merge_lineage,
-    newest,
     topic_id_of,
-    why_not_of_the_log,
-    without_empty_epochs,
 )
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
 from tests.log.tiered.kafkas_rules import LOG_END, random_lineage, random_uploads, recorded

@@ -10,7 +10,7 @@ import pytest
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.log.write.record_encoder import BatchParams, RecordEncoder
-from kafkalog_spark.log.write.segment_writer import restamp_segment
+from kafkalog_spark.log.write.segment_restamping import restamp_segment
 from tests.log.helpers.encoded_batches import encode_batches
 from tests.log.helpers.log_writer import LogWriter
 

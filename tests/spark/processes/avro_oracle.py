@@ -21,7 +21,7 @@ from kafkalog_spark.typed.avro.encoder import AvroEncoder
 from kafkalog_spark.typed.avro.resolve import AvroReading
 from kafkalog_spark.typed.avro.schema import parse_schema
 from kafkalog_spark.typed.avro.types import columns_of, meaning_of
-from kafkalog_spark.typed.columns.buffer_pool import Values
+from kafkalog_spark.typed.columns.binary_values import Values
 from kafkalog_spark.typed.decoder import Decoded
 from tests.spark.helpers.spark_functions import frame_of
 from tests.spark_session import new_session

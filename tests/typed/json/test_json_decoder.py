@@ -11,11 +11,13 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.columns.buffer_pool import BufferPool, Values
-from kafkalog_spark.typed.ddl import ddl_of_schema, depth, schema_of_ddl
+from kafkalog_spark.typed.columns.binary_values import Values
+from kafkalog_spark.typed.columns.buffer_pool import BufferPool
+from kafkalog_spark.typed.ddl import ddl_of_schema, schema_of_ddl
 from kafkalog_spark.typed.decoder import format_of
 from kafkalog_spark.typed.json.format import JsonDecoder
-from kafkalog_spark.typed.json.jackson import json_options
+from kafkalog_spark.typed.json.json_options import json_options
+from kafkalog_spark.typed.schema_files import depth
 from tests.spark.helpers.random_json import DDL, random_values
 from tests.spark.helpers.spark_functions import assert_same, comparable
 from tests.typed.given_formats import decoder_of

@@ -21,7 +21,7 @@ from kafkalog_spark.typed.avro.types import columns_of, meaning_of
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources
 from kafkalog_spark.typed.protobuf.descriptors import pool_of
 from kafkalog_spark.typed.registry import confluent
-from kafkalog_spark.typed.registry.schemas import SchemaRecords
+from kafkalog_spark.typed.registry.schema_records import SchemaRecords
 
 Record = tuple[bytes | None, bytes | None]
 GOOD, ODD = 1, 2
@@ -410,7 +410,7 @@ def test_mutated_schemas_of_avro_are_read_or_refused() -> None:
 
 
 def named_values(value: bytes) -> Any:
-    from kafkalog_spark.typed.columns.buffer_pool import Values
+    from kafkalog_spark.typed.columns.binary_values import Values
 
     return Values.of(pa.array([value], pa.binary()))
 

@@ -22,7 +22,7 @@ from kafkalog_spark.kernels.primitives import (
     write_i32,
     write_i64,
 )
-from kafkalog_spark.kernels.rows import record_fields
+from kafkalog_spark.kernels.record_fields import record_fields
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _OUT = types.Array(types.uint8, 1, "C")

@@ -14,7 +14,7 @@ from kafkalog_broker.storage.append.kernel_fields import RecordColumn, WalkFact
 from kafkalog_spark.format.records import RecordFault
 from kafkalog_spark.kernels.encode import varint_size, write_varint
 from kafkalog_spark.kernels.primitives import copy_bytes, kernel_for, varint, varint32
-from kafkalog_spark.kernels.rows import record_fields
+from kafkalog_spark.kernels.record_fields import record_fields
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _OUT = types.Array(types.uint8, 1, "C")

@@ -22,10 +22,9 @@ from kafkalog_broker.storage.compaction.cleaner_kernel import (
     CleanStatus,
     CleanUnit,
     Rule,
-    choose_messages,
     clean_batches,
-    copy_messages,
 )
+from kafkalog_broker.storage.compaction.legacy_cleaner_kernel import choose_messages, copy_messages
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
 from kafkalog_broker.storage.partition.cleaned_segment import RetainedBatches
 from kafkalog_spark.errors import CorruptBatch, KafkalogError

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from kafkalog_broker.storage.append.kernel_fields import MessageColumn
 from kafkalog_broker.storage.compaction.offset_map_kernel import latest_offset
 from kafkalog_spark.format import layout
 from kafkalog_spark.kernels.encode import varint_size, write_varint
@@ -24,7 +23,7 @@ from kafkalog_spark.kernels.primitives import (
     write_i32,
     write_i64,
 )
-from kafkalog_spark.kernels.rows import record_fields, well_formed
+from kafkalog_spark.kernels.record_fields import record_fields, well_formed
 
 
 class CleanUnit(IntEnum):
@@ -247,38 +246,3 @@ def clean_batches(  # type: ignore[no-untyped-def]
         row[CleanResult.OUT_SIZE] = at_out - first
     limits[CleanLimit.OUT_AT], limits[CleanLimit.UNIT] = at_out, units.shape[0]
     return np.int64(CleanStatus.DONE)
-
-
-# Messages of formats v0 and v1: survival under compaction, and a message set without the others.
-
-
-@kernel_for(_I64(_BYTES, _INT64_2, _UINT64_2, _UINT64, _I64, _I64, _OUT))
-def choose_messages(payload, messages, table, secret, latest, keeps_tombstones, keep):  # type: ignore[no-untyped-def]
-    """Flag in `keep` which messages v0 or v1 (see find_messages) stay, as those above `latest` do; returns how many.
-    keeps_tombstones: 1 when a tombstone that is its key's latest does."""
-    kept: Any = np.int64(0)
-    for row in range(messages.shape[0]):
-        offset, key_size = messages[row, MessageColumn.OFFSET], messages[row, MessageColumn.KEY_SIZE]
-        stays: Any = True
-        if offset <= latest:
-            stays = key_size >= 0 and (messages[row, MessageColumn.VALUE_SIZE] >= 0 or keeps_tombstones != 0)
-            if stays:
-                stays = offset >= latest_offset(table, secret, payload, messages[row, MessageColumn.KEY_AT], key_size)
-        keep[row] = np.uint8(stays)
-        kept += stays
-    return kept
-
-
-@kernel_for(_I64(_BYTES, _INT64_2, _I64, _I64, _OUT))
-def copy_messages(payload, messages, magic, base_offset, out):  # type: ignore[no-untyped-def]
-    """Copy messages of format `magic` to `out`, which has room, with offsets that count from `base_offset`: they lie
-    outside a message's CRC. Returns the bytes written."""
-    before_key = np.int64(_KEY_AT_V1 if magic == 1 else _KEY_AT_V0) + 4
-    at: Any = np.int64(0)
-    for row in range(messages.shape[0]):
-        start = messages[row, MessageColumn.KEY_AT] - before_key
-        size = messages[row, MessageColumn.END] - start
-        copy_bytes(out, at, payload, start, size)
-        write_i64(out, at, messages[row, MessageColumn.OFFSET] - base_offset)
-        at += size
-    return at

@@ -10,7 +10,7 @@ from numba import njit, types
 
 from kafkalog_broker.storage.append.kernel_fields import MessageColumn
 from kafkalog_spark.kernels.primitives import helper, kernel_for
-from kafkalog_spark.kernels.rows import record_fields, well_formed
+from kafkalog_spark.kernels.record_fields import record_fields, well_formed
 
 
 class MapState(IntEnum):

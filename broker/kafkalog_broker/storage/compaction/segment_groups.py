@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
+from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 
 
 class SourceSize(NamedTuple):

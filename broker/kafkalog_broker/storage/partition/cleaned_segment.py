@@ -32,8 +32,8 @@ from kafkalog_spark.format.atomic_file import (
     fsync_directory,
     write_all,
 )
+from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE, H
-from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction
 from kafkalog_spark.log.write.segment_recovery import IndexBuilder
 

@@ -20,8 +20,8 @@ from kafkalog_spark.format.atomic_file import (
     fsync_directory,
     open_regular,
 )
+from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import H
-from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.transaction_index import load_transaction_index
 from kafkalog_spark.log.read.header_windows import Window, header_windows
 from kafkalog_spark.store.interface import DescriptorFile

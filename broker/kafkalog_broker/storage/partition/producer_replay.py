@@ -14,7 +14,7 @@ from kafkalog_broker.storage.partition.producer_state import BATCHES_KEPT, Marke
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format.atomic_file import descriptor
-from kafkalog_spark.format.batch_header import transaction_end
+from kafkalog_spark.format.control_record import transaction_end
 from kafkalog_spark.format.layout import (
     H,
 )

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kafkalog_broker.api import streams_groups
-from kafkalog_broker.groups.streams.topology import CopartitionGroup, StatusCode, Subtopology, TopicInfo, configured
+from kafkalog_broker.groups.streams.configured_topology import configure_topology
+from kafkalog_broker.groups.streams.streams_group_status import StatusCode
+from kafkalog_broker.groups.streams.topology import CopartitionGroup, Subtopology, TopicInfo
 from kafkalog_broker.groups.streams.topology import Topology as StreamsTopology
 from tests.broker.api.helpers.admin_scenario import create, new_topic
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
@@ -40,7 +42,7 @@ def test_repartition_counts_of_a_reversed_chain_read_each_subtopology_a_fixed_nu
             )
             for n in reversed(range(length))
         )  # fmt: skip
-        fitted = configured(StreamsTopology(0, chain), {"orders": 3}.get)
+        fitted = configure_topology(StreamsTopology(0, chain), {"orders": 3}.get)
         assert fitted.problem is not None
         assert fitted.problem.code is StatusCode.MISSING_INTERNAL_TOPICS
         assert {topic.partitions for topic in fitted.missing.values()} == {3}
@@ -59,7 +61,7 @@ def test_empty_copartition_groups_do_not_look_up_the_fixed_repartition_topics_ag
     fixed = tuple(internal(f"r{n}", 1) for n in range(LENGTH))
     groups = (CopartitionGroup((), (), ()),) * LENGTH
     source = Subtopology("s", ("orders",), (), (), (), fixed, groups)
-    configured(StreamsTopology(0, (source,)), partition_count)
+    configure_topology(StreamsTopology(0, (source,)), partition_count)
     assert max(looked_up.values()) < 10
 
 

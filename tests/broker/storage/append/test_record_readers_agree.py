@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kafkalog_broker.coordinator.coordinator_log import OffsetsBatch, decode_batches
+from kafkalog_broker.coordinator.record_batch import CoordinatorBatch, decode_batches
 from kafkalog_broker.storage.append import record_walk
 from kafkalog_broker.storage.append.record_walk import find_timestamp, refused_records, renumbered, walk_records
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
@@ -86,7 +86,7 @@ def told_by_the_oracle(data: bytes) -> plain_decoder.Batch | None:
         return None
 
 
-def decoded(data: bytes) -> list[OffsetsBatch]:
+def decoded(data: bytes) -> list[CoordinatorBatch]:
     return list(decode_batches([data]))
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from kafkalog_broker.storage.compaction.cleanable import LogFacts, SegmentFacts, cleanable
 from kafkalog_broker.storage.compaction.segment_groups import SourceSize, group_segments
-from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
+from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from tests.broker.storage.helpers.stored_logs import log_config
 
 NOW = 1_000_000

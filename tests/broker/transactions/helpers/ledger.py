@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import (
-    CoordinatorLog,
-    OffsetsBatch,
-    ProducerIdAndEpoch,
-    Record,
-    decode_batches,
-    encode_batch,
-)
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch, Record
+from kafkalog_broker.coordinator.record_batch import CoordinatorBatch, decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_metadata import EndMarker, TopicPartition, load
@@ -51,7 +46,7 @@ class MemoryStateLog(CoordinatorLog):
         self.batches.setdefault(partition, []).append(encode_batch(records, self._clock.now_ms()))
         return -1
 
-    def scan(self, partition: int) -> Iterator[OffsetsBatch]:
+    def scan(self, partition: int) -> Iterator[CoordinatorBatch]:
         return decode_batches(self.batches.get(partition, []))
 
     def leader_epoch(self, partition: int) -> int:

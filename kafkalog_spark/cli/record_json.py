@@ -1,0 +1,117 @@
+"""Records as JSON, one line each, with the field names of kcat -J.
+
+    {"topic":"orders","partition":0,"offset":7,"tstype":"create","ts":1700000000000,"broker":1,
+     "headers":["name","value"],"key":null,"payload":"..."}
+
+tstype is `create` or `logappend`. tstype and ts are absent from messages without a timestamp (magic 0), headers from
+records without headers. broker is the node ID of the log directory, or -1 if it is unknown. Bytes that are not UTF-8
+become U+FFFD; %k and %s of a format print the original bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkalog_spark.cli.record_output import _LARGE, _concatenated, header_text, joined, milliseconds, numbers
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "headers", "key", "value")
+_ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"))
+"""Replacements in a column of texts, in order; other control characters are left to the json module, one by one."""
+_TO_ESCAPE = '["\\\\\n\t\r]'
+_RARE = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}]"
+_C1 = re.compile("[\x7f-\x9f]")  # control characters that JSON allows as they are, and that a terminal obeys
+Shown = Callable[[pa.RecordBatch], pa.Array]
+"""Function from records to the JSON (large_binary) of one of their parts."""
+
+
+def json_lines(
+    rows: pa.RecordBatch, node_id: int, delimiter: bytes = b"\n", shown: Mapping[str, Shown] | None = None
+) -> pa.Buffer | bytes:
+    """rows: with COLUMNS. shown: what makes JSON of `key` and `value`; without it strings."""
+    if not rows.num_rows:
+        return b""
+    of = {name: rows.column(name) for name in COLUMNS}
+    parts = {
+        name: (shown or {}).get(name, lambda rows, name=name: json_text(rows.column(name))) for name in ("key", "value")
+    }
+    return joined(
+        [
+            b'{"topic":', json_text(of["topic"].cast(pa.binary())),
+            b',"partition":', numbers(of["partition"]),
+            b',"offset":', numbers(of["offset"]),
+            _timestamps(of["timestamp"], of["timestampType"]),
+            b',"broker":' + str(node_id).encode(),
+            _headers(of["headers"]),
+            b',"key":', parts["key"](rows),
+            b',"payload":', parts["value"](rows),
+            b"}" + delimiter,
+        ],
+        rows,
+    )  # fmt: skip
+
+
+def json_text(column: pa.Array) -> pa.Array:
+    """binary to JSON strings; `null` for null."""
+    column = column.cast(pa.binary()) if column.type != pa.binary() else column
+    try:
+        text = column.cast(pa.string())
+        plain = not pc.any(pc.match_substring_regex(text, _RARE)).as_py()
+    except pa.ArrowInvalid:
+        plain = False
+    if plain:
+        if pc.any(pc.match_substring_regex(text, _TO_ESCAPE)).as_py():
+            for character, escaped in _ESCAPES:
+                text = pc.replace_substring(text, character, escaped)
+        return pc.fill_null(_concatenated(b'"', text.cast(_LARGE), b'"'), pa.scalar(b"null", _LARGE))
+    found = [
+        b"null" if value is None else _json_string(value.decode(errors="replace")).encode()
+        for value in column.to_pylist()
+    ]
+    return pa.array(found, _LARGE)
+
+
+def _json_values(part: str, rows: pa.RecordBatch) -> pa.Array:
+    """Values that are JSON as they are, on one line; the others as strings."""
+    return pa.array([_json_value(value) for value in rows.column(part).to_pylist()], _LARGE)
+
+
+def _escaped(text: str) -> str:
+    return _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _json_value(value: bytes | None) -> bytes:
+    if value is None:
+        return b"null"
+    text = value.decode(errors="replace")
+    try:
+        parsed = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return _json_string(text).encode()
+    if text.isprintable() and value.isascii():
+        return text.strip().encode()
+    return _escaped(json.dumps(parsed, ensure_ascii=False, separators=(",", ":"))).encode()
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is not of JSON")
+
+
+def _json_string(text: str) -> str:
+    return _escaped(json.dumps(text, ensure_ascii=False))
+
+
+def _timestamps(times: pa.Array, types: pa.Array) -> pa.Array:
+    kind = pc.if_else(pc.equal(types, 1), pa.scalar(b"logappend", _LARGE), pa.scalar(b"create", _LARGE))
+    said = _concatenated(b',"tstype":"', kind, b'","ts":', numbers(milliseconds(times)))
+    return pc.if_else(pc.less(types, 0), pa.scalar(b"", _LARGE), said)
+
+
+def _headers(column: pa.Array) -> pa.Array:
+    inner = header_text(column, lambda name, value: [json_text(name), b",", json_text(value)])
+    said = _concatenated(b',"headers":[', inner, b"]")
+    return pc.if_else(pc.is_valid(column), said, pa.scalar(b"", _LARGE))

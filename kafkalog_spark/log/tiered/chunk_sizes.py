@@ -1,0 +1,99 @@
+"""Sizes of transformed chunks as Aiven's manifest stores them (ChunkSizesBinaryCodec), zstd-compressed, in base64.
+
+Big-endian: count u4; no values follow if it is 0, and the one value u4 if it is 1. Otherwise
+
+    base u4                     the smallest of all values but the last
+    w u1                        bytes per value, 1 to 4
+    (count - 1) x w             values minus base, unsigned
+    last u4                     the last value, in full: the last chunk has the remaining bytes
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from kafkalog_spark.errors import CorruptManifest
+
+MAX_CHUNKS = 1 << 20
+"""Chunks of one segment. A segment has at most 2 GiB and plugins are set to chunks of megabytes; a manifest that
+announces more is damaged, and would make a table of gigabytes."""
+_U32 = struct.Struct(">I")
+_HEAD = struct.Struct(">IIB")
+Sizes = npt.NDArray[np.int64]
+
+
+def decode_chunk_sizes(data: bytes) -> Sizes:
+    """The sizes in bytes, int64 of shape (count,). Raises CorruptManifest."""
+    if len(data) < 4:
+        raise CorruptManifest(f"transformedChunks has {len(data)} bytes, a count has 4")
+    (count,) = _U32.unpack_from(data)
+    expect_count(count)
+    if count < 2:
+        _expect_size(data, 4 + 4 * count, count)
+        return np.array([_U32.unpack_from(data, 4)[0]] if count else [], np.int64)
+    if len(data) < _HEAD.size:
+        raise CorruptManifest(f"transformedChunks has {len(data)} bytes, {count} chunks take more")
+    _, base, width = _HEAD.unpack_from(data)
+    if not 1 <= width <= 4:
+        raise CorruptManifest(f"transformedChunks has {width} bytes a value, expected 1 to 4")
+    _expect_size(data, _HEAD.size + (count - 1) * width + 4, count)
+    digits = np.frombuffer(data, np.uint8, (count - 1) * width, _HEAD.size).reshape(count - 1, width)
+    padded = np.zeros((count - 1, 8), np.uint8)
+    padded[:, 8 - width :] = digits
+    values = np.empty(count, np.int64)
+    values[:-1] = padded.view(">i8")[:, 0] + base
+    values[-1] = _U32.unpack_from(data, len(data) - 4)[0]
+    return values
+
+
+def chunk_sizes_from_text(text: str, expected: int) -> Sizes:
+    """The sizes in a manifest's base64 text; no more is decompressed than `expected` take. Raises CorruptManifest."""
+    expect_count(expected)
+    most = _HEAD.size + 4 * expected + 4
+    try:
+        frame = base64.b64decode(text, validate=True)
+        announced = zstandard.get_frame_parameters(frame).content_size
+        if announced != zstandard.CONTENTSIZE_UNKNOWN and announced > most:  # the library would allocate that much
+            raise CorruptManifest(f"transformedChunks decompresses to {announced} bytes, {most} at most are expected")
+        data = zstandard.ZstdDecompressor().decompress(frame, max_output_size=most, allow_extra_data=False)
+    except (binascii.Error, ValueError) as error:
+        raise CorruptManifest(f"transformedChunks is not base64: {error}") from None
+    except zstandard.ZstdError as error:
+        raise CorruptManifest(f"transformedChunks cannot be decompressed (zstd): {error}") from None
+    sizes = decode_chunk_sizes(data)
+    if len(sizes) != expected:
+        raise CorruptManifest(f"transformedChunks has {len(sizes)} chunks, the segment's size makes {expected}")
+    return sizes
+
+
+def encode_chunk_sizes(sizes: Sizes) -> bytes:
+    """The bytes that `decode_chunk_sizes` reads, as the plugin writes them. Sizes: 0 to 2^31 - 1."""
+    count = len(sizes)
+    if count < 2:
+        return _U32.pack(count) + b"".join(_U32.pack(int(size)) for size in sizes)
+    base = int(sizes[:-1].min())
+    rest = sizes[:-1] - base
+    width = max(1, (int(rest.max()).bit_length() + 7) // 8)
+    digits = rest.astype(">u8").view(np.uint8).reshape(count - 1, 8)[:, 8 - width :]
+    return _HEAD.pack(count, base, width) + digits.tobytes() + _U32.pack(int(sizes[-1]))
+
+
+def chunk_sizes_to_text(sizes: Sizes) -> str:
+    return base64.b64encode(zstandard.ZstdCompressor().compress(encode_chunk_sizes(sizes))).decode("ascii")
+
+
+def expect_count(count: int) -> None:
+    """Raise CorruptManifest for more than MAX_CHUNKS."""
+    if count > MAX_CHUNKS:
+        raise CorruptManifest(f"the segment has {count} chunks, more than {MAX_CHUNKS} are taken for damage")
+
+
+def _expect_size(data: bytes, size: int, count: int) -> None:
+    if len(data) != size:
+        raise CorruptManifest(f"transformedChunks has {len(data)} bytes, its {count} chunks take {size}")

@@ -1,0 +1,67 @@
+"""Most frequent keys of a topic, counted in bounded memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+MOST_KEYS = 100_000  # keys that are counted at once: 20 MB with keys of 100 bytes
+MOST_BYTES = 32_000_000  # bytes of the keys that are counted at once: keys may have as many as a batch has
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCount:
+    """key: None for records without one. records: at least so many. size: bytes of their values."""
+
+    key: bytes | None
+    records: int
+    size: int
+
+
+class KeyCounts:
+    """Counts keys: exactly up to MOST_KEYS different ones of MOST_BYTES together, beyond that as Misra and Gries do: a
+    count is too small by `missed` at most, and a key with more records than that is never lost."""
+
+    def __init__(self, most: int = MOST_KEYS, most_bytes: int = MOST_BYTES) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._counts: dict[bytes | None, tuple[int, int]] = {}
+        self.records = 0
+        self.missed = 0
+
+    def add(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
+        sizes = pc.fill_null(pc.binary_length(values), 0)
+        counted = pa.table({"key": keys, "size": sizes}).group_by("key").aggregate([([], "count_all"), ("size", "sum")])
+        self.records += len(keys)
+        columns = (counted[name].to_pylist() for name in ("key", "count_all", "size_sum"))
+        for key, records, size in zip(*columns, strict=True):
+            if key not in self._counts:
+                self._bytes += len(key or b"")
+            before_records, before_size = self._counts.get(key, (0, 0))
+            self._counts[key] = (before_records + records, before_size + size)
+        if len(self._counts) > self._most or self._bytes > self._most_bytes:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        """Subtract from all the count of the first key, by count, that does not fit into half of the room."""
+        ordered = sorted(((of[0], len(key or b"")) for key, of in self._counts.items()), reverse=True)
+        less = taken = 0
+        for rank, (count, length) in enumerate(ordered):
+            less, taken = count, taken + length
+            if rank >= self._most // 2 or taken > self._most_bytes // 2:
+                break
+        self.missed += less
+        self._counts = {
+            key: (count - less, size - size * less // count)
+            for key, (count, size) in self._counts.items()
+            if count > less
+        }
+        self._bytes = sum(len(key or b"") for key in self._counts)
+
+    def top(self, count: int) -> list[KeyCount]:
+        """The most frequent ones first; by key where counts are equal."""
+        rows = sorted(self._counts.items(), key=lambda item: (-item[1][0], item[0] or b""))
+        return [KeyCount(key, records, size) for key, (records, size) in rows[:count]]

@@ -1,0 +1,165 @@
+"""Schemas from the records of a registry's own topic, `_schemas`, which is a table: the last record of a key counts.
+
+Keys are JSON with a `keytype`. SCHEMA is a version of a subject: without a value it is deleted permanently, with
+`deleted` it is hidden from requests for the latest version. DELETE_SUBJECT deletes all versions up to one. CONFIG,
+MODE, NOOP, CONTEXT and CLEAR_SUBJECT do not describe schemas. A deleted schema is still found by its ID, as in a
+registry.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from kafkalog_spark.errors import SchemaRegistryError
+from kafkalog_spark.typed.registry.contexts import DEFAULT_CONTEXT, QualifiedSubject
+from kafkalog_spark.typed.registry.schemas import RegisteredSchema
+
+Record = tuple[bytes | None, bytes | None]
+
+
+class SchemaRecords:
+    """The schemas that some records leave. `described`: where these are from, for messages. `unused`: one text for each
+    record that Confluent's registry skips (`KafkaStoreReaderThread.doWork`), with the reason."""
+
+    def __init__(self, records: Iterable[Record], described: str) -> None:
+        """Raises SchemaRegistryError if there are records and a registry wrote none of them."""
+        self.described = described
+        self.unused: list[str] = []
+        self._versions: dict[str, dict[int, RegisteredSchema]] = {}
+        """The schemas of each subject, by version."""
+        self._deleted: set[tuple[str, int]] = set()
+        self._ids: dict[tuple[str, int], dict[str, RegisteredSchema]] = {}
+        """The schemas of each context and id, by subject."""
+        count = 0
+        for key, value in records:
+            try:
+                self._take(json.loads(_given(key)), None if value is None else json.loads(value))
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                self.unused.append(f"record {count}: {type(error).__name__}: {error}")
+            count += 1
+        if self.unused and len(self.unused) == count:
+            raise SchemaRegistryError(
+                f"{described} has no record of a schema registry; {self.unused[0]}",
+                hint="the topic of a registry has JSON keys with a keytype",
+            )
+        self._contexts = sorted({context for context, _ in self._ids} - {DEFAULT_CONTEXT})
+        self._guids: dict[str, RegisteredSchema] = {}
+        for subject in sorted(self._versions, key=QualifiedSubject.of):  # those of the default context come first
+            for schema in self._versions[subject].values():
+                if schema.guid:
+                    self._guids.setdefault(schema.guid, schema)
+
+    def _take(self, key: Any, value: Any) -> None:
+        kind = key["keytype"]
+        if kind == "SCHEMA":
+            subject, version = str(QualifiedSubject.of(str(key["subject"]))), int(key["version"])
+            if value is None:
+                self._remove(subject, version)
+                return
+            schema = replace(RegisteredSchema.of_json(value), subject=subject, version=version)
+            self._check_id(schema)
+            self._remove(subject, version)
+            self._versions.setdefault(subject, {})[version] = schema
+            self._ids.setdefault(_context_and_id(schema), {})[subject] = schema
+            if value.get("deleted"):
+                self._deleted.add((subject, version))
+        elif kind == "DELETE_SUBJECT" and value is not None:
+            subject, last = str(QualifiedSubject.of(str(value["subject"]))), int(value["version"])
+            self._deleted |= {(subject, version) for version in self._versions.get(subject, ()) if version <= last}
+
+    def _check_id(self, schema: RegisteredSchema) -> None:
+        """Raise ValueError if the id belongs to another schema: the first registration of an id in a context counts
+        (`KafkaStoreMessageHandler.validateUpdate`)."""
+        for known in self._ids.get(_context_and_id(schema), {}).values():
+            if known.text != schema.text:
+                raise ValueError(
+                    f"version {schema.version} of {schema.subject} has id {schema.id}, which is version "
+                    f"{known.version} of {known.subject} already"
+                )
+
+    def _remove(self, subject: str, version: int) -> None:
+        self._deleted.discard((subject, version))
+        schema = self._versions.get(subject, {}).pop(version, None)
+        if schema is not None:
+            holders = self._ids[_context_and_id(schema)]
+            if holders.get(subject) is schema:
+                del holders[subject]
+            if not holders:
+                del self._ids[_context_and_id(schema)]
+
+    def by_id(self, id_: int, subject: str = "") -> RegisteredSchema | None:
+        """The schema of an id, found as in Confluent's registry (`getSchemaKeyUsingContexts`).
+
+        The subject's own schema comes first. Then follow, for a subject without a context, the schemas of its name in
+        other contexts, and last those of other subjects in the subject's context.
+        """
+        wanted = QualifiedSubject.of(subject)
+        others = self._contexts if wanted.name and wanted.context == DEFAULT_CONTEXT else []
+        for context in (wanted.context, *others):
+            found = self._ids.get((context, id_), {}).get(str(wanted._replace(context=context)))
+            if found is not None:
+                return found
+        return next(iter(self._ids.get((wanted.context, id_), {}).values()), None)
+
+    def by_guid(self, guid: str) -> RegisteredSchema | None:
+        return self._guids.get(guid)
+
+    def by_version(self, subject: str, version: int | None) -> RegisteredSchema | None:
+        """version: None for the latest. A subject without a context is also looked for in the others if the default
+        one does not have it, as in Confluent's registry (`getUsingContexts`)."""
+        wanted = QualifiedSubject.of(subject)
+        for context in (wanted.context, *(self._contexts if wanted.context == DEFAULT_CONTEXT else [])):
+            found = self._version_of(str(wanted._replace(context=context)), version)
+            if found is not None:
+                return found
+        return None
+
+    def _version_of(self, subject: str, version: int | None) -> RegisteredSchema | None:
+        schemas = self._versions.get(subject, {})
+        if version is None:
+            version = max((one for one in schemas if (subject, one) not in self._deleted), default=0)
+        return schemas.get(version)
+
+
+def _given(key: bytes | None) -> bytes:
+    if key is None:
+        raise ValueError("it has no key")
+    return key
+
+
+def _context_and_id(schema: RegisteredSchema) -> tuple[str, int]:
+    return QualifiedSubject.of(schema.subject).context, schema.id
+
+
+def listed_records(text: str, place: str) -> list[Record]:
+    """The records of a file: a list of schemas as a registry answers `GET /schemas`, or one record of `_schemas` a
+    line, {"key": ..., "value": ...}, or its key and value with a tab between them. Raises SchemaRegistryError."""
+    try:
+        if text.lstrip()[:1] == "[":
+            keys = ("subject", "version")
+            return [
+                (_bytes({"keytype": "SCHEMA", **{key: listed[key] for key in keys}}), _bytes(listed))
+                for listed in json.loads(text)
+            ]
+        records: list[Record] = []
+        for line in filter(str.strip, text.splitlines()):
+            if "\t" in line:
+                key, _, value = line.partition("\t")
+                records.append((key.encode(), None if value.strip() in ("", "null") else value.encode()))
+            else:
+                record = json.loads(line)
+                value_json = record["value"]
+                records.append((_bytes(record["key"]), None if value_json is None else _bytes(value_json)))
+        return records
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SchemaRegistryError(
+            f"{place} is no list of schemas: {type(error).__name__}: {error}",
+            hint="it is what a registry answers to GET /schemas, or the records of its topic, one a line",
+        ) from error
+
+
+def _bytes(value: Any) -> bytes:
+    return (value if isinstance(value, str) else json.dumps(value)).encode()

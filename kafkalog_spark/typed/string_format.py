@@ -1,0 +1,54 @@
+"""The format `string`: values that are UTF-8 text, unchanged, as in Spark's cast from binary to string."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.options import OptionSpec
+from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, ValueDecoder, ValueEncoder
+
+OPTIONS: tuple[OptionSpec, ...] = ()
+
+
+def schema(format: ResolvedFormat) -> pa.Schema:
+    return pa.schema([("value", pa.string())])
+
+
+def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
+    if len(projection) != 1 or projection.field(0).type != pa.string():
+        raise OptionError(
+            "the format string gives one column of type string", hint="ask for it as `value string`, or `key string`"
+        )
+    return StringDecoder(projection)
+
+
+def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+    if len(given) != 1 or given.field(0).type not in (pa.string(), pa.large_string()):
+        raise OptionError(f"the format string writes one column of type string, not {', '.join(given.names) or 'none'}")
+    return StringEncoder()
+
+
+class StringDecoder:
+    """The same bytes as a column of texts, which are not checked."""
+
+    def __init__(self, projection: pa.Schema) -> None:
+        self.schema = projection
+
+    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
+        values = values.cast(pa.binary())
+        texts = pa.Array.from_buffers(
+            pa.string(), len(values), values.buffers(), null_count=values.null_count, offset=values.offset
+        )
+        columns = pa.StructArray.from_arrays([texts], fields=list(self.schema), mask=pc.is_null(values))
+        return Decoded(columns, None, lambda i: "")
+
+
+class StringEncoder:
+    """The way back."""
+
+    def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
+        return columns.flatten()[0].cast(pa.binary())
