@@ -16,11 +16,15 @@ from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.log_flushes import LogFlushes
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.fetching.converting_reader import ConvertingReader
+from kafkalog_broker.fetching.fetch import Fetcher
 from kafkalog_broker.fetching.fetch_session import FetchSessions
 from kafkalog_broker.fetching.long_poll import LongPolls
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.protocol.api_registry import ServedApis
-from kafkalog_broker.quotas.client_quotas import ClientQuotas, Quotas, Windows
+from kafkalog_broker.quotas.client_quotas import ClientQuotas
+from kafkalog_broker.quotas.quota_entity import Quotas
+from kafkalog_broker.quotas.rates import Windows
 from kafkalog_broker.runtime.clock import Clock, SystemClock
 from kafkalog_broker.runtime.traffic import Traffic
 from kafkalog_broker.runtime.workers import Workers
@@ -29,26 +33,23 @@ from kafkalog_broker.security.scram_users import ScramUsers
 from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.share.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.share_partition_manager import SharePartitionManager
+from kafkalog_broker.storage.append.appender import Appender
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import EVERY_APPEND, Log
 from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.telemetry.client_instances import ClientInstances
-from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator, TransactionEnds
-from kafkalog_broker.transactions.transaction_metadata import WriteMarker
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
+from kafkalog_broker.transactions.transaction_ends import TransactionEnds
+from kafkalog_broker.transactions.transaction_marker import WriteMarker
 from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
     from kafkalog_broker.remote.remote_log_manager import RemoteLogManager  # which others do without
 
 EnsureTopic = Callable[[str, int, Mapping[str, str]], Awaitable[Topic]]
-"""ensure_topic(name, partitions, configs): as admin.topic_changes.ensure_topic."""
-
-
-CONVERTED_AT_ONCE = 8
-"""Answers that messages v0 or v1 are being made for, of 4 MB each at most (fetching/down_conversion.py). They are in
-memory, however many clients of that time ask at once; the others wait for their turn."""
+"""ensure_topic(name, partitions, configs): as admin.topic_creation.ensure_topic."""
 
 
 class Broker:
@@ -102,9 +103,13 @@ class Broker:
         self.flushes = LogFlushes(self.workers.begin_blocking)
         self.tls = Tls()
         self.authorizer = None if config.authorizer is None else Authorizer(config.authorizer)
-        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
-        self.long_polls = LongPolls()
-        self.converting = asyncio.Semaphore(CONVERTED_AT_ONCE)
+        self.fetcher = Fetcher(
+            FetchSessions(config.max_incremental_fetch_session_cache_slots),
+            LongPolls(),
+            ConvertingReader(self.workers),
+            self.clock,
+        )
+        self.appender = Appender(self.workers, self.clock, self.flush_if_due)
         self.ensuring = asyncio.Lock()  # held while an internal topic is made
         self.altering = asyncio.Lock()  # held while configuration is changed
         self.leaving: dict[str, asyncio.Event] = {}

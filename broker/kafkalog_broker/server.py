@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from kafkalog_broker import api
-from kafkalog_broker.admin import topic_changes
-from kafkalog_broker.api.configs import keep_to_quotas
-from kafkalog_broker.api.share_groups import initialize
+from kafkalog_broker.admin.client_quotas import install_quota_handlers
+from kafkalog_broker.admin.share_group_state import initialize_share_partitions
+from kafkalog_broker.admin.topic_creation import ensure_topic
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
@@ -37,7 +37,7 @@ from kafkalog_broker.net.dispatch import Dispatch, Gate, SaslGate, dispatcher
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.loop_watch import LateTimer, sleep
 from kafkalog_broker.protocol.api_registry import Layer
-from kafkalog_broker.quotas.quota_changes import quota_file
+from kafkalog_broker.quotas.quota_file import quota_file
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.security.authorizer import guarded
@@ -53,7 +53,9 @@ from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
 from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator, TransactionEnds, marker_writer
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
+from kafkalog_broker.transactions.transaction_ends import TransactionEnds
+from kafkalog_broker.transactions.transaction_marker import marker_writer
 from kafkalog_broker.transactions.unclean_start import UncleanStart
 from kafkalog_spark.format.names import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
@@ -92,7 +94,7 @@ class Server(Broker):
         self.metrics_address: tuple[str, int] | None = None
         self.scheduler: Scheduler = self.schedule  # how groups run something later
         self._new_users = new_users
-        self.ensure_topic = partial(topic_changes.ensure_topic, self)
+        self.ensure_topic = partial(ensure_topic, self)
         self.tokens: dict[str, Tokens] = {}  # by listener, of those with OAUTHBEARER
         self._started = AsyncExitStack()
 
@@ -128,7 +130,7 @@ class Server(Broker):
         self.quota_file = quota_file([log_dir.path for log_dir in self.dirs.online])
         quotas = await self.run_blocking(self.quota_file.load)
         self.quotas.use(quotas or {})
-        keep_to_quotas(self)
+        install_quota_handlers(self)
         await self._load_keys(started)
         self.tls.use(await self.run_blocking(self.tls.prepared, self.config.listener_security))
         self._make_coordinators(started)
@@ -158,14 +160,14 @@ class Server(Broker):
         self.apis.wrap(Layer.ACCESS, None if self.authorizer is None else partial(guarded, self.authorizer))
         if self._metrics_at is None:
             return dispatcher(self, self.apis, flushes=self.flushes)
-        from kafkalog_broker.metrics.serving import serve_metrics
+        from kafkalog_broker.metrics.serving import start_metrics
 
-        serve, self.metrics_address = await serve_metrics(self, lambda: self.network, self._metrics_at, started)
+        serve, self.metrics_address = await start_metrics(self, lambda: self.network, self._metrics_at, started)
         return serve
 
     async def _bind(self, started: AsyncExitStack) -> None:
         dispatch, open_files = await self._requests_served(started), raise_open_files_limit()
-        self.network = Network(dispatch, self.config, open_files, self.quotas.connection)
+        self.network = Network(dispatch, self.config, open_files, self.quotas.record_connection)
         started.callback(self.network.close_listeners)
         bound = {}
         for listener in self.config.listeners:
@@ -328,7 +330,9 @@ class Server(Broker):
         )  # fmt: skip
 
         def begin(group_id: str, epoch: int, topics: Mapping[UUID, SharedTopic], from_start: bool) -> None:
-            task = asyncio.create_task(initialize(self, group_id, epoch, topics, from_start=from_start))
+            task = asyncio.create_task(
+                initialize_share_partitions(self, group_id, epoch, topics, from_start=from_start)
+            )
             initializing.add(task)
             task.add_done_callback(initializing.discard)
 
@@ -416,7 +420,7 @@ class Server(Broker):
             _logger.exception("a periodic task failed and is tried again")
         self.network.shared.watch.note_named("periodic tasks", perf_counter() - began)
         try:
-            await run_in_slices(self.share_coordinator.due())
+            await run_in_slices(self.share_coordinator.snapshot_cold_if_due())
             await self.share_coordinator.prune_if_due()
         except Exception:
             _logger.exception("a periodic task failed and is tried again")

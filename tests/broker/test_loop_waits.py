@@ -112,7 +112,8 @@ def test_a_topic_that_is_deleted_while_a_flush_is_going_on_does_not_wait_for_it(
 def test_a_topic_of_the_name_of_one_that_is_leaving_waits_for_it(
     broker: BrokerInProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafkalog_broker.admin.topic_changes import delete_topics, ensure_topic
+    from kafkalog_broker.admin.topic_creation import ensure_topic
+    from kafkalog_broker.admin.topic_deletion import delete_topics
     from kafkalog_broker.storage.partition_removal import PartitionRemoval
 
     may_go_on = threading.Event()

@@ -78,6 +78,7 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
         self._serve = serve
         self._served: dict[int, ShardT] = {}
         self._loading: set[int] = set()
+        self._damaged: dict[int, str] = {}  # partitions whose batches cannot be read, with the reason
         self._stopped = False
 
     def partition_for(self, key: str) -> int:
@@ -146,12 +147,13 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
 
         Raises:
             BrokerError: coordinator_not_available after `stop`; coordinator_load_in_progress while the partition is
-                being loaded; an error from `read`.
+                being loaded; not_coordinator if its batches are damaged, as in Kafka after a failed load; an error
+                from `read`.
         """
         self.check_running()
         self.check_loaded(partition)
         if partition not in self._served:
-            self.open(partition, self.read(partition))
+            self._open_now(partition)
         return self._served[partition]
 
     def if_open(self, partition: int) -> ShardT | None:
@@ -163,7 +165,8 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
         return dict(self._served)
 
     def all(self) -> list[ShardT]:
-        """Return the shards of all partitions that are here, and load those that are not loaded.
+        """Return the shards of all partitions that are here, and load those that are not loaded. Damaged ones are left
+        out.
 
         Raises:
             BrokerError: coordinator_load_in_progress while a partition is being loaded, because an incomplete list
@@ -211,17 +214,19 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
             self._served[partition] = self._serve(partition, loaded)
 
     def open_owned(self) -> None:
-        """Load all partitions that are here, except those that are being loaded. Raises BrokerError."""
+        """Load all partitions that are here, except damaged ones and those that are being loaded. Raises
+        BrokerError."""
         for partition in self.log.owned():
-            if partition not in self._served and partition not in self._loading and not self._stopped:
-                self.open(partition, self.read(partition))
+            is_open = partition in self._served or partition in self._loading
+            if not is_open and partition not in self._damaged and not self._stopped:
+                self._open_now(partition)
 
     async def load_owned(
         self, run_blocking: Callable[[Callable[[int], LoadedT], int], Awaitable[LoadedT]], what: str
     ) -> None:
         """Load all partitions that are here, one after the other in a thread, while the broker serves requests.
 
-        A partition that cannot be loaded is logged, and its next use tries again.
+        A partition that cannot be loaded is logged. Its next use tries again, unless its batches are damaged.
 
         Args:
             what: What the partitions hold, for messages: "groups".
@@ -234,6 +239,8 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
             except KafkalogError as error:
                 _log.error("the %s of %s-%d cannot be loaded: %s", what, self.log.name, partition, error)
                 self.remove(partition)
+                if not isinstance(error, BrokerError):
+                    self._damaged[partition] = str(error)
             except Exception:  # noqa: BLE001 - a defect in one partition must not keep the others from being served
                 _log.exception("the %s of %s-%d cannot be loaded", what, self.log.name, partition)
                 self.remove(partition)
@@ -241,8 +248,23 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
     def remove(self, partition: int) -> ShardT | None:
         """Unload a partition that is gone, belongs to another broker or cannot be loaded, and return its shard."""
         self._loading.discard(partition)
+        self._damaged.pop(partition, None)
         return self._served.pop(partition, None)
 
     def stop(self) -> None:
         """Answer everything with COORDINATOR_NOT_AVAILABLE from now on."""
         self._stopped = True
+
+    def _open_now(self, partition: int) -> None:
+        """Load a partition in the event loop. Raises BrokerError: not_coordinator if it is damaged."""
+        if partition not in self._damaged:
+            try:
+                self.open(partition, self.read(partition))
+            except BrokerError:
+                raise
+            except KafkalogError as error:
+                _log.error("%s-%d cannot be loaded: %s", self.log.name, partition, error)
+                self._damaged[partition] = str(error)
+        if partition in self._damaged:
+            reason = self._damaged[partition]
+            raise BrokerError(ErrorCode.not_coordinator, f"{self.log.name}-{partition} cannot be loaded: {reason}")

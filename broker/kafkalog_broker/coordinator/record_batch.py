@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch, Record
+from kafkalog_broker.storage.append.recompression import release_frames
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, check_crc
@@ -111,7 +112,12 @@ def _views(header: BatchHeader, data: bytes) -> tuple[memoryview, list[RecordVie
     payload = memoryview(data)[layout.RECORDS_AT :]
     if header.codec:
         scratch = Scratch()
-        end = decompress(header.codec, payload, Output(scratch, 0, layout.MAX_DECOMPRESSED))
+        try:
+            end = decompress(header.codec, payload, Output(scratch, 0, layout.MAX_DECOMPRESSED))
+        except CorruptBatch as error:
+            del scratch
+            release_frames(error)
+            raise
         payload = memoryview(bytes(scratch.room(0, end)))
     try:
         return payload, list(read_records(payload, header.record_count, header.base_timestamp))

@@ -86,7 +86,7 @@ class Request:
     """A request. entity: kio's, or a ProduceRequest; None for an ApiVersions request of a version that is not served.
     size: bytes of its frame. access: rights of its sender, an Access of `security/authorizer.py`; None: all. charge:
     called for each topic once all else was checked, before so many partitions are made or removed; raises BrokerError
-    throttling_quota_exceeded (`quotas/client_quotas.py`). has_long_answer: set by a handler whose response is to be
+    throttling_quota_exceeded (`quotas/throttling.py`). has_long_answer: set by a handler whose response is to be
     encoded in a thread."""
 
     api_key: int
@@ -100,14 +100,19 @@ class Request:
     charge: Callable[[int], None] = _nothing
     has_long_answer: bool = False
 
-    def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
-        """The code of a refusal to do the API's own thing with what is named, or `none`. quiet: as for Access.may."""
+    def authorization_error(self, name: str, *, quiet: bool = False) -> ErrorCode:
+        """Return why the sender may not perform this API's operation on the named resource, or `ErrorCode.none`.
+
+        Args:
+            name: Topic, group or transactional ID, as `security/api_rights.py` says for the API.
+            quiet: Do not log the denial.
+        """
         code: ErrorCode = ErrorCode.none if self.access is None else self.access.refused(name, quiet=quiet)
         return code
 
-    def check(self, name: str) -> None:
-        """Raise BrokerError where `refused` has a code."""
-        if code := self.refused(name):
+    def authorize(self, name: str) -> None:
+        """Raise BrokerError if `authorization_error` returns an error."""
+        if code := self.authorization_error(name):
             raise BrokerError(code)
 
     def may(self, operation: Operation, resource: ResourceType, name: str, *, quiet: bool = False) -> bool:

@@ -23,8 +23,8 @@ class Traffic:
         for one in partitions:
             if one.size and one.log is not None:
                 self.bytes_out[one.log.topic] += one.size
-            elif one.answer.error_code:
-                self.errors[1, int(one.answer.error_code)] += 1
+            elif one.error_code:
+                self.errors[1, int(one.error_code)] += 1
 
     def answered(self, api_key: int, response: Any) -> None:
         """A response entity of kio's: its own error code, those of its entries, and of theirs."""

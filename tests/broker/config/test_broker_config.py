@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.admin.config_listing import ConfigResourceType, broker_entries, resource_entries, topic_entries
+from kafkalog_broker.admin.config_entries import broker_entries, resource_entries, topic_entries
+from kafkalog_broker.admin.config_resources import ConfigResourceType
 from kafkalog_broker.config.broker_config import BrokerConfig, nearest_property
 from kafkalog_broker.config.definition import ConfigError, Source
 from kafkalog_broker.config.listeners import Listener, with_bound_ports

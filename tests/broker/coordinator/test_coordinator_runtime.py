@@ -11,6 +11,7 @@ from kafkalog_broker.coordinator.coordinator_result import CoordinatorResult
 from kafkalog_broker.coordinator.coordinator_runtime import CoordinatorRuntime
 from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.groups.helpers.virtual_time import MemoryLog
 from tests.broker.manual_clock import ManualClock
@@ -94,3 +95,34 @@ def test_commit_after_the_partition_was_unloaded_is_refused(runtime: Coordinator
     with pytest.raises(BrokerError) as refused:
         runtime.commit(0, CoordinatorResult(["a"], None))
     assert refused.value.code is ErrorCode.not_coordinator
+
+
+def test_damaged_partition_is_read_once_and_answers_not_coordinator(log: MemoryLog) -> None:
+    reads: list[int] = []
+
+    def damaged(batches: Iterable[CoordinatorBatch]) -> set[str]:
+        reads.append(1)
+        raise CorruptBatch("the CRC is wrong", offset=7)
+
+    runtime = CoordinatorRuntime(log, damaged, lambda partition, loaded: Names(loaded))
+    for _ in range(3):
+        with pytest.raises(BrokerError, match="the CRC is wrong") as refused:
+            runtime.get(0)
+        assert refused.value.code is ErrorCode.not_coordinator
+    assert runtime.all() == []
+    assert len(reads) == 1
+
+
+def test_damaged_partition_is_read_again_after_it_was_unloaded(log: MemoryLog) -> None:
+    damage = [CorruptBatch("the CRC is wrong")]
+
+    def load_once_damaged(batches: Iterable[CoordinatorBatch]) -> set[str]:
+        if damage:
+            raise damage.pop()
+        return load(batches)
+
+    runtime = CoordinatorRuntime(log, load_once_damaged, lambda partition, loaded: Names(loaded))
+    with pytest.raises(BrokerError):
+        runtime.get(0)
+    runtime.remove(0)
+    assert runtime.get(0).names == set()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kafkalog_broker.api.api_versions import handle as api_versions
+from kafkalog_broker.api.api_versions import api_versions
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net import response_writer
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher

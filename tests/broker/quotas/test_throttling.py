@@ -1,4 +1,4 @@
-"""A whole broker under quotas: what is answered, and that a throttled connection is muted, and no other."""
+"""A running broker with quotas: throttle times in responses, and muting of throttled connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kio.schema.types import TopicName
 from kio.static.primitive import f64, i8, i32, i32Timedelta
 
 from kafkalog_broker import api
-from kafkalog_broker.admin.topic_changes import ensure_topic
+from kafkalog_broker.admin.topic_creation import ensure_topic
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.net.connection import Connection
@@ -114,7 +114,7 @@ METADATA_TIMEOUT = timedelta(seconds=1)
 METADATA = MetadataRequest(topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False)
 
 
-def test_a_throttled_producer_is_told_and_muted_and_nobody_else(tmp_path: Path) -> None:
+def test_only_the_throttled_producer_gets_a_throttle_time_and_is_muted(tmp_path: Path) -> None:
     batch = bytes(build_batch([(None, b"v" * 900)], 0).data)
     frame = produce_frame("orders", batch)
 
@@ -126,8 +126,8 @@ def test_a_throttled_producer_is_told_and_muted_and_nobody_else(tmp_path: Path) 
         assert server.apis != unthrottled
         assert (await slow.send(frame))[-4:] == struct.pack(">i", 0)
         wait_ms = 5 * (2 * len(frame) - 2000)  # at 200 bytes a second, beyond those of ten seconds
-        told = await slow.send(frame)
-        assert struct.unpack(">i", told[-4:])[0] == wait_ms
+        response = await slow.send(frame)
+        assert struct.unpack(">i", response[-4:])[0] == wait_ms
         assert server.logs.get("orders", 0).log_end_offset == 2  # type: ignore[union-attr]
         assert slow.is_muted
         slow.writer.write(2 * (struct.pack(">i", len(frame)) + frame))
@@ -149,7 +149,7 @@ def test_a_throttled_producer_is_told_and_muted_and_nobody_else(tmp_path: Path) 
     with_broker(tmp_path, scenario)
 
 
-def test_a_throttled_consumer_gets_an_empty_answer_and_its_records_later(tmp_path: Path) -> None:
+def test_throttled_consumer_gets_an_empty_response_and_its_records_later(tmp_path: Path) -> None:
     batch = bytes(build_batch([(None, b"v" * 900)], 0).data)
 
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
@@ -171,7 +171,7 @@ def test_a_throttled_consumer_gets_an_empty_answer_and_its_records_later(tmp_pat
     with_broker(tmp_path, scenario)
 
 
-def test_changes_beyond_the_quota_are_refused_topic_by_topic(tmp_path: Path) -> None:
+def test_mutations_beyond_the_quota_are_refused_for_each_topic(tmp_path: Path) -> None:
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
         client = await connect()
         await client.ask(alteration({"controller_mutation_rate": 1.0}, client_id="kafkalog-testing"))
@@ -239,7 +239,7 @@ def codes(answer: Any) -> dict[str | None, str]:
     return {topic.name: ErrorCode(topic.error_code).name for topic in getattr(answer, field)}
 
 
-def test_what_is_refused_for_another_reason_costs_nothing_and_comes_first(tmp_path: Path) -> None:
+def test_topics_refused_for_another_reason_are_not_charged(tmp_path: Path) -> None:
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
         server.apis.wrap(Layer.ACCESS, denying)
         client = await connect()
@@ -290,7 +290,7 @@ def test_what_is_refused_for_another_reason_costs_nothing_and_comes_first(tmp_pa
     with_broker(tmp_path, scenario)
 
 
-def test_what_a_request_costs_counts_and_quotas_outlive_the_broker(tmp_path: Path) -> None:
+def test_request_time_is_recorded_and_quotas_survive_a_restart(tmp_path: Path) -> None:
     everything = describe.DescribeClientQuotasRequest(components=(), strict=False)
 
     async def first(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
@@ -314,14 +314,14 @@ def test_what_a_request_costs_counts_and_quotas_outlive_the_broker(tmp_path: Pat
         client.unmute()
         component = describe.ComponentData(entity_type="ip", match_type=i8(9), match=None)
         wrong = describe.DescribeClientQuotasRequest(components=(component,), strict=False)
-        told = await client.ask(wrong)
-        assert (told.error_code, told.error_message) == (ErrorCode.invalid_request, "Unknown match type 9")
+        response = await client.ask(wrong)
+        assert (response.error_code, response.error_message) == (ErrorCode.invalid_request, "Unknown match type 9")
 
     with_broker(tmp_path, first)
     with_broker(tmp_path, second)
 
 
-def test_quotas_are_answered_in_kafkas_order(tmp_path: Path) -> None:
+def test_quotas_are_described_in_the_order_of_kafka(tmp_path: Path) -> None:
     quotas: dict[str, float | None] = {"request_percentage": 50.0, "producer_byte_rate": 1e9, "consumer_byte_rate": 1e9}
 
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
@@ -342,7 +342,7 @@ def test_quotas_are_answered_in_kafkas_order(tmp_path: Path) -> None:
     with_broker(tmp_path, scenario)
 
 
-def test_a_request_that_fails_as_a_whole_counts_too(tmp_path: Path) -> None:
+def test_request_that_fails_as_a_whole_is_recorded(tmp_path: Path) -> None:
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
         client = await connect()
         await client.ask(alteration({"request_percentage": 1e-9}, user=None))
@@ -359,7 +359,7 @@ def test_a_request_that_fails_as_a_whole_counts_too(tmp_path: Path) -> None:
     with_broker(tmp_path, scenario)
 
 
-def test_connections_beyond_the_quota_are_closed_unserved(tmp_path: Path) -> None:
+def test_connections_beyond_the_quota_are_closed_without_being_served(tmp_path: Path) -> None:
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
         client = await connect()
         await client.ask(alteration({"connection_creation_rate": 1.0}, ip="127.0.0.1"))
@@ -385,7 +385,7 @@ VERSIONS = [(0, version) for version in range(14)] + [(1, version) for version i
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_the_throttle_time_gets_into_answers(key: int, version: int) -> None:
+def test_throttle_time_is_set_in_responses(key: int, version: int) -> None:
     request = Request(key, version, 1, None, None, ConnectionInfo())
     produced = TopicProduceResponse(name_of(version >= 13), [PartitionProduceResponse(0, 0)])
     answers: dict[int, Callable[[], Any]] = {
@@ -407,7 +407,7 @@ def name_of(by_id: bool) -> Any:
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
-def test_the_size_of_a_produce_request_is_that_of_its_frame(version: int) -> None:
+def test_size_of_a_produce_request_is_that_of_its_frame(version: int) -> None:
     from importlib import import_module
 
     module: Any = import_module(f"kio.schema.produce.v{version}.request")

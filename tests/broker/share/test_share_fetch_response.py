@@ -1,4 +1,4 @@
-"""ShareFetch responses as tuples are what kio writes."""
+"""ShareFetch responses are encoded to the same bytes as by kio."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOPICS = st.lists(st.tuples(st.uuids(), st.lists(PARTITIONS, max_size=50)), max_
 @pytest.mark.parametrize("version", [1, 2])
 @settings(max_examples=examples(200))
 @given(topics=TOPICS, message=TEXT, lock=st.integers(0, 60_000))
-def test_what_is_written_is_what_kio_writes(version: int, topics: Any, message: Any, lock: int) -> None:
+def test_response_bytes_equal_those_of_kio(version: int, topics: Any, message: Any, lock: int) -> None:
     kind: Any = response_class(78, version)
     answer = ShareFetchResponse(
         [ShareFetchTopic(*topic) for topic in topics], error_message=message, acquisition_lock_timeout=lock

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.append.kernel_fields import MessageColumn, SetFault
+from kafkalog_broker.storage.append.legacy_wrapper import wrapper_of
+from kafkalog_broker.storage.append.message_layouts import MessageColumn, SetFault
 from kafkalog_broker.storage.append.message_set_kernel import find_messages
-from kafkalog_broker.storage.append.recompression import wrapper_of
 from kafkalog_broker.storage.compaction.cleaner_kernel import (
     CleanLimit,
     CleanOutcome,

@@ -1,4 +1,4 @@
-"""The part of a broker that admin APIs need: real topics, logs and configuration, no network."""
+"""A broker for admin requests: real topics, logs and configuration, without network and coordinators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.telemetry.client_instances import ClientInstances
-from tests.broker.api.helpers.plain_entities import TOKENS
+from tests.broker.api.helpers.admin_scenario import describe
+from tests.broker.api.helpers.plain_entities import TOKENS, request_entity
 from tests.broker.manual_clock import ManualClock
 
 PROPERTIES = {
@@ -34,6 +35,8 @@ PROPERTIES = {
 
 
 class Groups:
+    """Group coordinator that records which topics were deleted."""
+
     def __init__(self) -> None:
         self.deleted_topics: list[str] = []
 
@@ -43,16 +46,16 @@ class Groups:
 
 
 class NoShareGroups:
-    """What is told of deleted topics."""
+    """Share coordinator and share partitions without any share group."""
 
-    def forget_topics(self, topics: object) -> None: ...
+    def drop_topics(self, topics: object) -> None: ...
 
     def on_topics_deleted(self, topics: object) -> Iterator[None]:
         return iter(())
 
 
 class AdminBroker:
-    """Use as a context manager; `ask` runs a handler and gives the answer as its bytes say it."""
+    """Context manager. `ask` runs a handler and returns the response as decoded from its bytes."""
 
     def __init__(self, *directories: Path, **properties: str) -> None:
         self.config = BrokerConfig.from_properties(
@@ -91,7 +94,7 @@ class AdminBroker:
         self._loop.close()
 
     def check_not_mirrored(self, what: str) -> None:
-        """It mirrors nobody."""
+        """Accept every change: this broker does not mirror another cluster."""
 
     save = Broker.save
 
@@ -112,7 +115,7 @@ class AdminBroker:
         return log
 
     def ask(self, entity: Any) -> Any:
-        """The response entity, through its encoding."""
+        """Return the response to a request entity, encoded and decoded again."""
         key, version = int(entity.__api_key__), int(entity.__version__)
         found = api.load_all()[key]
         request = Request(key, version, 1, "tests", entity, self.connection)
@@ -125,6 +128,24 @@ class AdminBroker:
             if isawaitable(answer):
                 answer = self._loop.run_until_complete(answer)
         return _decoded(request, answer)
+
+
+def send(broker: AdminBroker, step: tuple[int, Any, dict[str, Any]], version: int | None = None) -> Any:
+    """Return the response to a step of the admin scenario, by default in the last of its versions."""
+    key, versions, values = step
+    return broker.ask(request_entity(key, versions[-1] if version is None else version, values, {}))
+
+
+def only_result(response: Any) -> Any:
+    results = getattr(response, "results", None) or getattr(response, "responses", None) or response.topics
+    assert len(results) == 1
+    return results[0]
+
+
+def described_value(broker: AdminBroker, resource_type: int, name: str, key: str) -> Any:
+    """Return the value of a property, or None if the resource does not have it."""
+    result = only_result(send(broker, describe((resource_type, name, [key]))))
+    return result.configs[0].value if result.configs else None
 
 
 def _decoded(request: Request, answer: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Kio's request and response entities from and to plain dictionaries, lists, numbers and texts."""
+"""Conversion of request and response entities from and to dictionaries, lists, numbers and strings."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 from kafkalog_broker.protocol.codec import request_class
 
 TOKENS = (38, 39, 40)
-"""APIs whose answers hold the time -1, which kio cannot read: they are compared as hexadecimal digits."""
+"""APIs whose responses have the time -1, which kio cannot decode. They are compared as hexadecimal digits."""
 
 
 def request_entity(key: int, version: int, values: Mapping[str, Any], ids: Mapping[str, uuid.UUID]) -> Any:
-    """The request of that version with those of the `values` that it has. `ids`: topic ids for `$id:NAME`."""
+    """Return a request with those of `values` that its version has. `ids`: topic IDs by NAME of `$id:NAME`."""
     return _build(request_class(key, version), values, ids)
 
 
 def plain(value: Any) -> Any:
-    """An entity as JSON knows it. Error codes as names, times in ms."""
+    """Return an entity as values of JSON, with error codes as names and times in ms."""
     if dataclasses.is_dataclass(value):
         return {entry.name: plain(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
     if isinstance(value, tuple | list):

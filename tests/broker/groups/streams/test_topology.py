@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from kafkalog_broker.api import streams_groups
+from kafkalog_broker.api.groups.streams_group_structs import MAX_TOPOLOGY_ELEMENTS
 from kafkalog_broker.groups.streams.configured_topology import configure_topology
 from kafkalog_broker.groups.streams.streams_group_status import StatusCode
 from kafkalog_broker.groups.streams.topology import CopartitionGroup, Subtopology, TopicInfo
@@ -71,7 +71,7 @@ def test_topology_with_too_many_parts_is_refused_before_the_group_is_made(tmp_pa
         process.ask(request_entity(key, 7, values, {}))
         process.ask(request_entity(10, 0, {"key": "app", "key_type": 0}, {}))
         script = Script(lambda *_: {}, {})
-        for groups, code in ((streams_groups.MOST_PARTS // 2, "invalid_request"), (3, "none")):
+        for groups, code in ((MAX_TOPOLOGY_ELEMENTS // 2, "invalid_request"), (3, "none")):
             stated = subtopology("0", "orders", together=[([0], [])] * groups)
             answer = process.ask(request_entity(88, 0, script.joining("app", "m", "P", stated), {}))
             assert answer.error_code.name == code

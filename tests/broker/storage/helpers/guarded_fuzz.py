@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage.append import record_walk
+from kafkalog_broker.storage.append import kernel_loading, record_walk
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.compaction import batch_filter, offset_map
 from kafkalog_broker.storage.compaction import batch_filter as message_filter
@@ -134,7 +134,7 @@ def main(seed: int, count: int, directory: Path) -> None:
     """Look at `count` batches; prints how many."""
     row_buffers.KEY_BYTES = row_buffers.VALUE_BYTES = row_buffers.HEADER_BYTES = 256  # they have to grow
     row_buffers.HEADERS = 4
-    record_walk.load_kernel()
+    kernel_loading.load_kernel()
     install(*ALLOCATING, *guarded_messages.ALLOCATING)
     draw, note = random.Random(seed), os.open(directory / "note", os.O_RDWR | os.O_CREAT)
     together: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Requests to a broker in this process, through its dispatcher: as a connection handles them."""
+"""Requests to a broker in this process through its dispatcher, like those of a connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.broker.api.helpers.transaction_requests import INIT, TIMEOUT_MS, TOPI
 
 
 class Client:
-    """Also the `Asked` of `transaction_requests`. Responses are as `plain` makes them."""
+    """Sends requests and returns responses as `plain` values; also usable as the `Asked` of `transaction_requests`."""
 
     def __init__(self, running: BrokerInProcess) -> None:
         self.running = running
@@ -41,7 +41,7 @@ class Client:
         return plain(entity_reader(response)(body, start)[0])  # type: ignore[no-any-return]
 
     def responded(self, key: int) -> None:
-        """Called when a response is encoded, before anything else runs."""
+        """Called when a response is encoded, before any other task runs."""
 
     def settle(self, transactional_id: str) -> None:
         assert not self.running.broker.transactions.is_prepared(transactional_id)

@@ -1,4 +1,4 @@
-"""A transaction coordinator without a broker: __transaction_state in memory, partitions that take or refuse markers."""
+"""A transaction coordinator without a broker: __transaction_state in memory, and partitions that may refuse markers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch, R
 from kafkalog_broker.coordinator.record_batch import CoordinatorBatch, decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
-from kafkalog_broker.transactions.transaction_metadata import EndMarker, TopicPartition, load
+from kafkalog_broker.transactions.transaction_marker import EndMarker
+from kafkalog_broker.transactions.transaction_metadata import TopicPartition
+from kafkalog_broker.transactions.transaction_records import load
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.manual_clock import ManualClock
@@ -20,7 +22,7 @@ ALL = frozenset(ORDERS)
 
 
 class MemoryStateLog(CoordinatorLog):
-    """failure: what the next appends raise."""
+    """__transaction_state in memory. Appends raise `failure`, if it is set."""
 
     def __init__(self, clock: ManualClock, partitions: int = 1) -> None:
         self._clock = clock
@@ -54,8 +56,8 @@ class MemoryStateLog(CoordinatorLog):
 
 
 class Ledger:
-    """markers: what was written, in order. refuses: partitions that take no marker, and why. properties: Kafka's, by
-    name."""
+    """A coordinator, the `markers` that it has written in order, and the error of partitions that refuse markers.
+    `properties` are Kafka's, by name."""
 
     def __init__(self, properties: Mapping[str, object] | None = None) -> None:
         self.clock = ManualClock()
@@ -73,7 +75,7 @@ class Ledger:
         )  # fmt: skip
 
     def crash(self) -> None:
-        """What is in memory is gone; the log is read again."""
+        """Replace the coordinator by one that has loaded the log."""
         self.coordinator = self._made()
         for partition in self.state.owned():
             self.coordinator.runtime.open(partition, load(self.state.scan(partition)))
@@ -88,7 +90,7 @@ class Ledger:
         self.markers.append((partition, marker))
 
     def complete(self, transactional_id: str) -> bool:
-        """As TransactionEnds.complete, where nothing has to be flushed."""
+        """Complete a transaction like TransactionEnds.complete, without flushes."""
         if not self.coordinator.is_prepared(transactional_id):
             return True
         return self.coordinator.complete(transactional_id, self.coordinator.write_markers(transactional_id))
