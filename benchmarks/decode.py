@@ -50,7 +50,7 @@ def timed(run: Callable[[], object]) -> float:
 
 def scan(path: Path, topic: Topic, columns: tuple[str, ...] | None) -> None:
     """Read one partition; raises RuntimeError when a row is missing."""
-    from kafkalog_spark.log.decode.record_schema import ScanRequest
+    from kafkalog_spark.log.decode.scan_request import ScanRequest
     from kafkalog_spark.log.read.partition_scan import scan_partition
 
     log = LogDirs.open(path).partition(topic.name, PARTITION)

@@ -107,6 +107,7 @@ def test_pyspark_is_imported_by_the_data_source_only() -> None:
         "sink/",
         "spark/",
         "datasource.py",
+        "registration.py",
         "__init__.py",
         "daemon.py",
     )

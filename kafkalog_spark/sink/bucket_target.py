@@ -22,7 +22,8 @@ from functools import partial
 from kafkalog_spark.errors import CorruptLog, JobEnded, KafkalogError
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format import partition_metadata as metadata
-from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, leader_epochs
+from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs
 from kafkalog_spark.log.write.segment_restamping import PieceStamper
 from kafkalog_spark.sink.bucket_directory import KEPT_SECONDS, BucketDirectory
 from kafkalog_spark.sink.bucket_stage import STAGED, BucketStage

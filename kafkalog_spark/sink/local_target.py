@@ -29,8 +29,9 @@ from kafkalog_spark.format import atomic_file, checkpoint, names
 from kafkalog_spark.format import partition_metadata as metadata
 from kafkalog_spark.format.atomic_file import descriptor, write_all
 from kafkalog_spark.format.producer_snapshot import format_producer_snapshot, read_producer_snapshot
-from kafkalog_spark.log.read.discovery import partition_dirs
-from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.local_log_dir import partition_dirs
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.state_files import Checkpoints
 from kafkalog_spark.log.write.segment_recovery import OffsetOverflow
 from kafkalog_spark.log.write.segment_restamping import restamp_segment
 from kafkalog_spark.sink import commit_plan

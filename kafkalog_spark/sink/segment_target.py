@@ -15,7 +15,8 @@ from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog, read_meta_properties
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.state_files import Checkpoints, read_meta_properties
 from kafkalog_spark.sink.commit_plan import EMPTY_END, CommitRecord, NewTopic, PartitionEnd, PlannedSegment
 from kafkalog_spark.sink.log_directory import LogDirectory
 from kafkalog_spark.sink.stage import Stage

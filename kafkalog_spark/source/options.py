@@ -16,9 +16,11 @@ from functools import cached_property
 from typing import Any, Literal
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES, RecordPredicate
-from kafkalog_spark.log.read.discovery import REPLICAS, Replicas
-from kafkalog_spark.log.tables.table import RECORDS, TABLES, TableQuery, table_query
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES
+from kafkalog_spark.log.decode.scan_request import RecordPredicate
+from kafkalog_spark.log.read.replica_choice import REPLICAS, Replicas
+from kafkalog_spark.log.tables.declarations import RECORDS, TABLES, table_query
+from kafkalog_spark.log.tables.table import TableQuery
 from kafkalog_spark.log.tiered.tier_options import TIER_OPTIONS, TierOptions, is_tier_option
 from kafkalog_spark.options import (
     GivenOptions,

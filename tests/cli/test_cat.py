@@ -28,7 +28,7 @@ from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
     write_partition_metadata,
 )
-from kafkalog_spark.log.decode.record_schema import EVERY_RECORD, RecordPredicate, ScanRequest
+from kafkalog_spark.log.decode.scan_request import EVERY_RECORD, RecordPredicate, ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from tests.cli.kcat_outputs import EVERY_TOKEN, OUTPUTS, topic_and_arguments
 from tests.log.helpers.batch_builder import V2Record, batch

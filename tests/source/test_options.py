@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, EVERY_RECORD
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS
+from kafkalog_spark.log.decode.scan_request import EVERY_RECORD
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.options import declared_options
 from kafkalog_spark.source.offsets import (
@@ -316,7 +317,8 @@ def test_options_cross_to_another_process(options: dict[str, str]) -> None:
 
 def test_parsing_and_splitting_need_neither_numba_nor_pyspark() -> None:
     program = (
-        "import sys, kafkalog_spark.source.options, kafkalog_spark.source.partition_bounds, "
+        "import sys, kafkalog_spark.source.options, kafkalog_spark.source.log_bounds, "
+        "kafkalog_spark.source.range_calculator, "
         "kafkalog_spark.source.filters\n"
         "print([name for name in ('numba', 'pyspark') if name in sys.modules])"
     )

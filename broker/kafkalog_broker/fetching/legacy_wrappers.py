@@ -53,7 +53,7 @@ def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, sourc
         )
     units = units_of(batch[None])
     if source is Source.MESSAGES:
-        from kafkalog_spark.log.decode.run_decoder import open_wrapper  # loads Numba
+        from kafkalog_spark.log.decode.decompressed_batches import open_wrapper  # loads Numba
 
         scratch = Scratch(_SCRATCH_BYTES, most=MAX_DECOMPRESSED)
         opened = open_wrapper(compressed, 1, attributes, int(batch[H.LAST_OFFSET]), scratch, MAX_DECOMPRESSED)

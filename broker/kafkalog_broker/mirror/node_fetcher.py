@@ -33,7 +33,7 @@ from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
 from kafkalog_spark.errors import KafkalogError, printable
 from kafkalog_spark.format.layout import H
-from kafkalog_spark.log.read.segment_file import Window
+from kafkalog_spark.log.read.header_windows import Window
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format.layout import H
-from kafkalog_spark.log.read.segment_file import Window
+from kafkalog_spark.log.read.header_windows import Window
 
 _log = logging.getLogger(__name__)
 

@@ -19,8 +19,10 @@ from kafkalog_spark.errors import KafkalogError, NotALogDirectory, OptionError
 from kafkalog_spark.format import names
 from kafkalog_spark.format.meta_properties import parse_properties
 from kafkalog_spark.format.relative_path import joined_below
-from kafkalog_spark.log.read.discovery import RemoteDir, Root
-from kafkalog_spark.log.read.partition_log import PartitionLocation, parsed_file
+from kafkalog_spark.log.read.discovery import RemoteDir
+from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.roots import Root
+from kafkalog_spark.log.read.state_files import parsed_file
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId, TieredLocation
 from kafkalog_spark.log.tiered.key_ring import KEY_OPTION

@@ -111,7 +111,7 @@ def test_a_disk_that_fails_takes_only_its_partitions_offline(tmp_path: Path, sma
     assert check_log_dirs([large, small]).findings.errors == 0
     for directory in (large, small):
         dirs = LogDirs.open(directory)
-        for topic, _ in dirs.places:
+        for topic, _ in dirs.locations:
             assert dirs.partition(topic, 0).log_end_offset >= acknowledged[topic]
 
 

@@ -125,7 +125,7 @@ def commit(world: World, rng: random.Random, batch: int | None, topics: Sequence
 def _ends(log_dir: Path, keys: Values) -> dict[Partition, int]:
     if not any(log_dir.glob("*-*/*.log")):
         return {}
-    places = LogDirs.open(log_dir).places
+    places = LogDirs.open(log_dir).locations
     return {key: places[key].open().log_end_offset for key in keys if key in places}
 
 

@@ -147,7 +147,7 @@ def test_a_record_count_beyond_the_limit_makes_no_rows_of_a_header(codec: Codec,
     check_place(raised.value, directory, len(BEFORE), 5)
 
 
-@pytest.mark.parametrize("codec", range(len(Codec), 8))
+@pytest.mark.parametrize("codec", [5, 6, 7])
 def test_a_codec_that_is_not_known_makes_no_rows_of_a_header(codec: int, tmp_path: Path) -> None:
     odd = batch(5, records(5), attributes=codec)
     directory = write_segments(tmp_path, {0: BEFORE + odd})

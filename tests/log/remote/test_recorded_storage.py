@@ -18,8 +18,9 @@ from kafkalog_spark.exit_codes import OK, WRONG_USAGE
 from kafkalog_spark.format.meta_properties import format_properties
 from kafkalog_spark.format.names import REMOTE_STORAGE_FILE
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.discovery import RemoteDir, Root
+from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.roots import Root
 from kafkalog_spark.log.remote.recorded_storage import RefusedStore, recorded_dirs
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS
 from kafkalog_spark.log.tiered.tier_options import TierOptions

@@ -216,7 +216,9 @@ def test_no_bytes_of_a_record_stop_the_table(tmp_path: Path) -> None:
 
 def test_an_internal_tables_topic_cannot_be_chosen_and_others_have_no_history() -> None:
     dirs = LogDirs.open(data_dir())
-    with pytest.raises(OptionError, match="the table 'groups' is not of single topics; leave the topic out and filt"):
+    with pytest.raises(
+        OptionError, match="the table 'groups' cannot be narrowed to topics; leave the topic out and filt"
+    ):
         dirs.table("groups", "segments")
     with pytest.raises(OptionError, match="the table 'batches' has no history; these have one: consumer_offsets, gr"):
         dirs.table("batches", history=True)

@@ -571,7 +571,7 @@ def test_json_texts_are_written_after_the_id_of_the_subjects_schema() -> None:
 
 def test_a_scan_without_spark_reads_the_ids_in_headers_whatever_its_columns(tmp_path: Path) -> None:
     from kafkalog_spark import LogDirs as TypedLogDirs
-    from kafkalog_spark.log.decode.record_schema import ScanRequest
+    from kafkalog_spark.log.decode.scan_request import ScanRequest
 
     with RegistryServer() as registry:
         named = b"\1" + UUID(registry.guid(registry.register("t-value", AB))).bytes

@@ -26,7 +26,7 @@ from kafkalog_spark.kernels.sweep import end_of_records
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.codecs import scratch
 from kafkalog_spark.log.decode import row_buffers, run_decoder
-from kafkalog_spark.log.decode.record_schema import RecordPredicate
+from kafkalog_spark.log.decode.scan_request import RecordPredicate
 from kafkalog_spark.log.read import partition_scan, segment_file
 from kafkalog_spark.log.write import segment_recovery
 from tests.broker.storage.helpers import guarded_messages
