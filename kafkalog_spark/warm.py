@@ -26,7 +26,7 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.decode.decompress import Scratch
 from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
-from kafkalog_spark.typed.decoder import ResolvedFormat
+from kafkalog_spark.typed.formats import ResolvedFormat
 
 PROCESSES = 2
 """Compiling takes one processor each; a kernel of the largest takes as long as many others together."""

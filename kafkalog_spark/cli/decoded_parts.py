@@ -20,14 +20,8 @@ from kafkalog_spark.cli.record_output import _LARGE
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.typed.ddl import with_leaves
-from kafkalog_spark.typed.decoder import (
-    FORMATS,
-    ResolvedFormat,
-    SchemaSources,
-    ValueDecoder,
-    check_options,
-    decode_column,
-)
+from kafkalog_spark.typed.decoder import ValueDecoder, decode_column
+from kafkalog_spark.typed.formats import FORMATS, ResolvedFormat, SchemaSources, check_options
 
 PARTS = ("value", "key")
 _YEAR = re.compile(r"(-?)(\d+)(.*)")

@@ -26,8 +26,9 @@ from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_
 from kafkalog_spark.source.offsets import AT_EARLIEST, AT_LATEST
 from kafkalog_spark.source.options import GivenReadOptions, ReadOptions, parse_read_options, warn_of
 from kafkalog_spark.spark.interface import arrow_schema, session_time_zone
-from kafkalog_spark.typed.columns.spark_times import zone_of
-from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources, ValueDecoder, decode_column, option_names
+from kafkalog_spark.typed.columns.time_zones import zone_of
+from kafkalog_spark.typed.decoder import ValueDecoder, decode_column
+from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources, option_names
 
 # StructType.fromDDL needs a Spark session, which workers do not have.
 _TYPES: dict[str, DataType] = {name: from_arrow_type(kind) for name, kind in COLUMN_TYPES.items()}

@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec
-from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.decoder import Decoded, ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.formats import ResolvedFormat
 
 OPTIONS: tuple[OptionSpec, ...] = ()
 

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.typed.ddl import schema_of_ddl
-from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources
+from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources
 from tests.golden_data import GOLDEN
 
 RECORDED = GOLDEN / "confluent_values.json.gz"

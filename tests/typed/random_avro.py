@@ -11,7 +11,7 @@ from typing import Any
 
 import fastavro
 
-from kafkalog_spark.typed.avro.resolve import is_value
+from kafkalog_spark.typed.avro.defaults import is_value
 from kafkalog_spark.typed.avro.schema import parse_schema
 
 Json = Any

@@ -7,7 +7,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from kafkalog_spark.typed.decoder import format_of
+from kafkalog_spark.typed.formats import format_of
 from tests.typed.random_rows import PLAIN, random_rows
 
 OTHERS = (pa.decimal128(9, 2), pa.null(), pa.large_string(), pa.large_binary())

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.avro.defaults import END, default_bytes, is_value, zigzag
 from kafkalog_spark.typed.avro.leaf_encoders import _LEAVES, AVRO, Writer, _decimal, _other_fits_better
-from kafkalog_spark.typed.avro.resolve import END, default_bytes, is_value, zigzag
 from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroField, AvroType, given_text, parse_schema
 from kafkalog_spark.typed.avro.to_avro_schema import avro_schema_of
 from kafkalog_spark.typed.avro.types import MAX_PRECISION, root_record

@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, plain_text
-from kafkalog_spark.typed import decoder as formats
+from kafkalog_spark.typed import formats
 from kafkalog_spark.typed.avro import types
-from kafkalog_spark.typed.avro.resolve import AvroReading
+from kafkalog_spark.typed.avro.reading import AvroReading
 from kafkalog_spark.typed.avro.schema import PRIMITIVES, AvroType, given_text, parse_schema
 from kafkalog_spark.typed.columns.reading import SingleSchemaDecoder
+from kafkalog_spark.typed.decoder import ValueDecoder, ValueEncoder
 
 OPTIONS = (OptionSpec("schema", plain_text), *types.OPTIONS)
 
@@ -32,7 +33,7 @@ def schema(format: formats.ResolvedFormat) -> pa.Schema:
     return types.columns_of(reader, meaning)
 
 
-def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> formats.ValueDecoder:
+def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
     """As in Spark, bytes after a value count for nothing. Raises OptionError."""
     writer, reader, _ = _schemas(format)
     return SingleSchemaDecoder(reading(reader, projection, format.options), writer)
@@ -42,7 +43,7 @@ def reading(reader: AvroType, projection: pa.Schema, options: Mapping[str, str])
     return AvroReading(reader, projection, types.meaning_of(options))
 
 
-def encoder(options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
+def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
     """Raises OptionError. Without option `schema`, the one that Spark's to_avro makes of the columns."""
     from kafkalog_spark.typed.avro.encoder import AvroEncoder
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.layout import FaultCode
-from kafkalog_spark.typed.columns.reading import Program
+from kafkalog_spark.typed.columns.kernel_program import Program
 
 LONGEST = 1_000_000
 """Instructions for one schema: types that name each other can make more columns than any table has."""

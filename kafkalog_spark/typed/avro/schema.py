@@ -13,7 +13,8 @@ from enum import Enum
 from typing import Any, TypeGuard
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.schema_files import recursion_bounded, schema_text
+from kafkalog_spark.typed.schema_files import schema_text
+from kafkalog_spark.typed.schema_limits import recursion_bounded
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 NAMED = ("record", "enum", "fixed")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, boolean, option, parsed_fields, plain_text, specs_of
 from kafkalog_spark.typed.avro.schema import AvroType
-from kafkalog_spark.typed.schema_files import MOST_COLUMNS, depth, recursion_bounded
+from kafkalog_spark.typed.schema_limits import MOST_COLUMNS, depth, recursion_bounded
 
 MAX_RECURSION = 15  # the largest `recursiveFieldMaxDepth` that Spark allows
 MAX_PRECISION = 38

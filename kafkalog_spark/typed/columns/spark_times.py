@@ -8,31 +8,14 @@ Values are days and microseconds since 1970-01-01 in the proleptic Gregorian cal
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
-from functools import cache, lru_cache
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+from datetime import UTC, date, datetime, tzinfo
 
-import numpy as np
+from kafkalog_spark.typed.columns.time_zones import _ERA_DAYS, _ORDINAL_OF_1970, us_of_local, zone_of
 
-DAY_US = 86_400_000_000
 _FIRST_GREGORIAN = -141_427  # 1582-10-15
 _JULIAN_DAY_OF_1970 = 2_440_588
 _DAYS_BEFORE, _YEARS_BEFORE = 32_082, 4800  # from March of the Julian year -4800 to the first Julian day
 _TRIMMED = "".join(map(chr, [*range(33), 127]))
-_ERA_DAYS, _ORDINAL_OF_1970 = 146_097, 719_163
-_SHORT_IDS = {
-    "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
-    "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka",
-    "CAT": "Africa/Harare", "CNT": "America/St_Johns", "CST": "America/Chicago", "CTT": "Asia/Shanghai",
-    "EAT": "Africa/Addis_Ababa", "ECT": "Europe/Paris", "IET": "America/Indiana/Indianapolis", "IST": "Asia/Kolkata",
-    "JST": "Asia/Tokyo", "MIT": "Pacific/Apia", "NET": "Asia/Yerevan", "NST": "Pacific/Auckland",
-    "PLT": "Asia/Karachi", "PNT": "America/Phoenix", "PRT": "America/Puerto_Rico", "PST": "America/Los_Angeles",
-    "SST": "Pacific/Guadalcanal", "VST": "Asia/Ho_Chi_Minh", "EST": "-05:00", "MST": "-07:00", "HST": "-10:00",
-}  # fmt: skip
-"""java.time.ZoneId.SHORT_IDS."""
-_OFFSET = re.compile(r"([+-])(\d{1,2})(?::?(\d\d)(?::?(\d\d))?)?", re.ASCII)
-_OFFSET_FORMS = re.compile(r"[+-](\d|\d\d|\d\d:\d\d|\d{4}|\d\d:\d\d:\d\d|\d{6})", re.ASCII)
 
 
 def days_of(year: int, month: int, day: int) -> int:
@@ -64,75 +47,6 @@ def time_us(hour: int, minute: int, second: int, us: int) -> int:
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(f"there is no time {hour}:{minute}:{second}")
     return ((hour * 60 + minute) * 60 + second) * 1_000_000 + us
-
-
-@cache
-def zone_of(name: str) -> tzinfo:
-    """A time zone by a name that Spark takes (DateTimeUtils.getZoneId). Raises ValueError."""
-    name = re.sub(r"(\+|-)(\d):", r"\g<1>0\2:", name, count=1)
-    name = re.sub(r"(\+|-)(\d\d):(\d)$", r"\1\2:0\3", name, count=1)
-    name = _SHORT_IDS.get(name, name)
-    if name == "Z":
-        return UTC
-    if name[:1] in ("+", "-"):
-        return _fixed(name)
-    for prefix in ("UTC", "GMT", "UT"):
-        rest = name.removeprefix(prefix)
-        if rest != name:
-            if not rest:
-                return UTC
-            if rest[0] in "+-":
-                return _fixed(rest)
-    if name not in available_timezones():
-        raise ValueError(f"there is no time zone '{name}'")
-    try:
-        zone = ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError) as error:
-        raise ValueError(f"there is no time zone '{name}'") from error
-    return zone if zone.utcoffset(None) != timedelta(0) else UTC  # Etc/UTC, GMT0 and the like never differ from it
-
-
-def _fixed(text: str) -> tzinfo:
-    found = _OFFSET.fullmatch(text)
-    if found is None or not _OFFSET_FORMS.fullmatch(text):
-        raise ValueError(f"'{text}' is no offset from UTC")
-    hours, minutes, seconds = (int(part or 0) for part in found.groups()[1:])
-    if minutes > 59 or seconds > 59 or hours * 3600 + minutes * 60 + seconds > 18 * 3600:
-        raise ValueError(f"'{text}' is no offset from UTC")
-    offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
-    return timezone(-offset if found[1] == "-" else offset)
-
-
-def us_of_local(days: int, us: int, zone: tzinfo) -> int:
-    """Microseconds since 1970 UTC of a local date and time, by ZonedDateTime.of: of two the earlier one, in a gap as
-    much later as that is long."""
-    local = days * DAY_US + us
-    if zone is UTC:
-        return local
-    # zones repeat with the calendar; datetime has the years 1 to 9999
-    eras = min((days + 719_000) // _ERA_DAYS, 0) + max((days - 2_300_000) // _ERA_DAYS, 0)
-    moment = datetime(1970, 1, 1) + timedelta(days=days - eras * _ERA_DAYS, microseconds=us)
-    offset = moment.replace(tzinfo=zone).utcoffset()
-    assert offset is not None
-    return local - int(offset / timedelta(microseconds=1))
-
-
-def us_of_locals(us: np.ndarray, zone: tzinfo) -> np.ndarray:
-    """us_of_local of microseconds since 1970 of local times, int64[n]. A day on which the clocks are not changed is
-    asked for once: no zone changes them twice within one."""
-    days, of = np.unique(us // DAY_US, return_inverse=True)
-    found = [_ahead_on(int(day), zone) for day in days]
-    utc: np.ndarray = us - np.array([ahead or 0 for ahead in found], np.int64)[of]
-    for i in np.flatnonzero(np.array([ahead is None for ahead in found])[of]):
-        utc[i] = us_of_local(*divmod(int(us[i]), DAY_US), zone)
-    return utc
-
-
-@lru_cache(1 << 16)
-def _ahead_on(day: int, zone: tzinfo) -> int | None:
-    """By how many microseconds a zone's clocks are ahead of UTC on a local day; None: they are changed on it."""
-    first, last = (day * DAY_US + us - us_of_local(day, us, zone) for us in (0, DAY_US - 1))
-    return first if first == last else None
 
 
 def date_of_text(text: str) -> int:
@@ -189,68 +103,3 @@ def us_in_range(us: int) -> int:
     if not -(1 << 63) <= us < 1 << 63:
         raise ValueError("the timestamp does not fit microseconds in 64 bits")
     return us
-
-
-_FIELDS = {
-    "MM": r"(?P<month>\d\d)",
-    "dd": r"(?P<day>\d\d)",
-    "HH": r"(?P<hour>\d\d)",
-    "mm": r"(?P<minute>\d\d)",
-    "ss": r"(?P<second>\d\d)",
-    "XXX": r"(?P<zone>Z|[+-]\d\d:\d\d)",
-}
-_YEAR = r"(?P<year>\d{{4}}|-(?!0+{0})\d{{4,19}}|\+\d{{5,19}}){0}"
-"""yyyy, of which Spark makes uuuu: all digits but those of the fields that follow at once; more than four have a sign
-(SignStyle.EXCEEDS_PAD)."""
-_ADJACENT = re.compile(r"(?:MM|dd|HH|mm|ss)*(?:S(?!S))?")
-"""Fields of as many digits as letters that follow at once; a fraction of several letters is of as many at most."""
-_PATTERN_PART = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z'])", re.DOTALL)
-
-
-def pattern_reader(pattern: str) -> Callable[[str], tuple[int, int, tzinfo | None]]:
-    """A function from a text to (days, microseconds of the day, the zone that is named), for a pattern of Java's
-    DateTimeFormatter made of yyyy MM dd HH mm ss S... XXX, quoted letters and signs.
-
-    Raises ValueError for any other pattern; the function does for texts that do not fit.
-    """
-    parts, digits = [], 0
-    for part in _PATTERN_PART.finditer(pattern):
-        quoted, letter, sign = part.groups()
-        if quoted is not None:
-            parts.append(re.escape(quoted.replace("''", "'") or "'"))
-        elif sign is not None:
-            if sign in "[]{}#":
-                raise ValueError(f"the pattern '{pattern}' has '{sign}'")
-            parts.append(re.escape(sign))
-        elif letter == "S" and len(part[0]) <= 9 and not digits:
-            digits = len(part[0])
-            parts.append(rf"(?P<fraction>\d{{1,{digits}}})")  # as many at most: Spark's variable length
-        elif part[0] == "yyyy":
-            after = len(_ADJACENT.match(pattern, part.end())[0])  # type: ignore[index]
-            parts.append(_YEAR.format(rf"(?=\d{{{after}}}(?!\d))"))
-        elif part[0] in _FIELDS:
-            parts.append(_FIELDS[part[0]])
-        else:
-            raise ValueError(f"the pattern '{pattern}' has '{part[0]}'")
-    if "".join(part[0] for part in _PATTERN_PART.finditer(pattern)) != pattern:
-        raise ValueError(f"the pattern '{pattern}' has a quote that does not end")
-    try:
-        expression = re.compile("".join(parts), re.ASCII | re.IGNORECASE)
-    except re.error:
-        raise ValueError(f"the pattern '{pattern}' names a field twice") from None
-    if not {"year", "month", "day"} <= expression.groupindex.keys():
-        raise ValueError(f"the pattern '{pattern}' does not say year, month and day")
-
-    def read(text: str) -> tuple[int, int, tzinfo | None]:
-        found = expression.fullmatch(text)
-        if found is None:
-            raise ValueError(f"it is not of the form {pattern}")
-        got = found.groupdict()
-        days = _days_in_range(days_of(int(got["year"]), int(got["month"]), int(got["day"])))
-        fraction = (got.get("fraction") or "")[:6].ljust(6, "0")
-        hour, minute, second = (int(got.get(name) or 0) for name in ("hour", "minute", "second"))
-        us = time_us(hour, minute, second, int(fraction))
-        zone = got.get("zone")
-        return days, us, None if zone is None else zone_of(zone.upper())
-
-    return read

@@ -10,9 +10,10 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.columns.binary_values import Values
 from kafkalog_spark.typed.columns.buffer_pool import BufferPool
 from kafkalog_spark.typed.ddl import schema_of_ddl
-from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, ValueDecoder
+from kafkalog_spark.typed.decoder import Decoded, ValueDecoder
+from kafkalog_spark.typed.formats import ResolvedFormat
 from kafkalog_spark.typed.json.fallback import BadValue, JsonRows
-from kafkalog_spark.typed.json.json_options import OPTIONS, JsonOptions, json_options
+from kafkalog_spark.typed.json.options import OPTIONS, JsonOptions, json_options
 from kafkalog_spark.typed.json.program import JsonProgram
 
 __all__ = ["OPTIONS", "JsonDecoder", "decoder", "schema"]
@@ -51,7 +52,7 @@ class JsonDecoder:
         self._pool = BufferPool()
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
-        from kafkalog_spark.typed.json.columns import JsonBatch, TooMuchText  # Numba comes with it
+        from kafkalog_spark.typed.json.batch import JsonBatch, TooMuchText  # Numba comes with it
 
         try:
             batch = JsonBatch(self._program, self._pool, Values.of(values))

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.avro.to_avro_schema import AVRO_NAMES
 from kafkalog_spark.typed.ddl import with_leaves
 
 _NULL = pa.null()
@@ -81,25 +80,3 @@ def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     if one in numbers and other in numbers:
         return max(one, other, key=numbers.__getitem__)
     return pa.string()
-
-
-def avro_of_schema(columns: Iterable[pa.Field], name: str) -> dict[str, Any]:
-    """Avro schema of those columns, a record whose fields may be null. Raises OptionError for a name Avro refuses."""
-    fields = []
-    for field in columns:
-        if not field.name.isascii() or not field.name.isidentifier():
-            raise OptionError(f"Avro has no field '{field.name}'", hint="names there are of A-Z a-z 0-9 _")
-        fields.append(
-            {"name": field.name, "type": ["null", _avro(field.type, f"{name}_{field.name}")], "default": None}
-        )
-    return {"type": "record", "name": name, "fields": fields}
-
-
-def _avro(kind: pa.DataType, name: str) -> Any:
-    if pa.types.is_struct(kind):
-        return avro_of_schema(kind, name)
-    if pa.types.is_list(kind):
-        return {"type": "array", "items": ["null", _avro(kind.value_type, f"{name}_element")]}
-    if pa.types.is_decimal(kind):
-        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
-    return AVRO_NAMES[kind]

@@ -13,8 +13,8 @@ import unicodedata
 from dataclasses import dataclass
 from enum import Enum
 
-from kafkalog_spark.typed.columns.java_text import BASE64, base64_bytes
-from kafkalog_spark.typed.json.json_options import JsonOptions
+from kafkalog_spark.typed.json.jackson_base64 import BASE64, base64_bytes
+from kafkalog_spark.typed.json.options import JsonOptions
 
 
 class Token(Enum):

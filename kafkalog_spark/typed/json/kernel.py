@@ -14,18 +14,8 @@ import numpy as np
 
 from kafkalog_spark.kernels.primitives import HIGH_BITS, copy_bytes, helper, inlined, is_utf8, kernel, load_u8, load_u64
 from kafkalog_spark.typed.json.program import HASH, LENGTH_BITS, UNESCAPED, NameEntry, Node, NodeKind
-from kafkalog_spark.typed.json.scalar_kernel import (
-    DEFERRED,
-    MAX_STRING,
-    NO_ROOM,
-    SKIPPED,
-    Char,
-    Used,
-    is_ascii,
-    skip_space,
-    string_end,
-    take_scalar,
-)
+from kafkalog_spark.typed.json.scalar_kernel import MAX_STRING, NO_ROOM, SKIPPED, Used, take_scalar
+from kafkalog_spark.typed.json.string_kernel import DEFERRED, Char, is_ascii, skip_space, string_end
 
 ROOT = 0
 DEPTH = 64

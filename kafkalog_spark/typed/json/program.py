@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.typed.columns.projection import ColumnTree, tree_of
-from kafkalog_spark.typed.json.json_options import JsonOptions
+from kafkalog_spark.typed.json.options import JsonOptions
 
 
 class NodeKind(IntEnum):

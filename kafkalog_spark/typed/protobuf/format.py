@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, plain_text
-from kafkalog_spark.typed import decoder as formats
+from kafkalog_spark.typed import formats
 from kafkalog_spark.typed.columns.reading import SingleSchemaDecoder
+from kafkalog_spark.typed.decoder import ValueDecoder, ValueEncoder
 from kafkalog_spark.typed.protobuf import types
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
 from kafkalog_spark.typed.schema_files import file_bytes
@@ -32,7 +33,7 @@ def schema(format: formats.ResolvedFormat) -> pa.Schema:
     return types.columns_of(descriptor, types.meaning_of(format.options))
 
 
-def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> formats.ValueDecoder:
+def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
     descriptor = _descriptor(format.options, format.descriptors)
     return SingleSchemaDecoder(reading(descriptor, projection, format.options), descriptor)
 
@@ -43,7 +44,7 @@ def reading(reader: Any, projection: pa.Schema, options: Mapping[str, str]) -> P
     return ProtobufReading(reader, projection, types.meaning_of(options))
 
 
-def encoder(options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
+def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
     from kafkalog_spark.typed.protobuf.encoder import ProtobufEncoder
 
     return ProtobufEncoder(_descriptor(options), given)

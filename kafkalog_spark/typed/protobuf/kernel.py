@@ -11,20 +11,11 @@ import numpy as np
 from kafkalog_spark.kernels.primitives import helper, inlined, kernel, load_f32, load_f64, load_i32, load_i64
 from kafkalog_spark.typed.columns import column_builder_kernel as builder
 from kafkalog_spark.typed.protobuf.plan import Absent, Kind, Message, ProtobufFault, Slot
-from kafkalog_spark.typed.protobuf.wire import (
-    LENGTH_DELIMITED,
-    MOST_NESTED,
-    Seen,
-    look,
-    pass_over,
-    symbol_of,
-    uvarint,
-    wire_of,
-)
+from kafkalog_spark.typed.protobuf.scan_kernel import Seen, look, symbol_of, wire_of
+from kafkalog_spark.typed.protobuf.wire import LENGTH_DELIMITED, MOST_NESTED, pass_over, uvarint
 
 _MOST_MILLIS = (2**63 - 1) // 1000
 _MINUS, _ZERO = ord("-"), ord("0")
-LONGEST_NAME = 512  # room for the name of an unknown number of an enum
 
 
 @helper

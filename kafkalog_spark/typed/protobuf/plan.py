@@ -12,7 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkalog_spark.format.layout import FaultCode
-from kafkalog_spark.typed.columns.reading import Program
+from kafkalog_spark.typed.columns.kernel_program import Program
+
+LONGEST_NAME = 512  # room for the name of an unknown number of an enum
 
 
 class Slot(IntEnum):

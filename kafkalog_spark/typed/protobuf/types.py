@@ -13,7 +13,7 @@ import pyarrow as pa
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import boolean, option, parsed_fields, specs_of
 from kafkalog_spark.typed.protobuf.plan import Kind
-from kafkalog_spark.typed.schema_files import MOST_COLUMNS, depth, recursion_bounded
+from kafkalog_spark.typed.schema_limits import MOST_COLUMNS, depth, recursion_bounded
 
 MOST_RECURSION = 10
 FieldType = IntEnum(

@@ -11,25 +11,25 @@ import logging
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.options import OptionSpec, plain_text
-from kafkalog_spark.typed import decoder as formats
+from kafkalog_spark.typed import formats
 from kafkalog_spark.typed.avro import format as avro_format
 from kafkalog_spark.typed.avro import types as avro_types
 from kafkalog_spark.typed.avro.format import reader_text
 from kafkalog_spark.typed.avro.schema import AvroType, parse_schema
-from kafkalog_spark.typed.columns.binary_values import Values
+from kafkalog_spark.typed.decoder import ValueDecoder, ValueEncoder
 from kafkalog_spark.typed.json import format as json_format
 from kafkalog_spark.typed.protobuf import format as protobuf_format
 from kafkalog_spark.typed.protobuf import types as protobuf_types
 from kafkalog_spark.typed.protobuf.proto_file import ProtoFile, message_at, proto_file
-from kafkalog_spark.typed.registry.framing import FIRST, NO_ID, Framed, take_indexes, unframed
+from kafkalog_spark.typed.registry.confluent_decoder import ConfluentDecoder, ConfluentJsonDecoder
+from kafkalog_spark.typed.registry.confluent_encoder import FramingEncoder
+from kafkalog_spark.typed.registry.framing import FIRST
 from kafkalog_spark.typed.registry.schema_store import (
     _KIND_NAMES,
     REGISTRY_OPTIONS,
@@ -42,26 +42,22 @@ from kafkalog_spark.typed.registry.schema_store import (
     with_records,
 )
 from kafkalog_spark.typed.registry.schemas import AVRO, JSON, PROTOBUF, RegisteredSchema
-from kafkalog_spark.typed.schema_files import recursion_bounded
+from kafkalog_spark.typed.schema_limits import recursion_bounded
 
 _log = logging.getLogger(__name__)
 
 
 # The formats.
 
-MOST_SCHEMAS = 1000
-"""Writer schemas that are ready at once. Those of a batch that names more are made ready again and again."""
 _JSON_OPTIONS = (
     "schema.registry.url",
     "schema.registry.basic.auth.user.info",
     "schema.registry.bearer.auth.token",
     "schema.registry.ssl.ca.location",
 )
-_REMEMBERED = 10_000
-"""Schemas that cannot be had, among others: each is asked for once, unless there are more of them."""
 
 
-class _SchemaFormat:
+class ConfluentFormat:
     """A format whose values are read with registered schemas. inner: the module of the format without framing;
     indexed: a value names a message of its schema's file as well."""
 
@@ -83,7 +79,7 @@ class _SchemaFormat:
         columns: pa.Schema = types.columns_of(self.reader(format, store_of(format)), types.meaning_of(format.options))
         return columns
 
-    def decoder(self, format: formats.ResolvedFormat, projection: pa.Schema) -> formats.ValueDecoder:
+    def decoder(self, format: formats.ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
         return ConfluentDecoder(self, format, projection)
 
     def reader(self, format: formats.ResolvedFormat, store: SchemaStore) -> Any:
@@ -107,7 +103,7 @@ class _SchemaFormat:
         """A schema's text, with those that it refers to, by name, each after its own. Raises OptionError."""
 
 
-class _Avro(_SchemaFormat):
+class _Avro(ConfluentFormat):
     OPTIONS = (*avro_types.OPTIONS, *REGISTRY_OPTIONS, OptionSpec("schema", plain_text))
     kind, inner = AVRO, avro_format
 
@@ -132,7 +128,7 @@ class _Avro(_SchemaFormat):
                 _collect_named(parse_schema(other, types), types)
         return parse_schema(text, types)
 
-    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
+    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
         """With the schema given, or Spark's to_avro's, registered. Raises OptionError, SchemaRegistryError."""
         from kafkalog_spark.typed.avro.encoder import AvroEncoder
 
@@ -142,7 +138,7 @@ class _Avro(_SchemaFormat):
         return made
 
 
-class _Protobuf(_SchemaFormat):
+class _Protobuf(ConfluentFormat):
     OPTIONS = (*protobuf_types.OPTIONS, *REGISTRY_OPTIONS, OptionSpec("messageName", plain_text))
     kind, inner, indexed = PROTOBUF, protobuf_format, True
 
@@ -162,7 +158,7 @@ class _Protobuf(_SchemaFormat):
     def _parsed(self, text: str, referenced: Mapping[str, str], place: str) -> ProtoFile:
         return proto_file(text, referenced, place)
 
-    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
+    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
         """With the subject's latest schema, which must be registered. Raises OptionError, SchemaRegistryError."""
         from kafkalog_spark.typed.protobuf.encoder import ProtobufEncoder
 
@@ -183,10 +179,10 @@ class _Json:
     )
     schema = staticmethod(json_format.schema)
 
-    def decoder(self, format: formats.ResolvedFormat, projection: pa.Schema) -> formats.ValueDecoder:
+    def decoder(self, format: formats.ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
         return ConfluentJsonDecoder(format, projection)
 
-    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
+    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
         """Raises OptionError, also for a column that is no text; SchemaRegistryError for a subject without a schema."""
         from kafkalog_spark.typed.columns.text_slices import is_binary, is_text  # loads numba
 
@@ -211,140 +207,6 @@ def _collect_named(avro: AvroType, types: dict[str, AvroType]) -> None:
         types[avro.name] = avro
     for part in avro.parts:
         _collect_named(part, types)
-
-
-class ConfluentDecoder:
-    """Decodes values of the schemas that they name; `headers_too`: an id may be in a header, given to `decode`."""
-
-    headers_too = True
-
-    def __init__(self, inner: _SchemaFormat, format: formats.ResolvedFormat, projection: pa.Schema) -> None:
-        self.schema = projection
-        self._inner, self._store, self._side = inner, store_of(format), format.side
-        self._subject = _subject_of_ids(format)
-        reader = inner.reader(format, self._store)
-        self._reading = inner.inner.reading(reader, projection, format.options)
-        self._ready = 0
-        self._parsed = lru_cache(MOST_SCHEMAS)(self._look_up)
-        self._entry = lru_cache(_REMEMBERED)(self._add_entry)
-
-    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray, headers: Any = None) -> formats.Decoded:
-        """As ValueDecoder.decode, at once, or in halves where there are more schemas than room. headers: the records'
-        own. Raises SchemaRegistryError where a registry cannot be asked: that says nothing of the value."""
-        of_other_batches = self._ready
-        try:
-            return self._decode(values, headers)
-        except _Full:
-            self._reading.forget()
-            self._entry.cache_clear()
-            self._ready = 0
-        if of_other_batches:  # perhaps there is room without those
-            return self.decode(values, headers)
-        half = len(values) // 2
-        first, second = (
-            self.decode(values[part], None if headers is None else headers[part])
-            for part in (slice(half), slice(half, None))
-        )
-        bad = [[False] * len(each.columns) if each.bad is None else each.bad for each in (first, second)]
-        return formats.Decoded(
-            pa.concat_arrays([first.columns, second.columns]),
-            np.concatenate(bad),
-            lambda i: first.why(i) if i < half else second.why(i - half),
-        )
-
-    def _decode(self, values: Any, headers: Any) -> formats.Decoded:
-        framed = unframed(Values.of(values), headers, self._side)
-        names: list[tuple[int | str, tuple[int, ...] | str]] = [(id_, FIRST) for id_ in framed.ids]
-        which, ends = framed.which, framed.values.ends
-        if self._inner.indexed:
-            index_of, indexes = take_indexes(framed)
-            if indexes != [FIRST]:
-                pairs = np.where(which >= 0, which * len(indexes) + index_of, -1)
-                distinct = np.unique(pairs[pairs >= 0])
-                which = np.where(pairs >= 0, np.searchsorted(distinct, pairs), -1)
-                names = [(framed.ids[pair // len(indexes)], indexes[pair % len(indexes)]) for pair in distinct.tolist()]
-        results = [index if isinstance(index, str) else self._entry(id_, index) for id_, index in names]
-        entries = np.array([-1 if isinstance(result, str) else result for result in results] + [-1], np.int64)[which]
-
-        def unknown(i: int) -> str | None:
-            if ends[i] < 0 or entries[i] >= 0:
-                return None
-            return str(results[which[i]]) if which[i] >= 0 else NO_ID
-
-        decoded: formats.Decoded = self._reading.decode(framed.values, entries, unknown)
-        return decoded
-
-    def _add_entry(self, id_: int | str, indexes: tuple[int, ...]) -> int | str:
-        """Where the program for a schema begins, or why there is none. Raises SchemaRegistryError."""
-        schema = self._parsed(id_)
-        if isinstance(schema, OptionError):
-            return str(schema)
-        if self._ready == MOST_SCHEMAS or (self._ready and self._reading.is_full):
-            raise _Full
-        try:
-            entry: int = self._reading.entry_of(message_at(schema, indexes) if self._inner.indexed else schema)
-        except OptionError as error:
-            return f"it names schema {id_}, which cannot be read: {error}"
-        self._ready += 1
-        return entry
-
-    def _look_up(self, id_: int | str) -> Any:
-        """A schema as the format has it, or the OptionError that says why its values are bad."""
-        store = self._store
-        registered = store.by_id(id_, self._subject) if isinstance(id_, int) else store.by_guid(id_)
-        if registered is None:
-            return OptionError(f"it names schema {id_}, which {self._store.described} does not have")
-        try:
-            return self._inner.parsed(registered, self._store)
-        except OptionError as error:
-            return OptionError(f"it names schema {id_}, which cannot be read: {error}")
-
-
-class _Full(Exception):
-    """There is no room for the schema of a value."""
-
-
-class ConfluentJsonDecoder:
-    """Decodes what follows the prefix. A value without one is bad. `headers_too`: the id may be in a header."""
-
-    headers_too = True
-
-    def __init__(self, format: formats.ResolvedFormat, projection: pa.Schema) -> None:
-        self.schema, self._side = projection, format.side
-        self._inner = json_format.decoder(format, projection)
-
-    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray, headers: Any = None) -> formats.Decoded:
-        framed = unframed(Values.of(values), headers, self._side)
-        unnamed = (framed.which < 0) & (framed.values.ends >= 0)
-        decoded = self._inner.decode(_as_array(framed))
-        if not unnamed.any():
-            return decoded
-        bad = unnamed if decoded.bad is None else decoded.bad | unnamed
-        return formats.Decoded(decoded.columns, bad, lambda i: NO_ID if unnamed[i] else decoded.why(i))
-
-
-def _as_array(framed: Framed) -> pa.Array:
-    """The values without prefixes, as one array; one that names no schema is empty, which is bad in JSON too."""
-    data, starts, ends = framed.values
-    sizes = np.where((ends >= 0) & (framed.which >= 0), ends - starts, 0)
-    offsets = np.concatenate(([0], np.cumsum(sizes)))
-    places = np.repeat(starts - offsets[:-1], sizes) + np.arange(offsets[-1])
-    bits = pa.py_buffer(np.packbits(ends >= 0, bitorder="little"))
-    buffers = [bits, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data[places])]
-    return pa.Array.from_buffers(pa.binary(), len(starts), buffers)
-
-
-class FramingEncoder:
-    """Puts a prefix before each text, which is not looked into."""
-
-    def __init__(self, prefix: bytes) -> None:
-        self._prefix = prefix
-
-    def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
-        from kafkalog_spark.typed.columns.byte_slices import ByteSlices, Fragment, as_values, valid_of
-
-        column = columns.flatten()[0]
-        return as_values([Fragment(ByteSlices.of(column))], self._prefix, valid_of(column))
 
 
 def _check_writable(name: str, options: Mapping[str, str]) -> None:

@@ -9,10 +9,11 @@ from functools import lru_cache
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.options import OptionSpec, parsed_fields, plain_text, specs_of
-from kafkalog_spark.typed import decoder as formats
+from kafkalog_spark.typed import formats
 from kafkalog_spark.typed.registry.contexts import referenced_subject, subject_of_ids
 from kafkalog_spark.typed.registry.registry_client import RegistryClient, RegistryOptions
-from kafkalog_spark.typed.registry.schema_records import Record, SchemaRecords, listed_records
+from kafkalog_spark.typed.registry.schema_listing import listed_records
+from kafkalog_spark.typed.registry.schema_records import Record, SchemaRecords
 from kafkalog_spark.typed.registry.schemas import AVRO, JSON, PROTOBUF, RegisteredSchema
 from kafkalog_spark.typed.schema_files import file_bytes
 

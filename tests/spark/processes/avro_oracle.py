@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.typed.avro.encoder import AvroEncoder
-from kafkalog_spark.typed.avro.resolve import AvroReading
+from kafkalog_spark.typed.avro.reading import AvroReading
 from kafkalog_spark.typed.avro.schema import parse_schema
 from kafkalog_spark.typed.avro.types import columns_of, meaning_of
 from kafkalog_spark.typed.columns.binary_values import Values

@@ -15,7 +15,8 @@ import pytest
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.avro.schema import parse_schema
-from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources
+from kafkalog_spark.typed.decoder import Decoded
+from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources
 from tests.typed.canonical import canonical
 from tests.typed.given_formats import of_format
 from tests.typed.random_avro import by_fastavro, cases, varint

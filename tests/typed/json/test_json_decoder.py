@@ -14,10 +14,10 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.columns.binary_values import Values
 from kafkalog_spark.typed.columns.buffer_pool import BufferPool
 from kafkalog_spark.typed.ddl import ddl_of_schema, schema_of_ddl
-from kafkalog_spark.typed.decoder import format_of
+from kafkalog_spark.typed.formats import format_of
 from kafkalog_spark.typed.json.format import JsonDecoder
-from kafkalog_spark.typed.json.json_options import json_options
-from kafkalog_spark.typed.schema_files import depth
+from kafkalog_spark.typed.json.options import json_options
+from kafkalog_spark.typed.schema_limits import depth
 from tests.spark.helpers.random_json import DDL, random_values
 from tests.spark.helpers.spark_functions import assert_same, comparable
 from tests.typed.given_formats import decoder_of
@@ -71,7 +71,7 @@ def test_objects_that_are_nearly_as_the_last_one() -> None:
 
 @pytest.mark.parametrize("style", ["as it is", "spaced", "indented", "shuffled", "not ASCII"])
 def test_the_kernel_decides_what_is_json_whatever_its_style(style: str) -> None:
-    from kafkalog_spark.typed.json.columns import JsonBatch
+    from kafkalog_spark.typed.json.batch import JsonBatch
 
     order = json.loads(ORDER)
     rows = [{**order, "id": n, "note": "ü" * n if style == "not ASCII" else "x" * n} for n in range(200)]

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources
+from kafkalog_spark.typed.decoder import Decoded
+from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources
 from kafkalog_spark.typed.protobuf.types import is_map, is_repeated
 from tests.typed.given_formats import of_format
 from tests.typed.protos import descriptor_of, new

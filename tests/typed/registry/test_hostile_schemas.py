@@ -18,9 +18,10 @@ from google.protobuf import descriptor_pb2
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.typed.avro.schema import parse_schema
 from kafkalog_spark.typed.avro.types import columns_of, meaning_of
-from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources
+from kafkalog_spark.typed.decoder import Decoded
+from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources
 from kafkalog_spark.typed.protobuf.descriptors import pool_of
-from kafkalog_spark.typed.registry import confluent
+from kafkalog_spark.typed.registry import confluent_decoder
 from kafkalog_spark.typed.registry.schema_records import SchemaRecords
 
 Record = tuple[bytes | None, bytes | None]
@@ -296,7 +297,7 @@ class Counted(SchemaRecords):
 def counted(name: str, records: Sequence[Record], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Counted]:
     """A decoder with the schema GOOD as its reader's, and its store."""
     store = Counted(records)
-    monkeypatch.setattr("kafkalog_spark.typed.registry.confluent.store_of", lambda format: store)
+    monkeypatch.setattr("kafkalog_spark.typed.registry.confluent_decoder.store_of", lambda format: store)
     format = ResolvedFormat(name, {}, reader_id=GOOD)
     return format.decoder(pa.schema([("id", pa.int32())])), store
 
@@ -325,7 +326,7 @@ def test_invented_ids_and_indexes_harm_no_good_value(kind: str, monkeypatch: pyt
 
 @pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
 def test_more_schemas_than_there_is_room_for_are_all_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confluent, "MOST_SCHEMAS", 3)
+    monkeypatch.setattr(confluent_decoder, "MOST_SCHEMAS", 3)
     texts = [json.dumps(AVRO | {"doc": str(i)}) if kind == "AVRO" else PROTO + " " * i for i in range(10)]
     records = [registered(GOOD + i, text, kind) for i, text in enumerate(texts)]
     decoder, _ = counted(f"confluent-{kind.lower()}", records, monkeypatch)
@@ -390,7 +391,7 @@ def test_mutated_schemas_of_avro_are_read_or_refused() -> None:
         aliases=["Q"],
     )  # fmt: skip
     meaning, random_ = meaning_of({"recursivefieldmaxdepth": "2"}), random.Random(1)
-    from kafkalog_spark.typed.avro.resolve import AvroReading
+    from kafkalog_spark.typed.avro.reading import AvroReading
 
     known = parse_schema(json.dumps(whole))
     columns = columns_of(known, meaning)

@@ -20,10 +20,12 @@ from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.write.record_encoder import BatchParams
 from kafkalog_spark.sink.columns import SinkColumns
-from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, format_of
+from kafkalog_spark.typed.decoder import Decoded
+from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources, format_of
 from kafkalog_spark.typed.registry.http_client import TIMEOUT_S, HttpClient
 from kafkalog_spark.typed.registry.registry_client import RegistryClient, RegistryOptions
-from kafkalog_spark.typed.registry.schema_records import SchemaRecords, listed_records
+from kafkalog_spark.typed.registry.schema_listing import listed_records
+from kafkalog_spark.typed.registry.schema_records import SchemaRecords
 from tests.broker.security.test_jwks import serving
 from tests.golden_data import GOLDEN
 from tests.interop.record_schemas import CUSTOMERS, FIRST, ORDERS, SECOND

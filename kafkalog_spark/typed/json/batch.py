@@ -10,7 +10,7 @@ from kafkalog_spark.typed.columns.buffer_pool import BufferPool
 from kafkalog_spark.typed.columns.buffers import FilledColumn, arrow_array
 from kafkalog_spark.typed.columns.column_builder_kernel import Col
 from kafkalog_spark.typed.columns.projection import ColumnTree
-from kafkalog_spark.typed.columns.spark_times import us_of_locals
+from kafkalog_spark.typed.columns.time_zones import us_of_locals
 from kafkalog_spark.typed.json import kernel
 from kafkalog_spark.typed.json.program import LENGTH_BITS, JsonProgram, Node, NodeKind
 from kafkalog_spark.typed.json.scalar_kernel import (

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, boolean, option, parsed, parsed_fields, plain_text, specs_of
-from kafkalog_spark.typed.columns.spark_times import pattern_reader, zone_of
+from kafkalog_spark.typed.columns.time_patterns import pattern_reader
+from kafkalog_spark.typed.columns.time_zones import zone_of
 
 
 def _zone(name: str, text: str) -> tzinfo:
