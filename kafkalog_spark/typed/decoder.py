@@ -1,10 +1,6 @@
-"""Values of a topic as typed columns: what every format gives, and the table of formats.
+"""Interfaces of decoders and encoders: binary Arrow arrays to Arrow columns, and back.
 
-    decoder = ResolvedFormat("json", {"timezone": "UTC"}).decoder(pa.schema([("id", pa.int64())]))
-    decoded = decoder.decode(batch["value"])      # Decoded: a StructArray, which values were bad, and why
-
-A format is a module of this package, or an object in one, named in FORMATS, with the names of `Format` below. Nothing
-here knows Spark or a log: bytes in Arrow come in, columns in Arrow go out.
+Nothing here or in the formats knows Spark or a Kafka log.
 """
 
 from __future__ import annotations
@@ -17,11 +13,13 @@ import pyarrow as pa
 
 
 class Decoded(NamedTuple):
-    """The result of decoding a batch of values.
+    """Decoded values of one batch.
 
-    columns: as many rows as there were values, of the decoder's schema; a row is null where there was no value.
-    bad: bool of that length, None for no bad value; a bad value's row has what could be read of it, or nulls.
-    why: what is wrong with value i, for those that are bad: one line that does not repeat the value.
+    Attributes:
+        columns: One row per value, with the decoder's schema. A row is null if its value is null.
+        bad: bool[n], true for each malformed value; None if all values are well-formed. The row of a malformed value
+            contains the fields that could be decoded, or only nulls.
+        why: Return why value i is malformed, as one line that does not repeat the value. Call it for bad values only.
     """
 
     columns: pa.StructArray
@@ -30,22 +28,35 @@ class Decoded(NamedTuple):
 
 
 class ValueDecoder(Protocol):
-    """Decodes values of one format. schema: the columns that it gives, which are those of the projection."""
+    """Decoder of one format. `schema` lists the columns of its results: those of the projection."""
 
     schema: pa.Schema
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
-        """Values to columns. Malformed values are reported per row; decode never raises on content."""
+        """Decode a batch of values. Malformed values are reported per row and never raise an exception."""
 
 
 def decode_column(decoder: ValueDecoder, rows: pa.RecordBatch, side: str) -> Decoded:
-    """Decode the column `value` or `key`, with the headers where a schema's id may be in these (`headers_too`)."""
+    """Decode the column `value` or `key` of a batch of records.
+
+    The column `headers` is passed along if the batch has it and the decoder looks for schema IDs in headers
+    (attribute `headers_too`).
+
+    Args:
+        decoder: Decoder of the column.
+        rows: Records with the columns of the data source.
+        side: "value" or "key".
+    """
     headers_too = getattr(decoder, "headers_too", False) and "headers" in rows.schema.names
     return decoder.decode(rows.column(side), *([rows.column("headers")] if headers_too else []))
 
 
 class ValueEncoder(Protocol):
-    """Encodes rows as values of one format."""
+    """Encoder of one format."""
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
-        """Rows to values; a null row is a null value. Raises InvalidRecord for a row that cannot be one."""
+        """Encode rows as values; a null row becomes a null value.
+
+        Raises:
+            InvalidRecord: If a row cannot be encoded with the schema.
+        """

@@ -8,30 +8,37 @@ from contextlib import contextmanager
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import Parser
 
-MOST_COLUMNS = 100_000
-"""Columns in columns that a schema may have: types that name each other can make more than any memory holds."""
+MAX_COLUMNS = 100_000
+"""Columns of a schema, nested ones included. Types that refer to each other can expand without bound."""
 
 
 @contextmanager
 def recursion_bounded(what: str) -> Iterator[None]:
-    """Walks over types that a schema nests: where Python's stack ends, an OptionError."""
+    """Turn a RecursionError of the block, which walks nested types, into an OptionError about `what`."""
     try:
         yield
     except RecursionError:
         raise OptionError(f"{what} is nested too deeply") from None
 
 
-def depth(most: int, *, strict: bool) -> Parser:
-    """Parser of the depth of a recursive schema: 0 and less refuse such schemas, as in Spark. strict: more than `most`
-    is refused even where none is recursive."""
-    expected = f"expected 1 to {most}, or 0 or less to refuse recursive schemas"
+def depth_parser(maximum: int, *, strict: bool) -> Parser:
+    """Return the parser of an option that limits how deep a recursive type is read.
+
+    As in Spark, 0 and negative numbers mean that recursive types are refused.
+
+    Args:
+        maximum: Largest depth that Spark allows.
+        strict: Refuse larger numbers when the option is parsed. Otherwise the caller refuses them if a type is
+            recursive.
+    """
+    expected = f"expected 1 to {maximum}, or 0 or less to refuse recursive schemas"
 
     def parse(name: str, text: str) -> int:
         try:
             number = int(text)
         except ValueError:
             raise OptionError(f"option '{name}' is '{text}': {expected}") from None
-        if strict and number > most:
+        if strict and number > maximum:
             raise OptionError(f"option '{name}' is {number}: {expected}")
         return number
 

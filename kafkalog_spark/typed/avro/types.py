@@ -11,7 +11,7 @@ import pyarrow as pa
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, boolean, option, parsed_fields, plain_text, specs_of
 from kafkalog_spark.typed.avro.schema import AvroType
-from kafkalog_spark.typed.schema_limits import MOST_COLUMNS, depth, recursion_bounded
+from kafkalog_spark.typed.schema_limits import MAX_COLUMNS, depth_parser, recursion_bounded
 
 MAX_RECURSION = 15  # the largest `recursiveFieldMaxDepth` that Spark allows
 MAX_PRECISION = 38
@@ -52,7 +52,7 @@ class AvroMeaning:
 
     stable_ids: bool = option("enableStableIdentifiersForUnionType", boolean, "false")
     prefix: str = option("stableIdentifierPrefixForUnionType", plain_text, "member_")
-    recursion: int = option("recursiveFieldMaxDepth", depth(MAX_RECURSION, strict=True), "-1")
+    recursion: int = option("recursiveFieldMaxDepth", depth_parser(MAX_RECURSION, strict=True), "-1")
     rebase: str = option("datetimeRebaseMode", _corrected, "CORRECTED")
 
     def member(self, i: int, branch: AvroType) -> str:
@@ -74,7 +74,7 @@ def _arrow(
     where: path of the field, for messages."""
     left[0] -= 1
     if left[0] < 0:
-        raise OptionError(f"an Avro schema makes more than {MOST_COLUMNS:,} columns")
+        raise OptionError(f"an Avro schema makes more than {MAX_COLUMNS:,} columns")
     if avro.kind == "record":
         return _record(avro, meaning, depths, left, where)
     if avro.kind == "union":
@@ -167,7 +167,7 @@ def columns_of(reader: AvroType, meaning: AvroMeaning) -> pa.Schema:
             hint="name one of them as the reader schema: value.avroSchema",
         )
     with recursion_bounded("an Avro schema"):
-        type_ = _arrow(reader, meaning, {}, [MOST_COLUMNS], VALUE)
+        type_ = _arrow(reader, meaning, {}, [MAX_COLUMNS], VALUE)
     if type_ is None:  # a record is given up only inside itself
         raise OptionError(f"the Avro schema {reader.called} has nothing left within recursiveFieldMaxDepth")
     if root_record(reader) is None:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.ddl import with_leaves
+from kafkalog_spark.typed.ddl import map_leaves
 
 _NULL = pa.null()
 _WIDE = pa.decimal128(38, 0)
@@ -38,7 +38,7 @@ def json_schema(values: Iterable[bytes | None]) -> tuple[pa.Schema, int, int]:
         found = _merged(found, _type_of(parsed, 0))
     if found == _NULL or not found.num_fields:
         raise OptionError(f"none of {count} values is a JSON object with a field in it")
-    columns = with_leaves(found, lambda kind: pa.string() if kind == _NULL else kind)
+    columns = map_leaves(found, lambda kind: pa.string() if kind == _NULL else kind)
     return pa.schema(list(columns)), count, others
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import boolean, option, parsed_fields, specs_of
 from kafkalog_spark.typed.protobuf.plan import Kind
-from kafkalog_spark.typed.schema_limits import MOST_COLUMNS, depth, recursion_bounded
+from kafkalog_spark.typed.schema_limits import MAX_COLUMNS, depth_parser, recursion_bounded
 
 MOST_RECURSION = 10
 FieldType = IntEnum(
@@ -63,7 +63,7 @@ def _never(name: str, text: str) -> bool:
 class ProtobufMeaning:
     """Options of `from_protobuf` that say what a field becomes. recursion: below 1, recursive messages are refused."""
 
-    recursion: int = option("recursive.fields.max.depth", depth(MOST_RECURSION, strict=False), "-1")
+    recursion: int = option("recursive.fields.max.depth", depth_parser(MOST_RECURSION, strict=False), "-1")
     emit_defaults: bool = option("emit.default.values", boolean, "false")
     enums_as_ints: bool = option("enums.as.ints", boolean, "false")
     wide: bool = option("upcast.unsigned.ints", boolean, "false")
@@ -113,13 +113,13 @@ def scalar(field: Any, meaning: ProtobufMeaning) -> tuple[pa.DataType, Kind]:
 def columns_of(descriptor: Any, meaning: ProtobufMeaning) -> pa.Schema:
     """The columns of a message. Raises OptionError for what Spark, or this reader, refuses."""
     with recursion_bounded("a schema of Protobuf"):
-        return pa.schema(list(_struct(descriptor, meaning, {descriptor.full_name: 1}, [MOST_COLUMNS])))
+        return pa.schema(list(_struct(descriptor, meaning, {descriptor.full_name: 1}, [MAX_COLUMNS])))
 
 
 def _struct(descriptor: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType:
     left[0] -= len(descriptor.fields)
     if left[0] < 0:
-        raise OptionError(f"the message {descriptor.full_name} makes more than {MOST_COLUMNS:,} columns")
+        raise OptionError(f"the message {descriptor.full_name} makes more than {MAX_COLUMNS:,} columns")
     fields = []
     for field in descriptor.fields:
         type_ = _field(field, meaning, depths, left)

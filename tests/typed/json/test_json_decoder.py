@@ -17,7 +17,7 @@ from kafkalog_spark.typed.ddl import ddl_of_schema, schema_of_ddl
 from kafkalog_spark.typed.formats import format_of
 from kafkalog_spark.typed.json.format import JsonDecoder
 from kafkalog_spark.typed.json.options import json_options
-from kafkalog_spark.typed.schema_limits import depth
+from kafkalog_spark.typed.schema_limits import depth_parser
 from tests.spark.helpers.random_json import DDL, random_values
 from tests.spark.helpers.spark_functions import assert_same, comparable
 from tests.typed.given_formats import decoder_of
@@ -224,11 +224,11 @@ def test_ddl_with_comments_and_words_in_any_case_is_read(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a int COMMENT x", "COMMENT takes a text in quotes"),
-        ("a int COMMENT", "COMMENT takes a text in quotes"),
+        ("a int COMMENT x", "COMMENT must be followed by a text in quotes"),
+        ("a int COMMENT", "COMMENT must be followed by a text in quotes"),
         ("a int NOT b", "expected NULL after NOT"),
         ("a 'int'", "expected a type, got ''int''"),
-        ("a int COMMENT 'x", "''x' is not understood"),
+        ("a int COMMENT 'x", "''x' is not a token of a schema"),
     ],
 )
 def test_ddl_with_a_wrong_comment_is_refused(text: str, message: str) -> None:
@@ -238,9 +238,9 @@ def test_ddl_with_a_wrong_comment_is_refused(text: str, message: str) -> None:
 
 @pytest.mark.parametrize("text", ["0", "-1", "-5"])
 def test_depth_below_one_refuses_recursive_schemas_as_in_spark(text: str) -> None:
-    assert depth(15, strict=True)("recursiveFieldMaxDepth", text) < 1
+    assert depth_parser(15, strict=True)("recursiveFieldMaxDepth", text) < 1
     with pytest.raises(OptionError, match="is 16: expected 1 to 15, or 0 or less to refuse recursive schemas"):
-        depth(15, strict=True)("recursiveFieldMaxDepth", "16")
+        depth_parser(15, strict=True)("recursiveFieldMaxDepth", "16")
 
 
 def test_what_the_formats_refuse() -> None:
