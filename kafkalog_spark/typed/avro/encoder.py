@@ -25,7 +25,7 @@ from kafkalog_spark.typed.columns.byte_slices import (
     prefixed,
     valid_of,
 )
-from kafkalog_spark.typed.columns.entries import NOWHERE, Entries
+from kafkalog_spark.typed.columns.entries import NOT_WRITTEN, Entries
 from kafkalog_spark.typed.columns.number_slices import (
     sized,
     zigzags,
@@ -219,7 +219,7 @@ def _members_writer(type_: pa.DataType, avro: AvroType, null: bytes | None, path
             valid = valid_of(field.array)
             taken = free if valid is None else free & valid
             free = free & ~taken
-            inside = Entries(field.array, np.where(taken, field.rows, NOWHERE))
+            inside = Entries(field.array, np.where(taken, field.rows, NOT_WRITTEN))
             parts.append(Fragment(concat_fragments(write_one(inside)), before, taken))
         if null is None:
             entries.refuse_nulls(AVRO, path, "null, and the union has none")

@@ -301,8 +301,8 @@ def _put_elements(c, key, first, columns):  # type: ignore[no-untyped-def]
     """The list or map whose elements, from entry `first` of the child on, are complete. key: a map's key column."""
     if c < 0:
         return np.int64(AvroFault.NONE)
-    if key >= 0 and builder.has_key_twice(columns, key, first):
-        columns[c, builder.Col.REPEATS] = 1
+    if key >= 0 and builder.may_have_duplicate_keys(columns, key, first):
+        columns[c, builder.Col.MAY_REPEAT_KEYS] = 1
     return np.int64(AvroFault.NONE) if builder.put_list(columns, c) else builder.full(c)
 
 
@@ -392,18 +392,18 @@ def _run(value, at, value_end, pc, program, columns, stack):  # type: ignore[no-
 
 
 @kernel
-def decode_avro(values, entries, first, program, root, columns, marks, stack, faults, missing):  # type: ignore[no-untyped-def]
+def decode_avro(values, entries, first, program, root, columns, marks, stack, faults, full_column):  # type: ignore[no-untyped-def]
     """Decode `values` (buffer_pool.Values) from number `first` on; returns the one at which it stopped, or their count.
 
     entries int64[n]: the row of the program (ProgramArrays) at which a value's begins; -1: malformed by what
     faults.codes has already. root: start and end, in the program's tables, of the columns that a null value
     fills. columns int64[m, len(Col)], marks int64[m, len(Mark)]. stack int64[STACK, len(Loop)]: room to work in.
-    missing int64[len(Room)]: the column that must grow before it goes on with the value that is returned.
+    full_column int64[len(FullColumn)]: the column that must grow before it goes on with the value that is returned.
     """
     starts, ends = values.starts, values.ends
     root_start, root_end = root
     n = len(starts)
-    missing[builder.Room.COLUMN] = -1
+    full_column[builder.FullColumn.COLUMN] = -1
     for i in range(first, n):
         if ends[i] < 0:
             builder.put_nulls(columns, program.tables, root_start, root_end)
@@ -414,14 +414,14 @@ def decode_avro(values, entries, first, program, root, columns, marks, stack, fa
         else:
             result, at, last = _run(values.data, starts[i], ends[i], entries[i], program, columns, stack)
         if result < 0:
-            builder.note_full(columns, result, missing)
-            builder.back_to(columns, marks)
+            builder.note_full(columns, result, full_column)
+            builder.restore(columns, marks)
             return i
         if result != AvroFault.NONE:
-            builder.back_to(columns, marks)
+            builder.restore(columns, marks)
             builder.put_struct(columns, 0)  # columns of the root's fields have room for every value
             builder.put_nulls(columns, program.tables, root_start + 1, root_end)
             faults.codes[i] = result
-            faults.places[i] = min(at, ends[i]) - starts[i]
+            faults.positions[i] = min(at, ends[i]) - starts[i]
             faults.steps[i] = last
     return n

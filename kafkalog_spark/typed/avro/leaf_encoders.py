@@ -25,7 +25,7 @@ from kafkalog_spark.typed.columns.number_slices import (
     whole_numbers,
     zigzags,
 )
-from kafkalog_spark.typed.columns.text_slices import is_binary, is_text
+from kafkalog_spark.typed.columns.type_predicates import is_binary, is_text
 
 Leaf = Callable[[Entries, AvroType, str], list[Fragment]]
 """(entries, the type, the place of the field) to what each entry is; any for null. Raises InvalidRecord."""
@@ -57,7 +57,7 @@ def _bytes(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
 
 
 def _symbol(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
-    return [Fragment(zigzags(entries.places(avro.symbols, AVRO, path, f"none of the symbols of {avro.name}")))]
+    return [Fragment(zigzags(entries.indexes_of(avro.symbols, AVRO, path, f"none of the symbols of {avro.name}")))]
 
 
 def _timestamp(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:

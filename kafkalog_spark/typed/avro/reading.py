@@ -18,7 +18,7 @@ from kafkalog_spark.typed.columns.reading import SchemaReading
 class AvroReading(SchemaReading):
     """A reader schema with the columns projected of it; knows the writer schemas it was shown (`entry_of`)."""
 
-    faults, full = AvroFault, LONGEST // 2
+    faults, max_rows = AvroFault, LONGEST // 2
 
     def __init__(self, reader: AvroType, projection: pa.Schema, meaning: AvroMeaning) -> None:
         """Raises OptionError for a projected column that the reader schema does not have, or has with another type."""

@@ -84,7 +84,7 @@ class _Compiler:
     def _writer_union(self, w: AvroType, r: AvroType, tree: ColumnTree | None, path: str, root: bool) -> None:
         if r.kind == "union" and len(w.branches) == 2 and w.has_null() and r.has_null() and not root:
             null = 0 if w.branches[0].kind == "null" else 1
-            listed = [] if tree is None else tree.under()
+            listed = [] if tree is None else tree.null_columns()
             start = self.program.table(listed)
             row = self.program.put(Op.NULLABLE, path, null, 0, start, start + len(listed))
             self._from_branch(w, 1 - null, r, tree, path, root)
@@ -141,7 +141,7 @@ class _Compiler:
         """Make the entry of a part null, if it is projected."""
         if tree is None:
             return
-        listed = tree.under()
+        listed = tree.null_columns()
         start = self.program.table(listed)
         self.program.put(Op.NULLS, path, start, start + len(listed))
 

@@ -1,4 +1,4 @@
-"""Program of a decoding kernel while it is written, row by row."""
+"""Program of a decoding kernel while it is compiled from schemas."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ import numpy as np
 
 
 class Program:
-    """Program of a kernel, as it is written: its rows in lists, operands beyond them in `tables` and `texts`.
-    java_texts: columns of strings that Java decodes into a String: what is not UTF-8 in them is replaced."""
+    """Rows of a program, and the operands that do not fit into a row.
+
+    The programs of several schemas are appended to one another. If a schema turns out to be invalid, its part is
+    removed again (`mark`, `back_to_mark`).
+
+    Attributes:
+        tables: Integers that rows refer to by index.
+        texts: Bytes that rows refer to by position.
+        java_texts: Numbers of the string columns whose values Java decodes to a `String`, which replaces bytes that are
+            not UTF-8.
+    """
 
     def __init__(self, *rows: list[Any]) -> None:
+        """Create an empty program. `rows` are the lists of the subclass that grow with each schema."""
         self._rows = rows
         self.tables: list[int] = []
         self.texts = bytearray()
@@ -19,31 +29,33 @@ class Program:
         self.mark()
 
     def mark(self) -> None:
-        """Remember how much there is, for `back_to_mark`; a schema begins here."""
+        """Remember the current end of the program; the part of a new schema begins here."""
         self._mark = [len(part) for part in (*self._rows, self.tables, self.texts)]
 
     @property
     def begin(self) -> int:
-        """How many rows there were at the mark."""
+        """Number of rows at the last `mark`."""
         return self._mark[0]
 
     def back_to_mark(self) -> None:
+        """Remove everything that was added since the last `mark`."""
         for part, size in zip((*self._rows, self.tables, self.texts), self._mark, strict=True):
             del part[size:]
 
     def table(self, values: list[int]) -> int:
-        """Add values to the tables; where they start."""
+        """Append values to `tables`; return the index of the first."""
         self.tables += values
         return len(self.tables) - len(values)
 
     def text(self, text: bytes) -> int:
-        """Add bytes to the texts; where they start."""
+        """Append bytes to `texts`; return the position of the first."""
         self.texts += text
         return len(self.texts) - len(text)
 
     def operands(self) -> tuple[np.ndarray, np.ndarray]:
-        """(tables int64, texts uint8) as kernels take them."""
+        """Return (tables as int64[:], texts as uint8[:]) for a kernel. Both have at least one element."""
         return np.array(self.tables or [0], np.int64), np.frombuffer(bytes(self.texts) or b"\0", np.uint8)
 
     def arrays(self) -> Any:
+        """Return the program as the named tuple of arrays that the kernel takes."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Base64 as Jackson reads it."""
+"""Base64 as Jackson reads it (`Base64Variants.MIME_NO_LINEFEEDS`)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import binascii
 import re
 
 BASE64 = {c: i for i, c in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")}
-_BASE64_GROUPS = re.compile(r"(?:[\0- ]*[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]=|==))*[\0- ]*")
+"""The six bits that each character stands for."""
+_GROUPS = re.compile(r"(?:[\0- ]*[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]=|==))*[\0- ]*")
 
 
 def base64_bytes(text: str) -> bytes:
-    """Base64 by Jackson's MIME_NO_LINEFEEDS: with padding, white space between groups of four. Raises ValueError."""
-    groups = _BASE64_GROUPS.match(text)
+    """Decode Base64. Padding is required; white space is allowed between groups of four characters.
+
+    Raises:
+        ValueError: If the text is not such Base64.
+    """
+    groups = _GROUPS.match(text)
     assert groups is not None
     if groups.end() < len(text):
         raise ValueError(f"illegal base64 content from character {groups.end()} on")

@@ -98,7 +98,7 @@ class JsonProgram:
     def __init__(self, schema: pa.Schema, options: JsonOptions) -> None:
         self.zone = options.zone
         self.tree = tree_of(pa.struct(list(schema)))
-        self.types = [column.type for column in self.tree.all()]
+        self.types = [column.type for column in self.tree.preorder()]
         self.list_levels = 1
         self._nodes = np.zeros((len(self.types), len(Node)), np.int64)
         self._names = bytearray()

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.columns import java_text, spark_times, time_zones
+from kafkalog_spark.typed.columns import gregorian, java_text, spark_times, time_zones
 from kafkalog_spark.typed.json.jackson import JacksonReader, Token
 from kafkalog_spark.typed.json.options import INTEGERS, JsonOptions
 
@@ -79,7 +79,7 @@ def timestamp_of(text: str, options: JsonOptions) -> int:
     if options.read_timestamp is not None:
         try:
             days, us, zone = options.read_timestamp(text)
-            return spark_times.us_in_range(time_zones.us_of_local(days, us, zone or options.zone))
+            return gregorian.us_in_range(time_zones.us_of_local(days, us, zone or options.zone))
         except ValueError:
             if not options.fallback:
                 raise
@@ -97,7 +97,7 @@ def local_timestamp_of(text: str, options: JsonOptions) -> int:
         days, us, zone = options.read_local(text)
         if zone is not None:
             raise ValueError("a time zone where none is allowed")
-        return spark_times.us_in_range(days * 86_400_000_000 + us)
+        return gregorian.us_in_range(days * gregorian.DAY_US + us)
     return spark_times.timestamp_of_text(text, options.zone, with_zone=False)
 
 
@@ -114,7 +114,7 @@ def _date(text: str, options: JsonOptions) -> int:
         days = 1 << 31 if number is None else int(number[1] + number[2])
         if not -(1 << 31) <= days < 1 << 31:
             raise ValueError("no date") from None
-        return spark_times.days_of_hybrid(days)
+        return gregorian.days_of_hybrid(days)
 
 
 def taking(kind: pa.DataType, by_token: dict[Token, Converter]) -> Converter:

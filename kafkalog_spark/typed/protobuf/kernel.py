@@ -336,7 +336,7 @@ def _decode_one(data, start, end, entry, plan, columns, space):  # type: ignore[
 
 
 @kernel
-def decode_protobuf(values, entries, first, plan, root, columns, marks, space, faults, missing):  # type: ignore[no-untyped-def]
+def decode_protobuf(values, entries, first, plan, root, columns, marks, space, faults, full_column):  # type: ignore[no-untyped-def]
     """Decode the messages `values` (buffer_pool.Values) from number `first` on; returns the one at which it stopped, or
     their count.
 
@@ -346,7 +346,7 @@ def decode_protobuf(values, entries, first, plan, root, columns, marks, space, f
     starts, ends = values.starts, values.ends
     root_start, root_end = root
     n = len(starts)
-    missing[builder.Room.COLUMN] = -1
+    full_column[builder.FullColumn.COLUMN] = -1
     for i in range(first, n):
         if ends[i] < 0:
             builder.put_nulls(columns, plan.tables, root_start, root_end)
@@ -357,12 +357,12 @@ def decode_protobuf(values, entries, first, plan, root, columns, marks, space, f
         else:
             result, at = _decode_one(values.data, starts[i], ends[i], entries[i], plan, columns, space)
         if result < 0:
-            builder.note_full(columns, result, missing)
-            builder.back_to(columns, marks)
+            builder.note_full(columns, result, full_column)
+            builder.restore(columns, marks)
             return i
         if result != ProtobufFault.NONE:
-            builder.back_to(columns, marks)
+            builder.restore(columns, marks)
             builder.put_nulls(columns, plan.tables, root_start, root_end)
             faults.codes[i] = result
-            faults.places[i] = min(at, ends[i]) - starts[i]
+            faults.positions[i] = min(at, ends[i]) - starts[i]
     return n

@@ -19,7 +19,7 @@ from kafkalog_spark.typed.columns.byte_slices import (
 from kafkalog_spark.typed.columns.entries import Entries
 from kafkalog_spark.typed.columns.java_text import well_formed
 from kafkalog_spark.typed.columns.number_slices import fixed_width, sized, varints, whole_numbers, zigzags
-from kafkalog_spark.typed.columns.text_slices import is_binary, is_text
+from kafkalog_spark.typed.columns.type_predicates import is_binary, is_text
 from kafkalog_spark.typed.protobuf import types
 from kafkalog_spark.typed.protobuf.types import FieldType
 
@@ -82,7 +82,7 @@ def _fixed(entries: Entries, field: Any, path: str) -> Scalars:
 def _names(entries: Entries, field: Any, path: str) -> Scalars:
     values = field.enum_type.values_by_name
     what = f"no name of the enum {field.enum_type.full_name}"
-    places = entries.places(list(values), message_of(field), path, what)
+    places = entries.indexes_of(list(values), message_of(field), path, what)
     numbers = np.array([values[name].number for name in values], np.int64)[places]
     return Scalars([Fragment(varints(numbers))], numbers == 0)
 

@@ -54,7 +54,7 @@ class _PlanMaker:
         return number
 
     def _nulls(self, slot: list[int], tree: ColumnTree) -> None:
-        under = tree.under()
+        under = tree.null_columns()
         slot[Slot.NULLS] = self._plan.table(under)
         slot[Slot.NULLS_END] = slot[Slot.NULLS] + len(under)
 

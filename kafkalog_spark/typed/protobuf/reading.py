@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kafkalog_spark.typed.columns.binary_values import Values
 from kafkalog_spark.typed.columns.projection_check import check_projection
-from kafkalog_spark.typed.columns.reading import NO_ENTRY, NOWHERE, DecodeFaults, SchemaReading
+from kafkalog_spark.typed.columns.reading import NO_ENTRY, NO_POSITION, DecodeFaults, SchemaReading
 from kafkalog_spark.typed.protobuf import types
 from kafkalog_spark.typed.protobuf.kernel import LEVELS, Level, Workspace, decode_protobuf
 from kafkalog_spark.typed.protobuf.message_merging import Malformed, merged
@@ -22,7 +22,7 @@ from kafkalog_spark.typed.protobuf.scan_kernel import Seen
 class ProtobufReading(SchemaReading):
     """The columns projected of some messages; knows the descriptors that it was shown (`entry_of`)."""
 
-    faults, full = ProtobufFault, _MOST_SLOTS // 2
+    faults, max_rows = ProtobufFault, _MOST_SLOTS // 2
 
     def __init__(self, reader: Any, projection: pa.Schema, meaning: types.ProtobufMeaning) -> None:
         """Raises OptionError for a projected column that the descriptor does not have, or has with another type."""
@@ -71,5 +71,5 @@ class ProtobufReading(SchemaReading):
             new.append(np.frombuffer(whole, np.uint8))
         columns, faults = super().run(Values(np.concatenate(new), starts, ends), entries)
         for row, fault in refused.items():
-            faults.codes[row], faults.places[row] = fault, NOWHERE
+            faults.codes[row], faults.positions[row] = fault, NO_POSITION
         return columns, faults

@@ -184,7 +184,7 @@ class _Json:
 
     def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
         """Raises OptionError, also for a column that is no text; SchemaRegistryError for a subject without a schema."""
-        from kafkalog_spark.typed.columns.text_slices import is_binary, is_text  # loads numba
+        from kafkalog_spark.typed.columns.type_predicates import is_binary, is_text  # loads numba
 
         column = given.field(0)
         if given.names not in (["value"], ["key"]) or not (is_text(column.type) or is_binary(column.type)):

@@ -51,7 +51,7 @@ class ConfluentDecoder:
         try:
             return self._decode(values, headers)
         except _Full:
-            self._reading.forget()
+            self._reading.reset()
             self._entry.cache_clear()
             self._ready = 0
         if of_other_batches:  # perhaps there is room without those

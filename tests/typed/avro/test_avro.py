@@ -345,7 +345,7 @@ def test_columns_that_are_not_wanted_are_read_all_the_same() -> None:
     assert found.columns.to_pylist() == [{"a": 1}, {"a": None}]
     with pytest.raises(OptionError, match=r"no field b.*they have a, u, s"):
         decoder({"schema": json.dumps(writer)}, pa.schema([("b", pa.int32())]))
-    with pytest.raises(OptionError, match="a is int32 by the schema of the values, not int64"):
+    with pytest.raises(OptionError, match="a has type int32 in the schema of the values, not int64"):
         decoder({"schema": json.dumps(writer)}, pa.schema([("a", pa.int64())]))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafkalog_spark.typed.columns.buffer_pool import LARGEST, MOST, BufferPool
+from kafkalog_spark.typed.columns.buffer_pool import MAX_KEPT_ARRAYS, MAX_KEPT_BYTES, BufferPool
 from kafkalog_spark.typed.columns.column_builder_kernel import Col
 from tests.typed.given_formats import decoder_of
 
@@ -80,12 +80,12 @@ def test_memory_is_filled_again_when_its_batch_is_gone() -> None:
 @counts_exactly
 def test_few_arrays_are_kept_and_no_large_ones() -> None:
     pool = BufferPool()
-    used = [pool.take(0, Col.DATA, 10, np.uint8) for _ in range(MOST + 2)]
-    assert len({array.ctypes.data for array in used}) == MOST + 2
+    used = [pool.take(0, Col.DATA, 10, np.uint8) for _ in range(MAX_KEPT_ARRAYS + 2)]
+    assert len({array.ctypes.data for array in used}) == MAX_KEPT_ARRAYS + 2
     last = used[-1].ctypes.data
     del used
     assert pool.take(0, Col.DATA, 10, np.uint8).ctypes.data == last
     assert len(pool.take(0, Col.DATA, 11, np.uint8)) == 11  # none of those is large enough
     assert pool.take(1, Col.DATA, 10, np.uint8).ctypes.data != last
-    pool.take(2, Col.DATA, LARGEST + 1, np.uint8)
-    assert [len(kept) for kept in pool._kept.values()] == [MOST, 1, 0]
+    pool.take(2, Col.DATA, MAX_KEPT_BYTES + 1, np.uint8)
+    assert [len(kept) for kept in pool._kept.values()] == [MAX_KEPT_ARRAYS, 1, 0]

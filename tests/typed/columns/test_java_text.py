@@ -6,8 +6,8 @@ from decimal import Context, localcontext
 
 import pytest
 
+from kafkalog_spark.typed.columns.gregorian import days_of
 from kafkalog_spark.typed.columns.java_text import double_text
-from kafkalog_spark.typed.columns.spark_times import days_of
 
 
 @pytest.mark.parametrize(
