@@ -102,12 +102,12 @@ def _protobuf() -> None:
 
     from kafkalog_spark.typed.columns.binary_values import Values
     from kafkalog_spark.typed.protobuf.reading import ProtobufReading
-    from kafkalog_spark.typed.protobuf.types import meaning_of
+    from kafkalog_spark.typed.protobuf.types import read_options_of
 
     message = descriptor_pb2.FileDescriptorProto.DESCRIPTOR.fields_by_name["options"].message_type.file
     uninterpreted = message.message_types_by_name["UninterpretedOption"]
     columns = pa.schema([("identifier_value", pa.string())])
-    reading = ProtobufReading(uninterpreted, columns, meaning_of({}))
+    reading = ProtobufReading(uninterpreted, columns, read_options_of({}))
     entries = np.full(1, reading.entry_of(uninterpreted), np.int64)
     reading.decode(Values.of(pa.array([b""], pa.binary())), entries)
 

@@ -29,8 +29,12 @@ def resolve(format: formats.ResolvedFormat, sources: formats.SchemaSources) -> f
 
 
 def schema(format: formats.ResolvedFormat) -> pa.Schema:
-    descriptor = _descriptor(format.options, format.descriptors)
-    return types.columns_of(descriptor, types.meaning_of(format.options))
+    return columns(_descriptor(format.options, format.descriptors), format.options)
+
+
+def columns(reader: Any, options: Mapping[str, str]) -> pa.Schema:
+    """Return the columns of a message descriptor. Raises OptionError if Spark cannot read it."""
+    return types.columns_of(reader, types.read_options_of(options))
 
 
 def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
@@ -41,7 +45,7 @@ def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> ValueDecod
 def reading(reader: Any, projection: pa.Schema, options: Mapping[str, str]) -> ProtobufReading:
     from kafkalog_spark.typed.protobuf.reading import ProtobufReading  # loads numba
 
-    return ProtobufReading(reader, projection, types.meaning_of(options))
+    return ProtobufReading(reader, projection, types.read_options_of(options))
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:

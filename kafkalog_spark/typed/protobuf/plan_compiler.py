@@ -21,8 +21,8 @@ _MOST_SLOTS = 100_000
 class _PlanMaker:
     """Makes the plan of one descriptor; messages of which no column is projected share theirs."""
 
-    def __init__(self, plan: Plan, meaning: types.ProtobufMeaning) -> None:
-        self._plan, self._meaning = plan, meaning
+    def __init__(self, plan: Plan, read_options: types.ProtobufReadOptions) -> None:
+        self._plan, self._read_options = plan, read_options
         self._unprojected: dict[tuple[str, pa.DataType | None], int] = {}
         self._oneofs: dict[str, int] = {}
         self._enums: dict[str, dict[Slot, int]] = {}
@@ -82,7 +82,7 @@ class _PlanMaker:
                 slot[Slot.KIND] = Kind.MESSAGE
                 slot[Slot.MESSAGE] = self.message(field.message_type, inner, held)
             return slot
-        slot[Slot.KIND] = int(types.scalar(field, self._meaning)[1])
+        slot[Slot.KIND] = int(types.scalar(field, self._read_options)[1])
         self._scalar(slot, field, of_map, inner)
         return slot
 
@@ -92,7 +92,7 @@ class _PlanMaker:
         slot[Slot.IMPLICIT] = int(not presence and not of_map)
         by_default = of_map or (not repeated and field.has_default_value)
         slot[Slot.ABSENT] = (
-            Absent.DEFAULT if by_default or (not presence and self._meaning.emit_defaults) else Absent.NULL
+            Absent.DEFAULT if by_default or (not presence and self._read_options.emit_defaults) else Absent.NULL
         )
         if field.type == types.FieldType.ENUM:
             name = field.enum_type.full_name

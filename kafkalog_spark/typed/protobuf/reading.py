@@ -24,10 +24,10 @@ class ProtobufReading(SchemaReading):
 
     faults, max_rows = ProtobufFault, _MOST_SLOTS // 2
 
-    def __init__(self, reader: Any, projection: pa.Schema, meaning: types.ProtobufMeaning) -> None:
+    def __init__(self, reader: Any, projection: pa.Schema, read_options: types.ProtobufReadOptions) -> None:
         """Raises OptionError for a projected column that the descriptor does not have, or has with another type."""
-        self._meaning = meaning
-        super().__init__(projection, types.columns_of(reader, meaning))
+        self._read_options = read_options
+        super().__init__(projection, types.columns_of(reader, read_options))
 
     def new_program(self) -> Plan:
         self._descriptors: dict[int, Any] = {}
@@ -35,10 +35,10 @@ class ProtobufReading(SchemaReading):
 
     def add(self, writer: Any) -> int:
         """Raises OptionError also for a projected column that is of another type there."""
-        has = pa.struct(list(types.columns_of(writer, self._meaning)))
+        has = pa.struct(list(types.columns_of(writer, self._read_options)))
         names = {field.name for field in has}
         check_projection(pa.struct([field for field in self.schema if field.name in names]), has, "")
-        entry = _PlanMaker(self._program, self._meaning).message(writer, self._tree, has)
+        entry = _PlanMaker(self._program, self._read_options).message(writer, self._tree, has)
         self._descriptors[entry] = writer
         return entry
 

@@ -60,7 +60,7 @@ def _never(name: str, text: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProtobufMeaning:
+class ProtobufReadOptions:
     """Options of `from_protobuf` that say what a field becomes. recursion: below 1, recursive messages are refused."""
 
     recursion: int = option("recursive.fields.max.depth", depth_parser(MOST_RECURSION, strict=False), "-1")
@@ -72,11 +72,11 @@ class ProtobufMeaning:
     any_as_json: bool = option("convert.any.fields.to.json", _never, "false")
 
 
-OPTIONS = specs_of(ProtobufMeaning)
+OPTIONS = specs_of(ProtobufReadOptions)
 
 
-def meaning_of(options: Mapping[str, str]) -> ProtobufMeaning:
-    return ProtobufMeaning(**parsed_fields(ProtobufMeaning, options))
+def read_options_of(options: Mapping[str, str]) -> ProtobufReadOptions:
+    return ProtobufReadOptions(**parsed_fields(ProtobufReadOptions, options))
 
 
 def wire_type(field: Any) -> int:
@@ -101,28 +101,28 @@ def is_time(descriptor: Any, *names: str) -> bool:
     return descriptor.name in names and [each.name for each in descriptor.fields] == ["seconds", "nanos"]
 
 
-def scalar(field: Any, meaning: ProtobufMeaning) -> tuple[pa.DataType, Kind]:
+def scalar(field: Any, read_options: ProtobufReadOptions) -> tuple[pa.DataType, Kind]:
     """The Arrow type and kind of a field that is no message."""
-    if field.type == FieldType.ENUM and meaning.enums_as_ints:
+    if field.type == FieldType.ENUM and read_options.enums_as_ints:
         return pa.int32(), Kind.ENUM_INT
-    if meaning.wide and field.type in _WIDE:
+    if read_options.wide and field.type in _WIDE:
         return _WIDE[field.type]
     return _ARROW[field.type]
 
 
-def columns_of(descriptor: Any, meaning: ProtobufMeaning) -> pa.Schema:
+def columns_of(descriptor: Any, read_options: ProtobufReadOptions) -> pa.Schema:
     """The columns of a message. Raises OptionError for what Spark, or this reader, refuses."""
     with recursion_bounded("a schema of Protobuf"):
-        return pa.schema(list(_struct(descriptor, meaning, {descriptor.full_name: 1}, [MAX_COLUMNS])))
+        return pa.schema(list(_struct(descriptor, read_options, {descriptor.full_name: 1}, [MAX_COLUMNS])))
 
 
-def _struct(descriptor: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType:
+def _struct(descriptor: Any, read_options: ProtobufReadOptions, depths: dict[str, int], left: list[int]) -> pa.DataType:
     left[0] -= len(descriptor.fields)
     if left[0] < 0:
         raise OptionError(f"the message {descriptor.full_name} makes more than {MAX_COLUMNS:,} columns")
     fields = []
     for field in descriptor.fields:
-        type_ = _field(field, meaning, depths, left)
+        type_ = _field(field, read_options, depths, left)
         if type_ is not None:
             fields.append(pa.field(field.name, type_))
     lower = [each.name.lower() for each in fields]
@@ -131,20 +131,24 @@ def _struct(descriptor: Any, meaning: ProtobufMeaning, depths: dict[str, int], l
     return pa.struct(fields)
 
 
-def _field(field: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
+def _field(
+    field: Any, read_options: ProtobufReadOptions, depths: dict[str, int], left: list[int]
+) -> pa.DataType | None:
     if field.type == FieldType.GROUP:
         raise OptionError(f"{field.full_name} is a group, which kafkalog does not read")
     if is_map(field):
         key, value = field.message_type.fields_by_number[1], field.message_type.fields_by_number[2]
-        values = _single(value, meaning, depths, left)
-        return None if values is None else pa.map_(scalar(key, meaning)[0], pa.field("value", values))
-    type_ = _single(field, meaning, depths, left)
+        values = _single(value, read_options, depths, left)
+        return None if values is None else pa.map_(scalar(key, read_options)[0], pa.field("value", values))
+    type_ = _single(field, read_options, depths, left)
     return pa.list_(pa.field("element", type_)) if type_ is not None and is_repeated(field) else type_
 
 
-def _single(field: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
+def _single(
+    field: Any, read_options: ProtobufReadOptions, depths: dict[str, int], left: list[int]
+) -> pa.DataType | None:
     if field.type != FieldType.MESSAGE:
-        return scalar(field, meaning)[0]
+        return scalar(field, read_options)[0]
     descriptor = field.message_type
     if is_time(descriptor, "Timestamp"):
         if (descriptor.fields_by_name["seconds"].number, descriptor.fields_by_name["nanos"].number) != (1, 2):
@@ -153,14 +157,14 @@ def _single(field: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: 
     if is_time(descriptor, "Duration"):
         return pa.duration("us")
     depth = depths.get(descriptor.full_name, 0)
-    if depth and not 0 < meaning.recursion <= MOST_RECURSION:
+    if depth and not 0 < read_options.recursion <= MOST_RECURSION:
         raise OptionError(
             f"{field.full_name} makes {descriptor.full_name} recursive, which Spark has no type for; "
             f"recursive.fields.max.depth=1 to {MOST_RECURSION} says how deep it is read"
         )
-    if depth and depth >= meaning.recursion:
+    if depth and depth >= read_options.recursion:
         return None
-    struct = _struct(descriptor, meaning, {**depths, descriptor.full_name: depth + 1}, left)
+    struct = _struct(descriptor, read_options, {**depths, descriptor.full_name: depth + 1}, left)
     return struct if struct.num_fields else None
 
 

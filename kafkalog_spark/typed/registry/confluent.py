@@ -19,7 +19,7 @@ from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed import formats
 from kafkalog_spark.typed.avro import format as avro_format
-from kafkalog_spark.typed.avro import types as avro_types
+from kafkalog_spark.typed.avro import read_options as avro_read_options
 from kafkalog_spark.typed.avro.format import reader_text
 from kafkalog_spark.typed.avro.schema import AvroType, parse_schema
 from kafkalog_spark.typed.decoder import ValueDecoder, ValueEncoder
@@ -75,8 +75,7 @@ class ConfluentFormat:
         return replace(format, options=options, reader_text=registered.text, reader_id=registered.id)
 
     def schema(self, format: formats.ResolvedFormat) -> pa.Schema:
-        types = self.inner.types
-        columns: pa.Schema = types.columns_of(self.reader(format, store_of(format)), types.meaning_of(format.options))
+        columns: pa.Schema = self.inner.columns(self.reader(format, store_of(format)), format.options)
         return columns
 
     def decoder(self, format: formats.ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
@@ -104,7 +103,7 @@ class ConfluentFormat:
 
 
 class _Avro(ConfluentFormat):
-    OPTIONS = (*avro_types.OPTIONS, *REGISTRY_OPTIONS, OptionSpec("schema", plain_text))
+    OPTIONS = (*avro_read_options.OPTIONS, *REGISTRY_OPTIONS, OptionSpec("schema", plain_text))
     kind, inner = AVRO, avro_format
 
     def resolve(self, format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:

@@ -218,7 +218,7 @@ def test_what_a_reader_schema_has_no_place_for_is_a_bad_value() -> None:
     assert found.columns.to_pylist() == [{"a": 1}, {"a": None}]
     assert found.bad is not None
     assert found.bad.tolist() == [False, True]
-    assert found.why(1) == "a at byte 1 of the value: the reader schema has no place for it"
+    assert found.why(1) == "a at byte 1 of the value: the reader schema cannot represent it"
 
 
 def test_a_decimal_of_kafka_connects_default_precision_is_refused_by_name_and_read_with_a_reader_schema() -> None:
@@ -245,7 +245,7 @@ def test_a_decimal_of_kafka_connects_default_precision_is_refused_by_name_and_re
 
 def test_recursive_schemas_are_refused_by_name_unless_a_depth_is_said() -> None:
     node = record(("id", "int"), ("next", ["null", "R"]))
-    with pytest.raises(OptionError, match=r"R has itself in it.*recursiveFieldMaxDepth"):
+    with pytest.raises(OptionError, match=r"R contains itself.*recursiveFieldMaxDepth"):
         schema({"schema": json.dumps(node)})
     value = {"id": 1, "next": {"id": 2, "next": {"id": 3, "next": None}}}
     assert one(node, value, recursivefieldmaxdepth="1") == {"id": 1}
@@ -402,7 +402,7 @@ def test_a_namespace_may_be_anything_as_in_a_registry(named: dict[str, Json]) ->
         ('{"type": "enum", "name": "1x", "symbols": []}', "name '1x'"),
         ('{"type": "array"}', "without `items`"),
         ('["int", "int"]', "has int twice"),
-        ('["null", ["int"]]', "union with a union"),
+        ('["null", ["int"]]', "union that contains a union"),
         ('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "Unknown"}]}', "neither before it nor"),
         ('["int", "string"]', "union of several types"),
         ("/no/such/file.avsc", "cannot be read"),

@@ -57,7 +57,7 @@ def test_rows_are_written_with_the_schema_that_spark_would_make() -> None:
 ODD_ROWS = {
     "int": ({"a": 2**31}, "a: a number beyond 32 bits"),
     "null": ({"a": None}, "a: null, and the schema has long without null"),
-    "enum": ({"a": "C"}, "a: none of the symbols of E"),
+    "enum": ({"a": "C"}, "a: not a symbol of E"),
     "fixed": ({"a": b"abc"}, "a: not the 2 bytes of a fixed"),
     "decimal": ({"a": decimal.Decimal("10.00")}, r"a: more than decimal\(3, 2\) holds"),
     "nanoseconds": ({"a": 2**61}, "a: a time beyond 64 bits of nanoseconds"),

@@ -16,8 +16,9 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
+from kafkalog_spark.typed.avro.read_options import read_options_of
 from kafkalog_spark.typed.avro.schema import parse_schema
-from kafkalog_spark.typed.avro.types import columns_of, meaning_of
+from kafkalog_spark.typed.avro.types import columns_of
 from kafkalog_spark.typed.decoder import Decoded
 from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources
 from kafkalog_spark.typed.protobuf.descriptors import pool_of
@@ -390,7 +391,7 @@ def test_mutated_schemas_of_avro_are_read_or_refused() -> None:
         namespace="n",
         aliases=["Q"],
     )  # fmt: skip
-    meaning, random_ = meaning_of({"recursivefieldmaxdepth": "2"}), random.Random(1)
+    meaning, random_ = read_options_of({"recursivefieldmaxdepth": "2"}), random.Random(1)
     from kafkalog_spark.typed.avro.reading import AvroReading
 
     known = parse_schema(json.dumps(whole))
@@ -430,7 +431,7 @@ def test_mutated_descriptors_are_read_or_refused() -> None:
         try:
             pool, names = pool_of(bytes(data), "it")
             for descriptor in pool.FindFileByName(names[0]).message_types_by_name.values():
-                meaning = types.meaning_of({"recursive.fields.max.depth": "1"})
+                meaning = types.read_options_of({"recursive.fields.max.depth": "1"})
                 wanted = types.columns_of(descriptor, meaning)
                 ProtobufReading(descriptor, wanted, meaning).entry_of(descriptor)
             read_ += 1
