@@ -1,4 +1,4 @@
-"""Avro schema."""
+"""Avro schemas of inferred JSON columns."""
 
 from __future__ import annotations
 
@@ -12,22 +12,32 @@ from kafkalog_spark.typed.avro.to_avro_schema import AVRO_NAMES
 
 
 def avro_of_schema(columns: Iterable[pa.Field], name: str) -> dict[str, Any]:
-    """Avro schema of those columns, a record whose fields may be null. Raises OptionError for a name Avro refuses."""
+    """Return the Avro schema of columns: a record with nullable fields.
+
+    Args:
+        columns: Columns as `json_schema` infers them.
+        name: Name of the record.
+
+    Raises:
+        OptionError: If the name of a column is not allowed in Avro.
+    """
     fields = []
     for field in columns:
         if not field.name.isascii() or not field.name.isidentifier():
-            raise OptionError(f"Avro has no field '{field.name}'", hint="names there are of A-Z a-z 0-9 _")
+            raise OptionError(
+                f"'{field.name}' is not a valid name of a field in Avro", hint="names consist of A-Z a-z 0-9 _"
+            )
         fields.append(
-            {"name": field.name, "type": ["null", _avro(field.type, f"{name}_{field.name}")], "default": None}
+            {"name": field.name, "type": ["null", _field_schema(field.type, f"{name}_{field.name}")], "default": None}
         )
     return {"type": "record", "name": name, "fields": fields}
 
 
-def _avro(kind: pa.DataType, name: str) -> Any:
-    if pa.types.is_struct(kind):
-        return avro_of_schema(kind, name)
-    if pa.types.is_list(kind):
-        return {"type": "array", "items": ["null", _avro(kind.value_type, f"{name}_element")]}
-    if pa.types.is_decimal(kind):
-        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
-    return AVRO_NAMES[kind]
+def _field_schema(type_: pa.DataType, name: str) -> Any:
+    if pa.types.is_struct(type_):
+        return avro_of_schema(type_, name)
+    if pa.types.is_list(type_):
+        return {"type": "array", "items": ["null", _field_schema(type_.value_type, f"{name}_element")]}
+    if pa.types.is_decimal(type_):
+        return {"type": "bytes", "logicalType": "decimal", "precision": type_.precision, "scale": type_.scale}
+    return AVRO_NAMES[type_]

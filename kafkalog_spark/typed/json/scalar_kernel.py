@@ -1,5 +1,10 @@
-"""Scalars of JSON for its kernel, into the cells of their nodes: strings, numbers, words, dates and timestamps. What is
-not of the most frequent form is DEFERRED to the fallback."""
+"""Decoding of JSON scalars into the cells of their nodes: strings, numbers and the words true, false and null.
+
+A scalar that does not have one of the most frequent forms makes the value DEFERRED: the fallback decodes it. The
+functions share these arguments: `data` uint8[:] with the JSON text, `at` and `end` positions in it, `node` and `kind`
+the scalar's node and its NodeKind, `row` its row in the list level, `cell` the index of its cell, `nodes`
+int64[n, len(Node)], and `columns` JsonCells.
+"""
 
 from __future__ import annotations
 
@@ -14,37 +19,37 @@ from numba.extending import intrinsic
 from kafkalog_spark.kernels.primitives import inlined, load_i32, load_u8
 from kafkalog_spark.typed.json.program import LENGTH_BITS, UNESCAPED, Node, NodeKind
 from kafkalog_spark.typed.json.string_kernel import DEFERRED, Char, is_digit, string_end, unescape
-from kafkalog_spark.typed.json.time_kernel import days_of, microseconds_of, names_a_zone
+from kafkalog_spark.typed.json.time_kernel import days_of, has_zone, microseconds_of
 
 NO_ROOM, NOT_SCALAR = np.int64(-2), np.int64(-3)
-"""Instead of a position, as DEFERRED: a list level or `numbers` is full; no string, number or word begins there."""
+"""Results instead of a position, like DEFERRED: a list level or `numbers` is full; no scalar begins at the position."""
 SKIPPED = 0
-"""The node of a value that no column is for; as a value's node it is the root, which is never inside of another."""
+"""Node of a value without a column. It is the number of the root, which is never inside another value."""
 IN_OPTIONS_ZONE = 2
-"""In `valid`: a timestamp that is local to the zone of the options. 1: a value as it is; 0: null."""
+"""Entry of `valid` for a timestamp that is local to the zone of the options. 1 is any other value, 0 is null."""
 MAX_STRING = (1 << LENGTH_BITS) - 1
 NUMBER_LENGTH_BITS = 12
-_MAX_NUMBER = 900
-_MAX_DIGITS = 18
-_TENS = np.array([10.0**i for i in range(23)])
-_WHOLE_TENS = np.array([10**i for i in range(19)], np.int64)
-_TRUE, _NULL, _ALSE = (int.from_bytes(word, "little") for word in (b"true", b"null", b"alse"))
+_MAX_NUMBER = 900  # characters of a number; Jackson's limit of 1,000 is left to the fallback
+_MAX_DIGITS = 18  # digits that always fit an int64
+_FLOAT_TENS = np.array([10.0**i for i in range(23)])
+_INTEGER_TENS = np.array([10**i for i in range(19)], np.int64)
+_TRUE, _NULL, _ALSE = (int.from_bytes(word, "little") for word in (b"true", b"null", b"alse"))  # as loaded by load_i32
 
 
 class JsonCells(NamedTuple):
-    """The columns of a batch as the kernel fills them."""
+    """The columns of a batch while the kernel fills them."""
 
-    cells: np.ndarray  # int64, zeros
-    valid: np.ndarray  # uint8 by cell, zeros
-    unescaped: np.ndarray  # uint8, as long as the values: the strings that had escapes
-    numbers: np.ndarray  # int64[m, len(LongNumber)], of doubles and floats whose digits Arrow parses
-    counts: np.ndarray  # int64 by list level: rows so far
-    capacity: np.ndarray  # int64 by list level: rows that fit
+    cells: np.ndarray  # int64[cells], initially zeros; see program.py
+    valid: np.ndarray  # uint8[cells], initially zeros
+    unescaped: np.ndarray  # uint8[size of the values], contents of the strings with escapes
+    numbers: np.ndarray  # int64[m, len(LongNumber)], numbers that Arrow parses after the kernel
+    counts: np.ndarray  # int64[list levels], rows so far
+    capacity: np.ndarray  # int64[list levels], rows that fit
     used: np.ndarray  # int64[len(Used)]
 
 
 class LongNumber(IntEnum):
-    """Columns of JsonCells.numbers."""
+    """Columns of JsonCells.numbers: doubles and floats with too many digits for exact arithmetic."""
 
     NODE = 0
     ROW = 1
@@ -54,14 +59,14 @@ class LongNumber(IntEnum):
 class Used(IntEnum):
     """Entries of JsonCells.used."""
 
-    UNESCAPED = 0  # bytes
-    NUMBERS = 1  # rows
-    FULL_LEVEL = 2  # the list level for which there was NO_ROOM; -1: `numbers`
+    UNESCAPED = 0  # bytes of `unescaped`
+    NUMBERS = 1  # rows of `numbers`
+    FULL_LEVEL = 2  # after NO_ROOM: the list level that is full, or -1 if `numbers` is
 
 
 @intrinsic
 def _bits_of(typingctx, number):  # type: ignore[no-untyped-def]
-    """The bits of a float64."""
+    """Return the bits of a float64 as int64."""
 
     def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
         (value,) = args
@@ -72,7 +77,10 @@ def _bits_of(typingctx, number):  # type: ignore[no-untyped-def]
 
 @inlined
 def _digits(data, at, end, number):  # type: ignore[no-untyped-def]
-    """(Position after the digits at data[at:], `number` with them at its end; above 18 digits that does not count)."""
+    """Read decimal digits -> (position after them, `number` with the digits appended).
+
+    The number is meaningless if it has more than 18 digits.
+    """
     while at < end:
         digit = np.uint8(load_u8(data, at) - np.uint8(Char.ZERO))
         if digit > 9:
@@ -84,7 +92,10 @@ def _digits(data, at, end, number):  # type: ignore[no-untyped-def]
 
 @inlined
 def _exponent(data, at, end):  # type: ignore[no-untyped-def]
-    """The exponent after an e -> (position after it or DEFERRED, its value; of huge ones any above 100,000)."""
+    """Read the exponent after an e -> (position after it or DEFERRED, its value).
+
+    If the value is larger than 100,000, only that is reliable.
+    """
     minus = at < end and load_u8(data, at) == Char.MINUS
     if minus or (at < end and load_u8(data, at) == Char.PLUS):
         at += 1
@@ -98,8 +109,11 @@ def _exponent(data, at, end):  # type: ignore[no-untyped-def]
 
 @inlined
 def _number(data, at, end):  # type: ignore[no-untyped-def]
-    """A number at data[at:end] -> (position after it or DEFERRED, its digits as one whole number, how many these are
-    without zeros in front, its power of ten, whether it is negative, whether it is a whole number)."""
+    """Read a number.
+
+    Returns (position after it or DEFERRED, its digits as one integer, number of digits without leading zeros, power of
+    ten that the integer is multiplied with, whether it is negative, whether it has neither a point nor an exponent).
+    """
     begin = at
     negative = load_u8(data, at) == Char.MINUS
     if negative:
@@ -133,8 +147,8 @@ def _number(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _take_string(data, at, end, node, kind, cell, nodes, columns):  # type: ignore[no-untyped-def]
-    """The string whose quote is at data[at] -> the position after it, or DEFERRED."""
+def _store_string(data, at, end, node, kind, cell, nodes, columns):  # type: ignore[no-untyped-def]
+    """Store the string whose opening quote is at data[at]; return the position after it, or DEFERRED."""
     at += 1
     close, escapes = string_end(data, at, end)
     if close < 0:
@@ -153,15 +167,15 @@ def _take_string(data, at, end, node, kind, cell, nodes, columns):  # type: igno
         else:
             cells[cell] = (at << LENGTH_BITS) | (close - at)
     elif kind == NodeKind.TIMESTAMP or kind == NodeKind.LOCAL_TIMESTAMP:
-        us, good = microseconds_of(data, at, close, kind == NodeKind.TIMESTAMP)
-        if not good:
+        us, is_known = microseconds_of(data, at, close, kind == NodeKind.TIMESTAMP)
+        if not is_known:
             return DEFERRED
         cells[cell] = us
-        if nodes[node, Node.LOW] != 0 and not names_a_zone(data, at, close):
+        if nodes[node, Node.LOW] != 0 and not has_zone(data, at, close):
             mark = np.uint8(IN_OPTIONS_ZONE)
     elif kind == NodeKind.DATE:
-        days, good = days_of(data, at, close)
-        if not good or close - at != 10:
+        days, is_known = days_of(data, at, close)
+        if not is_known or close - at != 10:
             return DEFERRED
         cells[cell] = days
     else:
@@ -172,18 +186,18 @@ def _take_string(data, at, end, node, kind, cell, nodes, columns):  # type: igno
 
 @inlined
 def _floating(kind, digits, power):  # type: ignore[no-untyped-def]
-    """The number nearest to digits * 10**power, both of which are exact in its type."""
+    """Return the number nearest to digits * 10**power. Both factors must be exact in the node's type."""
     if kind == NodeKind.DOUBLE:
         number = np.float64(digits)
-        return number * _TENS[power] if power >= 0 else number / _TENS[-power]
+        return number * _FLOAT_TENS[power] if power >= 0 else number / _FLOAT_TENS[-power]
     small = np.float32(digits)
-    tens = np.float32(_TENS[power if power >= 0 else -power])
+    tens = np.float32(_FLOAT_TENS[power if power >= 0 else -power])
     return np.float64(np.float32(small * tens) if power >= 0 else np.float32(small / tens))
 
 
 @inlined
 def _note_long_number(node, row, at, close, columns):  # type: ignore[no-untyped-def]
-    """Leave digits that no double holds exactly to Arrow's parser; returns whether there is room."""
+    """Add the number data[at:close] to `numbers`, for Arrow's parser; return whether there is room."""
     used = columns.used[Used.NUMBERS]
     if used >= len(columns.numbers):
         columns.used[Used.FULL_LEVEL] = -1
@@ -196,8 +210,8 @@ def _note_long_number(node, row, at, close, columns):  # type: ignore[no-untyped
 
 
 @inlined
-def _take_number(data, at, end, node, kind, row, cell, nodes, columns):  # type: ignore[no-untyped-def]
-    """The number at data[at] -> the position after it, DEFERRED or NO_ROOM."""
+def _store_number(data, at, end, node, kind, row, cell, nodes, columns):  # type: ignore[no-untyped-def]
+    """Store the number at data[at]; return the position after it, DEFERRED or NO_ROOM."""
     close, digits, count, power, negative, whole = _number(data, at, end)
     if close < 0:
         return DEFERRED
@@ -209,18 +223,18 @@ def _take_number(data, at, end, node, kind, row, cell, nodes, columns):  # type:
             return DEFERRED
     elif kind == NodeKind.DOUBLE or kind == NodeKind.FLOAT:
         exact = count <= 15 if kind == NodeKind.DOUBLE else count <= 7
-        most = 22 if kind == NodeKind.DOUBLE else 10
-        if exact and -most <= power <= most:
+        max_power = 22 if kind == NodeKind.DOUBLE else 10
+        if exact and -max_power <= power <= max_power:
             number = _floating(kind, digits, power)
             value = _bits_of(-number if negative and not (whole and digits == 0) else number)
         elif not _note_long_number(node, row, at, close, columns):
             return NO_ROOM
     elif kind == NodeKind.DECIMAL:
         shift = power + nodes[node, Node.LOW]
-        if count > _MAX_DIGITS or shift < 0 or shift > 18 or digits >= _WHOLE_TENS[18 - shift]:
+        if count > _MAX_DIGITS or shift < 0 or shift > 18 or digits >= _INTEGER_TENS[18 - shift]:
             return DEFERRED
-        value *= _WHOLE_TENS[shift]
-        if nodes[node, Node.HIGH] < 18 and abs(value) >= _WHOLE_TENS[nodes[node, Node.HIGH]]:
+        value *= _INTEGER_TENS[shift]
+        if nodes[node, Node.HIGH] < 18 and abs(value) >= _INTEGER_TENS[nodes[node, Node.HIGH]]:
             return DEFERRED
     elif kind == NodeKind.TIMESTAMP:
         if not whole or count > 12:
@@ -238,8 +252,8 @@ def _take_number(data, at, end, node, kind, row, cell, nodes, columns):  # type:
 
 
 @inlined
-def _take_word(data, at, end, node, kind, cell, columns):  # type: ignore[no-untyped-def]
-    """`true`, `false` or `null` at data[at] -> the position after it, or DEFERRED."""
+def _store_word(data, at, end, node, kind, cell, columns):  # type: ignore[no-untyped-def]
+    """Store the true, false or null at data[at]; return the position after it, or DEFERRED."""
     byte = load_u8(data, at)
     size = 5 if byte == Char.LOWER_F else 4
     if at + size > end:
@@ -259,13 +273,13 @@ def _take_word(data, at, end, node, kind, cell, columns):  # type: ignore[no-unt
 
 
 @inlined
-def take_scalar(data, at, end, node, kind, row, cell, nodes, columns):  # type: ignore[no-untyped-def]
-    """Put the scalar at data[at] into `cell` -> the position after it, DEFERRED, NO_ROOM or NOT_SCALAR."""
+def store_scalar(data, at, end, node, kind, row, cell, nodes, columns):  # type: ignore[no-untyped-def]
+    """Store the scalar at data[at]; return the position after it, DEFERRED, NO_ROOM or NOT_SCALAR."""
     byte = load_u8(data, at)
     if byte == Char.QUOTE:
-        return _take_string(data, at, end, node, kind, cell, nodes, columns)
+        return _store_string(data, at, end, node, kind, cell, nodes, columns)
     if byte == Char.MINUS or is_digit(byte):
-        return _take_number(data, at, end, node, kind, row, cell, nodes, columns)
+        return _store_number(data, at, end, node, kind, row, cell, nodes, columns)
     if byte == Char.LOWER_T or byte == Char.LOWER_F or byte == Char.LOWER_N:
-        return _take_word(data, at, end, node, kind, cell, columns)
+        return _store_word(data, at, end, node, kind, cell, columns)
     return NOT_SCALAR

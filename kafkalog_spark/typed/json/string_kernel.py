@@ -1,4 +1,7 @@
-"""Strings."""
+"""Characters and strings of JSON in compiled code: white space, the end of a string, escapes.
+
+The functions read `data` uint8[:] from position `at` to `end`.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from numba.extending import intrinsic
 
 from kafkalog_spark.kernels.primitives import byte_pointer, helper, inlined, load_u8
 
-DEFERRED = np.int64(-1)  # instead of a position or number: the fallback decides
+DEFERRED = np.int64(-1)  # instead of a position or number: the fallback decodes the value
 
 
 class Char(IntEnum):
-    """Characters that mean something in JSON, or in a number, date or timestamp."""
+    """Characters with a meaning in JSON, a number, a date or a timestamp."""
 
     TAB = 0x09
     LINE_FEED = 0x0A
@@ -44,17 +47,17 @@ class Char(IntEnum):
     CLOSE_BRACE = 0x7D
 
 
-LANES = 32  # bytes that are looked at together
+LANES = 32  # bytes that are compared at once
 _ESCAPED = np.zeros(256, np.uint8)
-"""Character that one after a backslash stands for; 0: there is no such escape."""
+"""By the character after a backslash: the character that the escape stands for, or 0 for an invalid escape."""
 _ESCAPED[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')
 _HEX = np.full(256, -1, np.int64)
 _HEX[list(b"0123456789abcdefABCDEF")] = [*range(16), *range(10, 16)]
 
 
 @intrinsic
-def _low_zeros(typingctx, word):  # type: ignore[no-untyped-def]
-    """How many of the lowest bits of a uint64 that is not 0 are 0."""
+def _trailing_zeros(typingctx, word):  # type: ignore[no-untyped-def]
+    """Return the number of trailing zero bits of a uint64 that is not 0."""
 
     def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
         (bits,) = args
@@ -64,7 +67,7 @@ def _low_zeros(typingctx, word):  # type: ignore[no-untyped-def]
 
 
 def _lanes(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    """LANES bytes of a buffer as a vector, and what makes a vector of one number."""
+    """Return LANES bytes of a buffer as a vector, and a function that makes a vector of equal numbers."""
     vector = ir.VectorType(ir.IntType(8), LANES)
     (buffer, at), (kind, _) = args, sig.args
     address = byte_pointer(context, builder, kind, buffer, at)
@@ -73,14 +76,16 @@ def _lanes(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 
 
 def _as_bits(builder: Any, truths: Any) -> Any:
-    """A vector of truths as a uint64, the first one lowest."""
+    """Return a vector of booleans as a uint64; bit 0 is the first."""
     return builder.zext(builder.bitcast(truths, ir.IntType(LANES)), ir.IntType(64))
 
 
 @intrinsic
-def _ends_of_plain(typingctx, buffer, at):  # type: ignore[no-untyped-def]
-    """Which of the LANES bytes from buffer[at] on are no plain characters of a string: quotes, backslashes, control
-    characters. The lowest bit is the first byte's; no bounds check."""
+def _special(typingctx, buffer, at):  # type: ignore[no-untyped-def]
+    """Return which of the LANES bytes at buffer[at:] are quotes, backslashes or control characters.
+
+    Bit 0 belongs to the first byte. Bounds are not checked.
+    """
 
     def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
         loaded, all_of = _lanes(context, builder, sig, args)
@@ -94,7 +99,7 @@ def _ends_of_plain(typingctx, buffer, at):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def _not_ascii(typingctx, buffer, at):  # type: ignore[no-untyped-def]
-    """Which of the LANES bytes from buffer[at] on are not ASCII, as `_ends_of_plain`."""
+    """Return which of the LANES bytes at buffer[at:] are not ASCII, in the form of `_special`."""
 
     def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
         loaded, all_of = _lanes(context, builder, sig, args)
@@ -105,11 +110,12 @@ def _not_ascii(typingctx, buffer, at):  # type: ignore[no-untyped-def]
 
 @inlined
 def is_ascii(data, at, end):  # type: ignore[no-untyped-def]
+    """Return whether data[at:end] is ASCII."""
     while at + LANES <= end:
         if _not_ascii(data, at) != 0:
             return False
         at += LANES
-    if at < end and at + LANES <= len(data):  # bytes after the end are looked at, and do not count
+    if at < end and at + LANES <= len(data):  # bytes at or after `end` are loaded and masked
         return _not_ascii(data, at) & ((np.uint64(1) << np.uint64(end - at)) - np.uint64(1)) == 0
     while at < end:
         if load_u8(data, at) >= 0x80:
@@ -120,7 +126,7 @@ def is_ascii(data, at, end):  # type: ignore[no-untyped-def]
 
 @inlined
 def skip_space(data, at, end):  # type: ignore[no-untyped-def]
-    """The position of the next byte that is not white space."""
+    """Return the position of the first byte that is not white space, or `end`."""
     while at < end:
         byte = load_u8(data, at)
         if byte != Char.SPACE and byte != Char.LINE_FEED and byte != Char.CARRIAGE_RETURN and byte != Char.TAB:
@@ -136,7 +142,7 @@ def is_digit(byte):  # type: ignore[no-untyped-def]
 
 @helper
 def _code_unit(data, at, end):  # type: ignore[no-untyped-def]
-    """The number of four hexadecimal digits; DEFERRED for others and for halves of surrogate pairs."""
+    """Return the number of four hexadecimal digits; DEFERRED for other characters and for surrogates."""
     if at + 4 > end:
         return DEFERRED
     code = np.int64(0)
@@ -150,14 +156,17 @@ def _code_unit(data, at, end):  # type: ignore[no-untyped-def]
 
 @inlined
 def string_end(data, at, end):  # type: ignore[no-untyped-def]
-    """From after a quote -> (the position of the closing one or DEFERRED, whether there are escapes)."""
+    """Find the end of a string whose opening quote is before `at`.
+
+    Returns (position of the closing quote or DEFERRED, whether the string has escapes).
+    """
     escapes = False
     while True:
         special = np.uint64(0)
-        while at + LANES <= len(data) and at < end:  # bytes after the end are looked at, and do not count
-            special = _ends_of_plain(data, at)
+        while at + LANES <= len(data) and at < end:  # bytes at or after `end` may be loaded; checked below
+            special = _special(data, at)
             if special != 0:
-                at += _low_zeros(special)
+                at += _trailing_zeros(special)
                 break
             at += LANES
         if special == 0:
@@ -187,7 +196,10 @@ def string_end(data, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def unescape(data, at, end, out, to):  # type: ignore[no-untyped-def]
-    """Write a string whose escapes string_end has found good to out[to:]; the position after it there."""
+    """Write the string data[at:end] to out[to:], uint8[:], with its escapes replaced; return the end in `out`.
+
+    `string_end` must have validated the escapes.
+    """
     while at < end:
         byte = load_u8(data, at)
         at += 1

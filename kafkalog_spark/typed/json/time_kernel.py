@@ -1,4 +1,7 @@
-"""Times."""
+"""Dates and timestamps of JSON strings in compiled code, in their most frequent forms.
+
+The functions read `data` uint8[:] from position `at` to `end`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ def _two_digits(data, at):  # type: ignore[no-untyped-def]
 
 @helper
 def days_of(data, at, end):  # type: ignore[no-untyped-def]
-    """(Days of a date YYYY-MM-DD at the beginning of data[at:end], whether there is one)."""
+    """Read a date YYYY-MM-DD at the beginning of data[at:end] -> (days since 1970, whether there is one)."""
     nothing = np.int64(0)
     if end - at < 10 or load_u8(data, at + 4) != Char.MINUS or load_u8(data, at + 7) != Char.MINUS:
         return nothing, False
@@ -36,14 +39,14 @@ def days_of(data, at, end):  # type: ignore[no-untyped-def]
         year -= 1
         month += 12
     era = year // 400
-    of_era = year - era * 400
-    of_year = (153 * (month - 3) + 2) // 5 + day - 1
-    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468, True
+    year_of_era = year - era * 400
+    day_of_year = (153 * (month - 3) + 2) // 5 + day - 1
+    return era * 146_097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468, True
 
 
 @helper
 def _minutes_of(data, at, last_hour):  # type: ignore[no-untyped-def]
-    """Minutes of HH:MM, DEFERRED where that is none."""
+    """Return the minutes of HH:MM; DEFERRED if there is no such time."""
     hour, minute = _two_digits(data, at), _two_digits(data, at + 3)
     if hour < 0 or hour > last_hour or minute < 0 or minute > 59 or load_u8(data, at + 2) != Char.COLON:
         return DEFERRED
@@ -52,11 +55,14 @@ def _minutes_of(data, at, last_hour):  # type: ignore[no-untyped-def]
 
 @helper
 def microseconds_of(data, at, end, zoned):  # type: ignore[no-untyped-def]
-    """(Microseconds of the timestamp data[at:end], whether it is one): a date, then T or a space, a time to the second,
-    a fraction, and if `zoned` Z or an offset of hours and minutes. Without one it is in UTC."""
-    days, good = days_of(data, at, end)
+    """Read the timestamp data[at:end] -> (microseconds since 1970, whether it has one of the known forms).
+
+    These are a date, and optionally T or a space, HH:MM:SS, a fraction, and if `zoned` Z or an offset of hours and
+    minutes. Without an offset the time is taken as UTC.
+    """
+    days, is_date = days_of(data, at, end)
     nothing = np.int64(0)
-    if not good:
+    if not is_date:
         return nothing, False
     us = days * 86_400_000_000
     at += 10
@@ -95,8 +101,8 @@ def microseconds_of(data, at, end, zoned):  # type: ignore[no-untyped-def]
 
 
 @helper
-def names_a_zone(data, at, end):  # type: ignore[no-untyped-def]
-    """True if a timestamp that microseconds_of has read ends in Z or an offset."""
+def has_zone(data, at, end):  # type: ignore[no-untyped-def]
+    """Return whether a timestamp that `microseconds_of` accepted ends with Z or an offset."""
     if end - at <= 19:
         return False
     sign = load_u8(data, end - 6)
