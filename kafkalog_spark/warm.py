@@ -101,8 +101,8 @@ def _protobuf() -> None:
     from google.protobuf import descriptor_pb2
 
     from kafkalog_spark.typed.columns.binary_values import Values
+    from kafkalog_spark.typed.protobuf.read_options import read_options_of
     from kafkalog_spark.typed.protobuf.reading import ProtobufReading
-    from kafkalog_spark.typed.protobuf.types import read_options_of
 
     message = descriptor_pb2.FileDescriptorProto.DESCRIPTOR.fields_by_name["options"].message_type.file
     uninterpreted = message.message_types_by_name["UninterpretedOption"]

@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pb2, timestamp_pb2
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
-from kafkalog_spark.typed.protobuf.types import is_map, is_repeated
+from kafkalog_spark.typed.protobuf.field_types import is_map, is_repeated
 from tests.typed.random_avro import broken
 
 _VARINTS = {Field.TYPE_INT32, Field.TYPE_INT64, Field.TYPE_UINT32, Field.TYPE_UINT64, Field.TYPE_SINT32,

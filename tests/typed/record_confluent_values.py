@@ -349,7 +349,7 @@ def _pool() -> Any:
 
 def _message(rng: Random, message: Any, depth: int = 4) -> Any:
     """A message with random fields."""
-    from kafkalog_spark.typed.protobuf.types import is_map, is_repeated
+    from kafkalog_spark.typed.protobuf.field_types import is_map, is_repeated
 
     for one in message.DESCRIPTOR.fields:
         if rng.random() < 0.35:

@@ -1,4 +1,4 @@
-"""Protobuf messages of one or several descriptors, decoded into the columns of the projection."""
+"""Decoding of Protobuf values with one or several writer descriptors into the projected columns."""
 
 from __future__ import annotations
 
@@ -14,18 +14,28 @@ from kafkalog_spark.typed.columns.reading import NO_ENTRY, NO_POSITION, DecodeFa
 from kafkalog_spark.typed.protobuf import types
 from kafkalog_spark.typed.protobuf.kernel import LEVELS, Level, Workspace, decode_protobuf
 from kafkalog_spark.typed.protobuf.message_merging import Malformed, merged
-from kafkalog_spark.typed.protobuf.plan import LONGEST_NAME, Message, Plan, ProtobufFault
-from kafkalog_spark.typed.protobuf.plan_compiler import _MOST_SLOTS, _PlanMaker
+from kafkalog_spark.typed.protobuf.plan import MAX_ENUM_NAME, Message, Plan, ProtobufFault
+from kafkalog_spark.typed.protobuf.plan_compiler import MAX_SLOTS, PlanCompiler
+from kafkalog_spark.typed.protobuf.read_options import ProtobufReadOptions
 from kafkalog_spark.typed.protobuf.scan_kernel import Seen
 
 
 class ProtobufReading(SchemaReading):
-    """The columns projected of some messages; knows the descriptors that it was shown (`entry_of`)."""
+    """Decoder of the projected columns of a Protobuf message."""
 
-    faults, max_rows = ProtobufFault, _MOST_SLOTS // 2
+    faults, max_rows = ProtobufFault, MAX_SLOTS // 2
 
-    def __init__(self, reader: Any, projection: pa.Schema, read_options: types.ProtobufReadOptions) -> None:
-        """Raises OptionError for a projected column that the descriptor does not have, or has with another type."""
+    def __init__(self, reader: Any, projection: pa.Schema, read_options: ProtobufReadOptions) -> None:
+        """Create a reading without writer descriptors.
+
+        Args:
+            reader: Descriptor of the message that values are read as.
+            projection: Columns to decode.
+            read_options: Options that choose the types of columns.
+
+        Raises:
+            OptionError: If a projected column does not exist in the message or has another type there.
+        """
         self._read_options = read_options
         super().__init__(projection, types.columns_of(reader, read_options))
 
@@ -34,42 +44,42 @@ class ProtobufReading(SchemaReading):
         return Plan()
 
     def add(self, writer: Any) -> int:
-        """Raises OptionError also for a projected column that is of another type there."""
-        has = pa.struct(list(types.columns_of(writer, self._read_options)))
-        names = {field.name for field in has}
-        check_projection(pa.struct([field for field in self.schema if field.name in names]), has, "")
-        entry = _PlanMaker(self._program, self._read_options).message(writer, self._tree, has)
+        """Compile a descriptor. Raises OptionError also if a projected column has another type there."""
+        available = pa.struct(list(types.columns_of(writer, self._read_options)))
+        names = {field.name for field in available}
+        check_projection(pa.struct([field for field in self.schema if field.name in names]), available, "")
+        entry = PlanCompiler(self._program, self._read_options).message(writer, self._tree, available)
         self._descriptors[entry] = writer
         return entry
 
     def kernel(self) -> tuple[Callable[..., int], Workspace]:
-        widest = max(1, int(self._arrays.messages[:, Message.SLOTS].max(initial=0)))
+        max_slots = max(1, int(self._arrays.messages[:, Message.SLOTS].max(initial=0)))
         space = Workspace(
-            np.empty((LEVELS * widest, len(Seen)), np.int64),
+            np.empty((LEVELS * max_slots, len(Seen)), np.int64),
             np.empty((LEVELS, len(Level)), np.int64),
-            np.empty(LONGEST_NAME, np.uint8),
+            np.empty(MAX_ENUM_NAME, np.uint8),
         )
         return decode_protobuf, space
 
     def run(self, values: Values, entries: np.ndarray) -> tuple[pa.Array, DecodeFaults]:
-        """As SchemaReading.run; then, rarely, once more with values written anew that the kernel does not read."""
+        """Decode all values. In the rare case of NEEDS_MERGE, rewrite those values and decode all once more."""
         columns, faults = super().run(values, entries)
-        rows = np.flatnonzero(faults.codes == ProtobufFault.JOIN)
+        rows = np.flatnonzero(faults.codes == ProtobufFault.NEEDS_MERGE)
         if not len(rows):
             return columns, faults
         data, starts, ends = values.data, values.starts.copy(), values.ends.copy()
-        new, at, entries = [data], len(data), entries.copy()
+        parts, size, entries = [data], len(data), entries.copy()
         refused: dict[int, ProtobufFault] = {}
         for row in rows.tolist():
             try:
-                whole = merged(data[starts[row] : ends[row]].tobytes(), self._descriptors[int(entries[row])])
+                rewritten = merged(data[starts[row] : ends[row]].tobytes(), self._descriptors[int(entries[row])])
             except Malformed as error:
                 refused[row], entries[row] = error.fault, NO_ENTRY
                 continue
-            starts[row], ends[row] = at, at + len(whole)
-            at += len(whole)
-            new.append(np.frombuffer(whole, np.uint8))
-        columns, faults = super().run(Values(np.concatenate(new), starts, ends), entries)
+            starts[row], ends[row] = size, size + len(rewritten)
+            size += len(rewritten)
+            parts.append(np.frombuffer(rewritten, np.uint8))
+        columns, faults = super().run(Values(np.concatenate(parts), starts, ends), entries)
         for row, fault in refused.items():
             faults.codes[row], faults.positions[row] = fault, NO_POSITION
         return columns, faults

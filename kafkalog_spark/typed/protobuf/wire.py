@@ -1,21 +1,23 @@
-"""Protobuf's wire format in compiled code: tags, values to be passed over, UTF-8, and the first look at a message."""
+"""Protobuf's wire format in compiled code: varints, and the skipping of values."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from kafkalog_spark.kernels.primitives import helper
+from kafkalog_spark.typed.protobuf.field_types import WireType
 from kafkalog_spark.typed.protobuf.plan import ProtobufFault
 
-FAR = np.int64(2**62)  # position after a varint that does not end: beyond every end
-LENGTH_DELIMITED = 2  # wire type of strings, bytes, messages and packed fields
-MOST_NESTED = 100  # messages inside each other: Java's CodedInputStream allows as many
+UNTERMINATED = np.int64(2**62)  # position after a varint that does not end; larger than any end
+MAX_DEPTH = 100  # nested messages and groups, as in Java's CodedInputStream
 
 
 @helper
 def uvarint(data, at, end):  # type: ignore[no-untyped-def]
-    """An unsigned varint -> (its 64 bits as int64, position after it); (0, FAR) where it does not end in ten bytes. The
-    tenth byte says nothing but that: Java takes bit 63 as set where there is one."""
+    """Read an unsigned varint -> (its 64 bits as int64, position after it or UNTERMINATED).
+
+    A varint has at most ten bytes. As in Java, a tenth byte sets bit 63, whatever its value.
+    """
     value = np.uint64(0)
     shift = np.uint64(0)
     while at < end and shift < np.uint64(70):
@@ -27,29 +29,29 @@ def uvarint(data, at, end):  # type: ignore[no-untyped-def]
                 value |= np.uint64(1) << shift
             return np.int64(value), at
         shift += np.uint64(7)
-    return np.int64(0), FAR
+    return np.int64(0), UNTERMINATED
 
 
 @helper
-def pass_over(data, at, end, wire, number):  # type: ignore[no-untyped-def]
-    """Position after the value of an unknown field; below 0: minus a fault."""
-    if wire == 3:
-        return _pass_group(data, at, end, number)
-    if wire == 4:
+def skip_value(data, at, end, wire, number):  # type: ignore[no-untyped-def]
+    """Return the position after a value with wire type `wire` of field `number`, or minus a fault."""
+    if wire == WireType.SGROUP:
+        return _skip_group(data, at, end, number)
+    if wire == WireType.EGROUP:
         return -np.int64(ProtobufFault.GROUP)
-    return _pass_plain(data, at, end, wire)
+    return _skip_plain(data, at, end, wire)
 
 
 @helper
-def _pass_plain(data, at, end, wire):  # type: ignore[no-untyped-def]
-    """Position after a value that is no group; below 0: minus a fault."""
-    if wire == 0:
+def _skip_plain(data, at, end, wire):  # type: ignore[no-untyped-def]
+    """Return the position after a value that is not a group, or minus a fault."""
+    if wire == WireType.VARINT:
         _, at = uvarint(data, at, end)
-    elif wire == 1:
+    elif wire == WireType.I64:
         at += 8
-    elif wire == 5:
+    elif wire == WireType.I32:
         at += 4
-    elif wire == 2:
+    elif wire == WireType.LEN:
         size, at = uvarint(data, at, end)
         size = np.int64(np.int32(size))
         if at > end or size < 0 or size > end - at:
@@ -61,9 +63,11 @@ def _pass_plain(data, at, end, wire):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _pass_group(data, at, end, number):  # type: ignore[no-untyped-def]
-    """Position after the end of the group `number`; groups inside it are left to reading.merged: a kernel has no room
-    to note where each ends."""
+def _skip_group(data, at, end, number):  # type: ignore[no-untyped-def]
+    """Return the position after the end of the group `number`, or minus a fault.
+
+    Groups inside the group are left to `message_merging`, because they would need a stack.
+    """
     while True:
         tag, at = uvarint(data, at, end)
         if at > end:
@@ -72,10 +76,10 @@ def _pass_group(data, at, end, number):  # type: ignore[no-untyped-def]
         wire, inner = tag & 7, tag >> 3
         if inner == 0:
             return -np.int64(ProtobufFault.TAG)
-        if wire == 3:
-            return -np.int64(ProtobufFault.JOIN)
-        if wire == 4:
+        if wire == WireType.SGROUP:
+            return -np.int64(ProtobufFault.NEEDS_MERGE)
+        if wire == WireType.EGROUP:
             return at if inner == number else -np.int64(ProtobufFault.GROUP)
-        at = _pass_plain(data, at, end, wire)
+        at = _skip_plain(data, at, end, wire)
         if at < 0:
             return at

@@ -25,7 +25,7 @@ from kafkalog_spark.typed.avro.schema import AvroType, parse_schema
 from kafkalog_spark.typed.decoder import ValueDecoder, ValueEncoder
 from kafkalog_spark.typed.json import format as json_format
 from kafkalog_spark.typed.protobuf import format as protobuf_format
-from kafkalog_spark.typed.protobuf import types as protobuf_types
+from kafkalog_spark.typed.protobuf import read_options as protobuf_read_options
 from kafkalog_spark.typed.protobuf.proto_file import ProtoFile, message_at, proto_file
 from kafkalog_spark.typed.registry.confluent_decoder import ConfluentDecoder, ConfluentJsonDecoder
 from kafkalog_spark.typed.registry.confluent_encoder import FramingEncoder
@@ -138,7 +138,7 @@ class _Avro(ConfluentFormat):
 
 
 class _Protobuf(ConfluentFormat):
-    OPTIONS = (*protobuf_types.OPTIONS, *REGISTRY_OPTIONS, OptionSpec("messageName", plain_text))
+    OPTIONS = (*protobuf_read_options.OPTIONS, *REGISTRY_OPTIONS, OptionSpec("messageName", plain_text))
     kind, inner, indexed = PROTOBUF, protobuf_format, True
 
     def reader(self, format: formats.ResolvedFormat, store: SchemaStore) -> Any:

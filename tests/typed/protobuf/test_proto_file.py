@@ -9,10 +9,10 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.protobuf.field_types import is_map
 from kafkalog_spark.typed.protobuf.known_types import known_file, known_files
 from kafkalog_spark.typed.protobuf.proto_file import ProtoFile, message_at, proto_file
 from kafkalog_spark.typed.protobuf.proto_text import imports_of, with_marked_map_entries
-from kafkalog_spark.typed.protobuf.types import is_map
 
 WRITTEN_OUT = """syntax = "proto3";
 package p;

@@ -15,7 +15,7 @@ import pytest
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.decoder import Decoded
 from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources
-from kafkalog_spark.typed.protobuf.types import is_map, is_repeated
+from kafkalog_spark.typed.protobuf.field_types import is_map, is_repeated
 from tests.typed.given_formats import of_format
 from tests.typed.protos import descriptor_of, new
 
@@ -248,7 +248,7 @@ def test_what_is_refused_is_refused_by_name(descriptors: Path, tmp_path: Path) -
     with pytest.raises(OptionError, match="option 'messageName' is missing"):
         schema({"descfilepath": str(descriptors)})
     (tmp_path / "x").write_bytes(b"\xff\xff")
-    with pytest.raises(OptionError, match="is no descriptor set"):
+    with pytest.raises(OptionError, match="is not a descriptor set"):
         schema({"descfilepath": str(tmp_path / "x"), "messagename": "m"})
 
 
@@ -256,7 +256,7 @@ HOSTILE = {
     "a length that lies": (b"\x12\xff\xff\xff\xff\x07abc", "does not end within"),
     "a length below 0": (b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "does not end within"),
     "field number 0": (b"\x00\x01", "number 0"),
-    "a wire type that there is not": (b"\xa7\x7d", "wire type that there is not"),
+    "a wire type that there is not": (b"\xa7\x7d", "an unknown wire type"),
     "a group that ends without a begin": (b"\xa4\x7d", "the end of a group"),
     "groups without end": (b"\xa3\x7d" * 100_000, "100 messages inside each other"),
     "no UTF-8": (b"\x12\x02\xc3\x28", "not UTF-8"),

@@ -14,8 +14,8 @@ import pytest
 from kafkalog_spark.errors import InvalidRecord, OptionError
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
 from kafkalog_spark.typed.protobuf.encoder import ProtobufEncoder
+from kafkalog_spark.typed.protobuf.field_types import FieldType, is_map, is_repeated, is_time
 from kafkalog_spark.typed.protobuf.format import encoder
-from kafkalog_spark.typed.protobuf.types import FieldType, is_map, is_repeated, is_time
 from tests.searches import examples
 from tests.typed.canonical import canonical
 from tests.typed.given_formats import of_format
@@ -153,14 +153,14 @@ def test_rows_of_the_old_syntax_have_what_is_required(descriptors: Path) -> None
     assert written(descriptors, "old.Old", rows, type_) == expected
     with pytest.raises(InvalidRecord, match=r"row 1 does not fit old.Inner: inner.need: null, and it is required"):
         written(descriptors, "old.Old", [None, {**rows[0], "inner": {"level": "LOW", "need": None}}], type_)
-    with pytest.raises(OptionError, match=r"old.Old requires id: there is no such column"):
+    with pytest.raises(OptionError, match=r"old.Old requires id, but the rows have no such column"):
         written(descriptors, "old.Old", [], pa.struct([("text", pa.string())]))
 
 
 @pytest.mark.parametrize(
     ("name", "type_", "value", "line"),
     [
-        ("kind", pa.string(), "NOT_ONE", "kind: no name of the enum shop.Kind"),
+        ("kind", pa.string(), "NOT_ONE", "kind: not a name of the enum shop.Kind"),
         ("maybe", pa.int64(), 2**31, "maybe: a number beyond 32 bits"),
         ("u32", pa.int64(), -1, "u32: a number beyond 32 bits"),
         ("u64", pa.decimal128(20, 0), Decimal(2**64), "u64: a number beyond 64 bits"),
@@ -180,7 +180,7 @@ def test_a_row_that_does_not_fit_is_refused_with_its_place(
     ("name", "type_", "line"),
     [
         ("other", pa.int32(), "shop.Order has no field for other"),
-        ("id", pa.string(), "id is string, which the field shop.Order.id does not take"),
+        ("id", pa.string(), "id is string, which cannot be written as the field shop.Order.id"),
         ("user", pa.int64(), "user is int64"),
         ("items", ITEM, "items is struct<"),
         ("single", pa.struct([("sku", pa.int64())]), "single.sku is int64"),

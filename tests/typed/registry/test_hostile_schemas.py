@@ -89,7 +89,7 @@ def test_no_schema_is_a_python_module(name: str, temporary: Path) -> None:
     text = f'syntax = "proto3"; import "{name}"; message R {{ int32 id = 1; Ref ref = 2; }}'
     records = [registered(3, polyglot(marker), "PROTOBUF"), registered(ODD, text, "PROTOBUF", [(name, 3)])]
     if name.endswith(".py"):
-        assert "no relative path of a .proto file" in costs_its_values_only("confluent-protobuf", records)
+        assert "not a relative path of a .proto file" in costs_its_values_only("confluent-protobuf", records)
     else:  # a good name for a file of Protobuf, which it is
         value = framed(ODD, b"\0\x08\x07")
         assert read("confluent-protobuf", [value], records, subject=f"s{ODD}").bad is None
@@ -116,7 +116,7 @@ ODD_NAMES = [
 def test_odd_names_of_references_are_no_files(names: tuple[str, ...], temporary: Path) -> None:
     below = [registered(10 + i, 'syntax = "proto3";', "PROTOBUF") for i in range(len(names))]
     odd = registered(ODD, PROTO, "PROTOBUF", [(name, 10 + i) for i, name in enumerate(names)])
-    assert "no relative path of a .proto file" in costs_its_values_only("confluent-protobuf", [*below, odd])
+    assert "not a relative path of a .proto file" in costs_its_values_only("confluent-protobuf", [*below, odd])
     assert list(temporary.iterdir()) == []
 
 
@@ -418,8 +418,9 @@ def named_values(value: bytes) -> Any:
 
 
 def test_mutated_descriptors_are_read_or_refused() -> None:
-    from kafkalog_spark.typed.protobuf import types
+    from kafkalog_spark.typed.protobuf.read_options import read_options_of as protobuf_read_options_of
     from kafkalog_spark.typed.protobuf.reading import ProtobufReading
+    from kafkalog_spark.typed.protobuf.types import columns_of as protobuf_columns_of
 
     file = descriptor_pb2.FileDescriptorProto()
     descriptor_pb2.DESCRIPTOR.CopyToProto(file)
@@ -431,8 +432,8 @@ def test_mutated_descriptors_are_read_or_refused() -> None:
         try:
             pool, names = pool_of(bytes(data), "it")
             for descriptor in pool.FindFileByName(names[0]).message_types_by_name.values():
-                meaning = types.read_options_of({"recursive.fields.max.depth": "1"})
-                wanted = types.columns_of(descriptor, meaning)
+                meaning = protobuf_read_options_of({"recursive.fields.max.depth": "1"})
+                wanted = protobuf_columns_of(descriptor, meaning)
                 ProtobufReading(descriptor, wanted, meaning).entry_of(descriptor)
             read_ += 1
         except OptionError:

@@ -474,7 +474,7 @@ def test_protobuf_of_a_registry_is_read_by_the_indexes_of_its_message() -> None:
         ]
         assert found.bad is not None
         assert found.bad.tolist() == [False, False, False, True, True]
-        assert "no message of indexes [4]" in found.why(3)
+        assert "no message at indexes [4]" in found.why(3)
 
 
 def in_header(*ids: bytes | None) -> Any:
