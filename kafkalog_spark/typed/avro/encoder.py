@@ -32,10 +32,7 @@ from kafkalog_spark.typed.columns.byte_slices import (
     valid_of,
 )
 from kafkalog_spark.typed.columns.entries import NOT_WRITTEN, Entries
-from kafkalog_spark.typed.columns.number_slices import (
-    sized,
-    zigzags,
-)
+from kafkalog_spark.typed.columns.number_slices import sized, zigzags
 
 
 class AvroEncoder:

@@ -12,10 +12,7 @@ import pyarrow as pa
 
 from kafkalog_spark.typed.avro.schema import AvroType
 from kafkalog_spark.typed.avro.types import MILLIS
-from kafkalog_spark.typed.columns.byte_slices import (
-    ByteSlices,
-    Fragment,
-)
+from kafkalog_spark.typed.columns.byte_slices import ByteSlices, Fragment
 from kafkalog_spark.typed.columns.entries import Entries
 from kafkalog_spark.typed.columns.number_slices import (
     fixed_width,

@@ -13,10 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalog_spark.typed.columns.byte_slices import (
-    ByteSlices,
-    Fragment,
-)
+from kafkalog_spark.typed.columns.byte_slices import ByteSlices, Fragment
 from kafkalog_spark.typed.columns.entries import Entries
 from kafkalog_spark.typed.columns.java_text import well_formed
 from kafkalog_spark.typed.columns.number_slices import fixed_width, sized, varints, whole_numbers, zigzags

@@ -1,13 +1,12 @@
-"""The formats `confluent-avro`, `confluent-json` and `confluent-protobuf`: a schema's id before each value
-(framing.py), schemas from a registry, a file, or the topic `_schemas`.
+"""The formats `confluent-avro`, `confluent-json` and `confluent-protobuf`.
 
-Avro and Protobuf read each value with the schema that it names, as one reader schema: option avroSchema, or the
-subject's. JSON needs no schema: the columns of the projection say what it means, as in format `json`.
+Each value begins with the ID of its schema (framing.py). Schemas come from a registry, a file, or the topic `_schemas`.
+Avro and Protobuf values are read with the schema that they name, as one reader schema: that of option avroSchema, or
+the subject's. JSON values are read without a schema, as in format `json`.
 """
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,11 +30,11 @@ from kafkalog_spark.typed.registry.confluent_decoder import ConfluentDecoder, Co
 from kafkalog_spark.typed.registry.confluent_encoder import FramingEncoder
 from kafkalog_spark.typed.registry.framing import FIRST
 from kafkalog_spark.typed.registry.schema_store import (
-    _KIND_NAMES,
+    KIND_NAMES,
     REGISTRY_OPTIONS,
     SchemaStore,
-    _subject_of_ids,
     client_of,
+    lookup_subject,
     referenced,
     store_of,
     subject_schema,
@@ -43,11 +42,6 @@ from kafkalog_spark.typed.registry.schema_store import (
 )
 from kafkalog_spark.typed.registry.schemas import AVRO, JSON, PROTOBUF, RegisteredSchema
 from kafkalog_spark.typed.schema_limits import recursion_bounded
-
-_log = logging.getLogger(__name__)
-
-
-# The formats.
 
 _JSON_OPTIONS = (
     "schema.registry.url",
@@ -58,23 +52,23 @@ _JSON_OPTIONS = (
 
 
 class ConfluentFormat:
-    """A format whose values are read with registered schemas. inner: the module of the format without framing;
-    indexed: a value names a message of its schema's file as well."""
+    """A format whose values are decoded with registered schemas."""
 
     OPTIONS: tuple[OptionSpec, ...]
-    kind: str
-    inner: Any
-    indexed = False
+    kind: str  # AVRO or PROTOBUF
+    inner: Any  # module of the format without framing
+    indexed = False  # whether the ID is followed by the indexes of a message in the schema's file
 
     def resolve(self, format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
-        """The format with its reader schema: the latest version is looked up once a load."""
+        """Return the format with its reader schema. So all tasks of a load use the same version of the subject."""
         format = with_records(format, sources)
         registered = subject_schema(format.options, store_of(format), self.kind)
-        # The registry may have found the subject in another context. Then the ids of values belong to that one.
+        # The registry may have found the subject in another context. Then the IDs of values belong to that context.
         options = {**format.options, "subject": registered.subject or format.options["subject"]}
         return replace(format, options=options, reader_text=registered.text, reader_id=registered.id)
 
     def schema(self, format: formats.ResolvedFormat) -> pa.Schema:
+        """Return the columns of the reader schema."""
         columns: pa.Schema = self.inner.columns(self.reader(format, store_of(format)), format.options)
         return columns
 
@@ -82,27 +76,54 @@ class ConfluentFormat:
         return ConfluentDecoder(self, format, projection)
 
     def reader(self, format: formats.ResolvedFormat, store: SchemaStore) -> Any:
-        """The schema that all values are read as. Raises OptionError, SchemaRegistryError."""
+        """Return the reader schema in the form of the inner format.
+
+        Args:
+            format: The resolved format.
+            store: Where its schemas come from.
+
+        Raises:
+            OptionError: If the schema is invalid.
+            SchemaRegistryError: If it cannot be looked up.
+        """
         if format.reader_id is None:
             return self.parsed(subject_schema(format.options, store, self.kind), store)
-        registered = store.by_id(format.reader_id, _subject_of_ids(format))
+        registered = store.by_id(format.reader_id, lookup_subject(format))
         if registered is None:
-            raise SchemaRegistryError(f"{store.described} does not have schema {format.reader_id} any more")
+            raise SchemaRegistryError(f"{store.described} does not have schema {format.reader_id} any longer")
         return self.parsed(registered, store)
 
     def parsed(self, registered: RegisteredSchema, store: SchemaStore) -> Any:
-        """A registered schema, with those that it refers to. Raises OptionError, SchemaRegistryError."""
+        """Parse a registered schema and the schemas that it refers to.
+
+        Args:
+            registered: The schema.
+            store: Where the references are looked up.
+
+        Returns:
+            The schema in the form of the inner format.
+
+        Raises:
+            OptionError: If the schema is of another kind or invalid, or a reference does not exist.
+            SchemaRegistryError: If a reference cannot be looked up.
+        """
         if registered.kind != self.kind:
-            raise OptionError(f"schema {registered.id} is one of {registered.kind}, not of {_KIND_NAMES[self.kind]}")
+            raise OptionError(f"schema {registered.id} is one of {registered.kind}, not of {KIND_NAMES[self.kind]}")
         named = {name: schema.text for name, schema in referenced(registered, store).items()}
         return self._parsed(registered.text, named, f"schema {registered.id} of {store.described}")
 
     @abstractmethod
-    def _parsed(self, text: str, referenced: Mapping[str, str], place: str) -> Any:
-        """A schema's text, with those that it refers to, by name, each after its own. Raises OptionError."""
+    def _parsed(self, text: str, referenced: Mapping[str, str], origin: str) -> Any:
+        """Parse a schema. Raises OptionError.
+
+        Args:
+            text: The schema.
+            referenced: Texts of the schemas that it refers to, by name. Each comes after those that it needs itself.
+            origin: Where the schema comes from, for errors.
+        """
 
 
-class _Avro(ConfluentFormat):
+class ConfluentAvro(ConfluentFormat):
     OPTIONS = (*avro_read_options.OPTIONS, *REGISTRY_OPTIONS, OptionSpec("schema", plain_text))
     kind, inner = AVRO, avro_format
 
@@ -114,13 +135,13 @@ class _Avro(ConfluentFormat):
 
     def reader(self, format: formats.ResolvedFormat, store: SchemaStore) -> AvroType:
         text = reader_text(format)
-        subject = _subject_of_ids(format)
+        subject = lookup_subject(format)
         if text is not None and (format.reader_id is None or store.by_id(format.reader_id, subject) is None):
             return parse_schema(text)
         reader: AvroType = super().reader(format, store)
         return reader
 
-    def _parsed(self, text: str, referenced: Mapping[str, str], place: str) -> AvroType:
+    def _parsed(self, text: str, referenced: Mapping[str, str], origin: str) -> AvroType:
         types: dict[str, AvroType] = {}
         with recursion_bounded("an Avro schema"):
             for other in dict.fromkeys(referenced.values()):
@@ -128,16 +149,21 @@ class _Avro(ConfluentFormat):
         return parse_schema(text, types)
 
     def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
-        """With the schema given, or Spark's to_avro's, registered. Raises OptionError, SchemaRegistryError."""
+        """Return an encoder, and register its schema: that of option `schema`, or the one that to_avro derives.
+
+        Raises:
+            OptionError: If the schema is invalid or does not match the columns.
+            SchemaRegistryError: If the registry does not accept the schema.
+        """
         from kafkalog_spark.typed.avro.encoder import AvroEncoder
 
         _check_writable("confluent-avro", options)
-        made = AvroEncoder(options.get("schema"), given)
-        made.prefix = _id_prefix(client_of(options).register(options["subject"], made.schema_json))
-        return made
+        encoder = AvroEncoder(options.get("schema"), given)
+        encoder.prefix = _id_prefix(client_of(options).register(options["subject"], encoder.schema_json))
+        return encoder
 
 
-class _Protobuf(ConfluentFormat):
+class ConfluentProtobuf(ConfluentFormat):
     OPTIONS = (*protobuf_read_options.OPTIONS, *REGISTRY_OPTIONS, OptionSpec("messageName", plain_text))
     kind, inner, indexed = PROTOBUF, protobuf_format, True
 
@@ -154,23 +180,32 @@ class _Protobuf(ConfluentFormat):
                 raise OptionError(f"the schema of subject {subject} has no message {name}") from None
             return file.descriptor.message_types_by_name[name]
 
-    def _parsed(self, text: str, referenced: Mapping[str, str], place: str) -> ProtoFile:
-        return proto_file(text, referenced, place)
+    def _parsed(self, text: str, referenced: Mapping[str, str], origin: str) -> ProtoFile:
+        return proto_file(text, referenced, origin)
 
     def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
-        """With the subject's latest schema, which must be registered. Raises OptionError, SchemaRegistryError."""
+        """Return an encoder with the latest schema of the subject, which must exist.
+
+        Raises:
+            OptionError: If the schema is invalid or does not match the columns.
+            SchemaRegistryError: If the schema cannot be looked up.
+        """
         from kafkalog_spark.typed.protobuf.encoder import ProtobufEncoder
 
         _check_writable("confluent-protobuf", options)
         if "messagename" in options:
-            raise OptionError("confluent-protobuf writes the first message of the subject's file")
+            raise OptionError(
+                "confluent-protobuf always writes the first message of the subject's file; remove option 'messageName'"
+            )
         store = client_of(options)
         registered = subject_schema(options, store, PROTOBUF)
         message = message_at(self.parsed(registered, store), FIRST)
         return ProtobufEncoder(message, given, prefix=_id_prefix(registered.id) + b"\0")
 
 
-class _Json:
+class ConfluentJson:
+    """The format `confluent-json`. Values name a schema, but are read without one."""
+
     OPTIONS = (
         *json_format.OPTIONS,
         *(spec for spec in REGISTRY_OPTIONS if spec.name in _JSON_OPTIONS),
@@ -182,13 +217,18 @@ class _Json:
         return ConfluentJsonDecoder(format, projection)
 
     def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
-        """Raises OptionError, also for a column that is no text; SchemaRegistryError for a subject without a schema."""
-        from kafkalog_spark.typed.columns.type_predicates import is_binary, is_text  # loads numba
+        """Return an encoder that puts the ID of the subject's latest schema before JSON texts.
+
+        Raises:
+            OptionError: If the rows do not have exactly one column `value` or `key` of strings or bytes.
+            SchemaRegistryError: If the subject has no schema.
+        """
+        from kafkalog_spark.typed.columns.type_predicates import is_binary, is_text
 
         column = given.field(0)
         if given.names not in (["value"], ["key"]) or not (is_text(column.type) or is_binary(column.type)):
             raise OptionError(
-                f"confluent-json puts a schema's id before a column value or key of JSON texts, got "
+                f"confluent-json writes one column value or key of JSON texts after a schema's ID, got "
                 f"{', '.join(f'{field.name} {field.type}' for field in given)}",
                 hint="write to_json(struct(...)) AS value",
             )
@@ -196,10 +236,11 @@ class _Json:
         return FramingEncoder(_id_prefix(subject_schema(options, client_of(options), JSON).id))
 
 
-confluent_avro, confluent_json, confluent_protobuf = _Avro(), _Json(), _Protobuf()
+confluent_avro, confluent_json, confluent_protobuf = ConfluentAvro(), ConfluentJson(), ConfluentProtobuf()
 
 
 def _collect_named(avro: AvroType, types: dict[str, AvroType]) -> None:
+    """Add the named types in a schema to `types`, by full name."""
     if avro.name:
         if avro.name in types:
             return

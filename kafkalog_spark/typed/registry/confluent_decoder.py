@@ -1,9 +1,9 @@
-"""Decoders."""
+"""Decoders of values that begin with the ID of their schema."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,46 +15,73 @@ from kafkalog_spark.typed.decoder import Decoded
 from kafkalog_spark.typed.json import format as json_format
 from kafkalog_spark.typed.protobuf.proto_file import message_at
 from kafkalog_spark.typed.registry.framing import FIRST, NO_ID, Framed, take_indexes, unframed
-from kafkalog_spark.typed.registry.schema_store import (
-    _subject_of_ids,
-    store_of,
-)
+from kafkalog_spark.typed.registry.schema_store import SchemaStore, lookup_subject, store_of
+from kafkalog_spark.typed.registry.schemas import RegisteredSchema
 
-if TYPE_CHECKING:
-    from kafkalog_spark.typed.registry.confluent import ConfluentFormat
+MAX_SCHEMAS = 1000
+"""Writer schemas that are compiled at the same time. A batch with more of them is decoded in parts."""
+_MAX_CACHED = 10_000
+"""Results of look-ups that are cached. Failed look-ups are cached, too, so that invented IDs cause one request each."""
 
-MOST_SCHEMAS = 1000
-"""Writer schemas that are ready at once. Those of a batch that names more are made ready again and again."""
-_REMEMBERED = 10_000
-"""Schemas that cannot be had, among others: each is asked for once, unless there are more of them."""
+
+class SchemaFormat(Protocol):
+    """The part of confluent-avro and confluent-protobuf that the decoder uses. See `ConfluentFormat`."""
+
+    inner: Any
+    indexed: bool
+
+    def reader(self, format: formats.ResolvedFormat, store: SchemaStore) -> Any: ...
+
+    def parsed(self, registered: RegisteredSchema, store: SchemaStore) -> Any: ...
 
 
 class ConfluentDecoder:
-    """Decodes values of the schemas that they name; `headers_too`: an id may be in a header, given to `decode`."""
+    """Decoder of Avro or Protobuf values with registered schemas.
+
+    `headers_too` tells `decode_column` to pass the headers of records, which may contain the ID.
+    """
 
     headers_too = True
 
-    def __init__(self, inner: ConfluentFormat, format: formats.ResolvedFormat, projection: pa.Schema) -> None:
+    def __init__(self, inner: SchemaFormat, format: formats.ResolvedFormat, projection: pa.Schema) -> None:
+        """Look up the reader schema.
+
+        Args:
+            inner: confluent-avro or confluent-protobuf.
+            format: The resolved format.
+            projection: Columns to decode.
+
+        Raises:
+            OptionError: If the reader schema is invalid or does not match the projection.
+            SchemaRegistryError: If the reader schema cannot be looked up.
+        """
         self.schema = projection
         self._inner, self._store, self._side = inner, store_of(format), format.side
-        self._subject = _subject_of_ids(format)
+        self._subject = lookup_subject(format)
         reader = inner.reader(format, self._store)
         self._reading = inner.inner.reading(reader, projection, format.options)
-        self._ready = 0
-        self._parsed = lru_cache(MOST_SCHEMAS)(self._look_up)
-        self._entry = lru_cache(_REMEMBERED)(self._add_entry)
+        self._schemas = 0
+        self._parsed = lru_cache(MAX_SCHEMAS)(self._look_up)
+        self._entry = lru_cache(_MAX_CACHED)(self._add_entry)
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray, headers: Any = None) -> Decoded:
-        """As ValueDecoder.decode, at once, or in halves where there are more schemas than room. headers: the records'
-        own. Raises SchemaRegistryError where a registry cannot be asked: that says nothing of the value."""
-        of_other_batches = self._ready
+        """Decode a batch, as a whole or in halves if it has more schemas than MAX_SCHEMAS.
+
+        Args:
+            values: The values.
+            headers: Headers of each record, list<struct<key, value>>, or None.
+
+        Raises:
+            SchemaRegistryError: If a registry cannot be reached. Then it is unknown whether a value is malformed.
+        """
+        had_schemas = self._schemas
         try:
             return self._decode(values, headers)
         except _Full:
             self._reading.reset()
             self._entry.cache_clear()
-            self._ready = 0
-        if of_other_batches:  # perhaps there is room without those
+            self._schemas = 0
+        if had_schemas:  # try again without the schemas of earlier batches
             return self.decode(values, headers)
         half = len(values) // 2
         first, second = (
@@ -91,21 +118,21 @@ class ConfluentDecoder:
         return decoded
 
     def _add_entry(self, id_: int | str, indexes: tuple[int, ...]) -> int | str:
-        """Where the program for a schema begins, or why there is none. Raises SchemaRegistryError."""
+        """Return the entry of a schema's program, or why there is none. Raises SchemaRegistryError."""
         schema = self._parsed(id_)
         if isinstance(schema, OptionError):
             return str(schema)
-        if self._ready == MOST_SCHEMAS or (self._ready and self._reading.is_full):
+        if self._schemas == MAX_SCHEMAS or (self._schemas and self._reading.is_full):
             raise _Full
         try:
             entry: int = self._reading.entry_of(message_at(schema, indexes) if self._inner.indexed else schema)
         except OptionError as error:
             return f"it names schema {id_}, which cannot be read: {error}"
-        self._ready += 1
+        self._schemas += 1
         return entry
 
     def _look_up(self, id_: int | str) -> Any:
-        """A schema as the format has it, or the OptionError that says why its values are bad."""
+        """Return a schema in the form of the inner format, or an OptionError that says why its values are malformed."""
         store = self._store
         registered = store.by_id(id_, self._subject) if isinstance(id_, int) else store.by_guid(id_)
         if registered is None:
@@ -117,11 +144,14 @@ class ConfluentDecoder:
 
 
 class _Full(Exception):
-    """There is no room for the schema of a value."""
+    """There is no room for the program of another schema."""
 
 
 class ConfluentJsonDecoder:
-    """Decodes what follows the prefix. A value without one is bad. `headers_too`: the id may be in a header."""
+    """Decoder of JSON values after a prefix. A value without a prefix is malformed.
+
+    `headers_too` tells `decode_column` to pass the headers of records, which may contain the ID.
+    """
 
     headers_too = True
 
@@ -140,11 +170,11 @@ class ConfluentJsonDecoder:
 
 
 def _as_array(framed: Framed) -> pa.Array:
-    """The values without prefixes, as one array; one that names no schema is empty, which is bad in JSON too."""
+    """Return the values without prefixes. A value that names no schema becomes empty."""
     data, starts, ends = framed.values
     sizes = np.where((ends >= 0) & (framed.which >= 0), ends - starts, 0)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
-    places = np.repeat(starts - offsets[:-1], sizes) + np.arange(offsets[-1])
+    positions = np.repeat(starts - offsets[:-1], sizes) + np.arange(offsets[-1])
     bits = pa.py_buffer(np.packbits(ends >= 0, bitorder="little"))
-    buffers = [bits, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data[places])]
+    buffers = [bits, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data[positions])]
     return pa.Array.from_buffers(pa.binary(), len(starts), buffers)

@@ -1,4 +1,4 @@
-"""Encoders."""
+"""Encoder of the format `confluent-json`: a prefix before values that are encoded already."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pyarrow as pa
 
 
 class FramingEncoder:
-    """Puts a prefix before each text, which is not looked into."""
+    """Encoder that puts a prefix before each value of a string or binary column, without checking the value."""
 
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
-        from kafkalog_spark.typed.columns.byte_slices import ByteSlices, Fragment, as_values, valid_of
+        from kafkalog_spark.typed.columns.byte_slices import ByteSlices, Fragment, as_values, valid_of  # loads numba
 
         column = columns.flatten()[0]
         return as_values([Fragment(ByteSlices.of(column))], self._prefix, valid_of(column))

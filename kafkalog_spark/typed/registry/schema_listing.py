@@ -1,4 +1,4 @@
-"""Listing."""
+"""Files with the schemas of a registry, for option `schema.registry.file`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from kafkalog_spark.errors import SchemaRegistryError
 from kafkalog_spark.typed.registry.schema_records import Record
 
 
-def listed_records(text: str, place: str) -> list[Record]:
-    """The records of a file: a list of schemas as a registry answers `GET /schemas`, or one record of `_schemas` a
-    line, {"key": ..., "value": ...}, or its key and value with a tab between them. Raises SchemaRegistryError."""
+def listed_records(text: str, origin: str) -> list[Record]:
+    """Return the content of a file as records of a registry's topic.
+
+    Args:
+        text: The response of a registry to `GET /schemas`, or one record of `_schemas` per line: {"key": ...,
+            "value": ...}, or the key and the value separated by a tab.
+        origin: Name of the file, for errors.
+
+    Raises:
+        SchemaRegistryError: If the text has none of these forms.
+    """
     try:
         if text.lstrip()[:1] == "[":
             keys = ("subject", "version")
@@ -31,8 +39,8 @@ def listed_records(text: str, place: str) -> list[Record]:
         return records
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SchemaRegistryError(
-            f"{place} is no list of schemas: {type(error).__name__}: {error}",
-            hint="it is what a registry answers to GET /schemas, or the records of its topic, one a line",
+            f"{origin} is not a list of schemas: {type(error).__name__}: {error}",
+            hint="save the response of a registry to GET /schemas, or the records of its topic, one per line",
         ) from error
 
 

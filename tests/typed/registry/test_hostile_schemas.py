@@ -327,7 +327,7 @@ def test_invented_ids_and_indexes_harm_no_good_value(kind: str, monkeypatch: pyt
 
 @pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
 def test_more_schemas_than_there_is_room_for_are_all_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confluent_decoder, "MOST_SCHEMAS", 3)
+    monkeypatch.setattr(confluent_decoder, "MAX_SCHEMAS", 3)
     texts = [json.dumps(AVRO | {"doc": str(i)}) if kind == "AVRO" else PROTO + " " * i for i in range(10)]
     records = [registered(GOOD + i, text, kind) for i, text in enumerate(texts)]
     decoder, _ = counted(f"confluent-{kind.lower()}", records, monkeypatch)

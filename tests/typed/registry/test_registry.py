@@ -320,9 +320,9 @@ def test_a_registry_that_fails_is_asked_again_and_then_named() -> None:
         assert client.by_id(1) is not None
         assert waits == [0.5, 1.0]
         registry.failing = 10
-        with pytest.raises(SchemaRegistryError, match=r"could not be asked for /schemas/ids/5: HTTP 503"):
+        with pytest.raises(SchemaRegistryError, match=r"failed to answer /schemas/ids/5: HTTP 503"):
             client.by_id(5)
-    with pytest.raises(SchemaRegistryError, match="could not be asked"):
+    with pytest.raises(SchemaRegistryError, match="failed to answer"):
         client.by_id(6)
 
 
@@ -358,7 +358,11 @@ def test_credentials_go_to_no_other_server(credentials: dict[str, str], monkeypa
         (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 200_000, "something else than JSON", False),
         (b"HTTP/1.1 400 No\r\n\r\n" + b"[" * 60_000, r"refused /keys/schemas/ids/1: HTTP 400: \[\[", False),
         (b"HTTP/1.1 200 OK\r\n\r\n" + bytes((16 << 20) + 1), "larger than 16777216 bytes", False),
-        (b'HTTP/1.1 200 OK\r\n\r\n{"schema": "x", "references": 7}', "answered /schemas/ids/1 with no schema", False),
+        (
+            b'HTTP/1.1 200 OK\r\n\r\n{"schema": "x", "references": 7}',
+            "answered /schemas/ids/1 without a valid schema",
+            False,
+        ),
     ],
 )
 def test_odd_answers_are_errors_of_ours_and_another_server_is_asked(answer: bytes, why: str, again: bool) -> None:
@@ -406,7 +410,7 @@ def test_who_may_not_ask_is_told_which_option_says_who_asks() -> None:
             RegistryClient(options).by_id(1)
     with pytest.raises(OptionError, match="expected http:// or https://"):
         RegistryClient(RegistryOptions(("ftp://x",)))
-    with pytest.raises(OptionError, match="has what no token has") as refused:
+    with pytest.raises(OptionError, match="has characters that a token cannot have") as refused:
         RegistryClient(RegistryOptions(("http://x",), token="abc\n"))
     assert "abc" not in str(refused.value)
     with pytest.raises(OptionError, match="both given"):
@@ -434,7 +438,7 @@ def test_a_registry_over_tls_shows_a_certificate_and_sees_one(tmp_path: Path) ->
         found = RegistryClient(own).by_id(1)
         assert found is not None
         assert found.text == '"int"'
-        with pytest.raises(SchemaRegistryError, match="could not be asked"):
+        with pytest.raises(SchemaRegistryError, match="failed to answer"):
             RegistryClient(RegistryOptions((registry.url,)), lambda seconds: None).by_id(1)
     with pytest.raises(OptionError, match=r"certificates of the schema registry cannot be read.*ssl.ca.location"):
         RegistryClient(RegistryOptions(("https://127.0.0.1",), ca=str(tmp_path / "none")))
