@@ -25,7 +25,7 @@ from benchmarks.broker_clients import Clients, consume, one_record_requests, pro
 from benchmarks.broker_sides import PROPERTIES, delete_topic, new_topic
 from benchmarks.report import Report
 from kafkalog_broker import api
-from kafkalog_broker.metrics.collector import RequestCounts, counted
+from kafkalog_broker.metrics.request_counts import RequestCounts, counted
 from kafkalog_broker.testing import RunningBroker
 
 PARTITIONS = 4

@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import H
-from kafkalog_spark.log.decode.decompress import Scratch
-from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
+from kafkalog_spark.log.codecs.scratch import Scratch
+from kafkalog_spark.log.decode.scan_request import RecordPredicate, ScanRequest
 from kafkalog_spark.typed.formats import ResolvedFormat
 
 PROCESSES = 2
@@ -39,13 +39,13 @@ def _scanning() -> None:
     from kafkalog_spark.kernels.batch_choice import first_out_of_order
     from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
     from kafkalog_spark.kernels.sweep import end_of_records, sweep
+    from kafkalog_spark.log.decode.batch_selection import BatchSelection
     from kafkalog_spark.log.decode.row_buffers import RowBuffers
-    from kafkalog_spark.log.decode.run_decoder import Chosen
 
     payload = Scratch(64).read_only()
     table = np.empty((0, len(H)), np.int64)
     first_out_of_order(table, -1, 0, layout.MAX_INT64)
-    Chosen.of(table, np.empty(0, np.uint8), RowBuffers("t", 0, _REQUEST), _REQUEST)
+    BatchSelection.of(table, np.empty(0, np.uint8), RowBuffers("t", 0, _REQUEST), _REQUEST)
     sweep(payload, 0, 0, np.empty((1, len(H)), np.int64), CRC32C_TABLE, CRC32_TABLE)
     end_of_records(payload, 0, 0, 0)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 def warm() -> None:
     """Load them all, and compile those that are in no cache."""
     from kafkalog_broker.storage.append import message_set_kernel  # noqa: F401
-    from kafkalog_broker.storage.append.record_walk import load_kernel
+    from kafkalog_broker.storage.append.kernel_loading import load_kernel
     from kafkalog_broker.storage.compaction import cleaner_kernel, offset_map_kernel  # noqa: F401
 
     load_kernel()

@@ -95,7 +95,7 @@ def damage(path: Path, how: str) -> None:
     [("cut", "clean stop"), ("flipped", "clean stop"), ("cut", "crash"), ("flipped", "crash"), ("missing", "crash")],
 )
 @pytest.mark.parametrize("suffix", [".txnindex", ".snapshot"])
-def test_what_consumers_see_does_not_change(directory: Path, suffix: str, how: str, stop: str) -> None:
+def test_damage_does_not_change_what_consumers_read(directory: Path, suffix: str, how: str, stop: str) -> None:
     before = written(directory, stop)
     assert before[0] > 0
     assert len(before[1]) == 3

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch, decode_batches
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
+from kafkalog_broker.coordinator.record_batch import decode_batches
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.transactions.transaction_metadata import TransactionState, read_transaction_value
+from kafkalog_broker.transactions.transaction_records import decode_value
+from kafkalog_broker.transactions.transaction_state import TransactionState
 from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC, is_internal
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.group_calls import join_values
@@ -67,7 +69,7 @@ def _last_state(log: Log) -> TransactionState:
     chunks = log.read_range(log.log_end_offset - 1, 1, up_to=log.log_end_offset, at_least_one=True).chunks
     (_, value), *_ = next(iter(decode_batches(chunks))).records
     assert value is not None
-    return read_transaction_value("t", value).state
+    return decode_value("t", value).state
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""Requests of admin clients: topics, partitions, configuration. Stands on storage and config."""
+"""Changes that admin clients request: topics, partitions, configuration, quotas, features, share group state."""

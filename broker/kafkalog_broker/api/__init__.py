@@ -1,5 +1,9 @@
-"""Handlers of Kafka's APIs: a file for each, or for several about one thing. Each registers its handlers when it is
-imported; ApiVersions answers what is registered."""
+"""Handlers of Kafka's APIs: one file for each API, or for a few APIs that form one conversation.
+
+A file translates between the protocol and the rest of the broker. Importing it registers its handlers; ApiVersions
+lists the registered APIs. Sub-packages group APIs by subject, together with helpers of that subject. Directly in this
+package are ApiVersions, telemetry, the APIs that read or write records, and what APIs of all subjects share.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,22 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 
-from kafkalog_broker.admin.responses import failed
+from kafkalog_broker.api.error_responses import default_error_response
 from kafkalog_broker.protocol.api_registry import Api, registry
 
-_BY_HAND = frozenset((0, 1, 3))
-"""Produce, Fetch and Metadata: each topic or partition has its error, and the encoders know no others."""
+_ERRORS_PER_ITEM_ONLY = frozenset((0, 1, 3))
+"""Produce, Fetch and Metadata. Their responses have no field for an error of the whole request."""
 
 
 def load_all() -> Mapping[int, Api]:
-    """Import every file of this package and return the registry. Two files for one API key: ValueError."""
-    for module in sorted(found.name for found in pkgutil.iter_modules(__path__)):
-        importlib.import_module(f"{__name__}.{module}")
+    """Import all files of this package and return the registered APIs by key.
+
+    Raises:
+        ValueError: If an API key is registered twice.
+    """
+    for name in sorted(found.name for found in pkgutil.walk_packages(__path__, f"{__name__}.")):
+        importlib.import_module(name)
     for served in registry().values():
-        if served.on_error is None and served.key not in _BY_HAND:
-            served.on_error = failed
+        if served.on_error is None and served.key not in _ERRORS_PER_ITEM_ONLY:
+            served.on_error = default_error_response
     return registry()

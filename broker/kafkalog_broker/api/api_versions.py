@@ -1,74 +1,58 @@
-"""ApiVersions (key 18), versions 0 to 4: what is registered, and the client's name for the log.
+"""18 ApiVersions, versions 0 to 4: the served APIs with their versions, and the features of the broker.
 
-v3  client_software_name and client_software_version, checked as Kafka does (KIP-511); the response header stays
-    version 0, because a client must be able to read it before it knows anything.
-v4  the same; older versions leave out supported features whose lowest level is 0 (KAFKA-17011).
-An unknown version is answered in version 0 with UNSUPPORTED_VERSION and the range of ApiVersions alone (KIP-511).
+v3  client_software_name and client_software_version, checked as in Kafka (KIP-511); they appear in the log. The
+    response header keeps version 0, because a client must be able to parse it before it knows the broker's versions.
+v4  supported features whose lowest level is 0, which older versions leave out (KAFKA-17011)
+
+The response to an unknown version has version 0, UNSUPPORTED_VERSION, and lists ApiVersions alone (KIP-511).
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
+from kafkalog_broker.admin.features import FEATURES, FINALIZED_FEATURES_EPOCH
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Api, Request, api, on_error, registry
-from kafkalog_broker.protocol.codec import response_class
-from kafkalog_broker.protocol.response_entity import entity
+from kafkalog_broker.protocol.api_messages import response_class
+from kafkalog_broker.protocol.api_registry import Api, api, on_error, registry
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import entity
 
 KEY = 18
 
-FINALIZED_FEATURES_EPOCH = 0  # clients ignore the features of an answer whose epoch is negative
-
-
-class Feature(NamedTuple):
-    """Levels from `lowest` to `highest` are known; `level` is in force, 0 being none."""
-
-    lowest: int
-    highest: int
-    level: int
-
-
-METADATA_VERSION = "metadata.version"
-FEATURES = {
-    "group.version": Feature(0, 1, 1),
-    "kraft.version": Feature(0, 1, 0),
-    METADATA_VERSION: Feature(7, 30, 30),
-    "share.version": Feature(0, 1, 1),
-    "streams.version": Feature(0, 1, 1),
-    "transaction.version": Feature(0, 2, 2),
-    "eligible.leader.replicas.version": Feature(0, 1, 1),
-}
-"""Those of Kafka 4.3, with its levels: consumer groups (KIP-848), share groups (KIP-932), streams groups (KIP-1071);
-transaction.version: Produce 12, TxnOffsetCommit 5 and EndTxn 5 are used where it is finalized (KIP-890)."""
-_ALL_SUPPORTED_FEATURES_FROM = 4
-_TELEMETRY = (71, 72)
-"""Told of where somebody wants the metrics of clients, so that clients do not push for nobody (KIP-714)."""
+_FIRST_VERSION_WITH_SOFTWARE = 3
+_FIRST_VERSION_WITH_ALL_FEATURES = 4
+_TELEMETRY_APIS = (71, 72)
+"""Listed only if the broker has a receiver for client metrics, so that clients do not push them in vain (KIP-714)."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 @api(KEY, 0, 4)
-async def handle(request: Request, broker: Any) -> Any:
-    if request.entity is None:
-        return _answer(0, ErrorCode.unsupported_version, [registry()[KEY]])
-    if request.version >= 3:
-        name, version = request.entity.client_software_name, request.entity.client_software_version
+def api_versions(request: Request, broker: Broker) -> Any:
+    body = request.entity
+    if body is None:  # an unknown version
+        return _response(0, ErrorCode.unsupported_version, [registry()[KEY]])
+    if request.version >= _FIRST_VERSION_WITH_SOFTWARE:
+        name, version = body.client_software_name, body.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
-            return _answer(request.version, ErrorCode.invalid_request, [])
+            return _response(request.version, ErrorCode.invalid_request, [])
         request.connection.software_name = name
         request.connection.software_version = version
-    hidden = _TELEMETRY if broker.telemetry.receiver is None else ()
-    told = [served for key, served in sorted(registry().items()) if key not in hidden]
-    return _answer(request.version, ErrorCode.none, told)
+    hidden = _TELEMETRY_APIS if broker.telemetry.receiver is None else ()
+    listed = [served for key, served in sorted(registry().items()) if key not in hidden]
+    return _response(request.version, ErrorCode.none, listed)
 
 
 @on_error(KEY)
 def api_versions_error(request: Request, code: ErrorCode) -> Any:
-    return _answer(0 if request.entity is None else request.version, code, [])
+    return _response(0 if request.entity is None else request.version, code, [])
 
 
-def _answer(version: int, code: ErrorCode, apis: list[Api]) -> Any:
+def _response(version: int, code: ErrorCode, apis: Iterable[Api]) -> Any:
     return entity(
         response_class(KEY, version),
         error_code=code,
@@ -83,8 +67,8 @@ def _answer(version: int, code: ErrorCode, apis: list[Api]) -> Any:
             if feature.level
         ],
         supported_features=[
-            {"name": name, "min_version": feature.lowest, "max_version": feature.highest}
+            {"name": name, "min_version": feature.min_level, "max_version": feature.max_level}
             for name, feature in FEATURES.items()
-            if feature.lowest or version >= _ALL_SUPPORTED_FEATURES_FROM
+            if feature.min_level or version >= _FIRST_VERSION_WITH_ALL_FEATURES
         ],
     )

@@ -1,37 +1,37 @@
-"""0 Produce, versions 0 to 13.
+"""0 Produce, versions 0 to 13: translates requests and responses. `storage/append/appender.py` appends.
 
-Kafka 4 advertises versions from 0 on, since librdkafka before 2.11 sends without compression where the lowest is not 0
-(KAFKA-18659), and closes the connection on 0 to 2. Here they are served, as the protocol guides describe them: a
-message set v0 or v1 becomes a v2 batch (`storage/append/message_sets.py`).
+Kafka 4 advertises versions from 0 on, since librdkafka before 2.11 sends without compression if the lowest version is
+not 0 (KAFKA-18659), and closes the connection on 0 to 2. Here they are served as the protocol guides describe them: a
+message set v0 or v1 becomes a v2 batch.
 
-acks 0   no answer at all; a batch that is refused ends the connection, as the only sign there is
-acks 1   answered when the batch is in the log (and on disk where flush.messages asks for it)
-acks -1  the same on one node: its log is the whole in-sync set
+acks 0   no response; an error closes the connection, the only sign that such a producer notices
+acks 1   responds when the batch is in the log, and on disk if flush.messages demands it
+acks -1  the same: on one node the log is the whole in-sync set
 
-v1   throttle time in the answer
-v2   timestamps: message sets v1, and the append time in the answer
-v3   v2 batches, one for a partition; transactional id
-v5   log_start_offset in the answer
-v7   a transactional batch in a partition that was not added: INVALID_TXN_STATE
-v8   record_errors and error_message: which records of a refused batch were wrong
-v10  node endpoints (KIP-951): not needed, this node leads what it knows
-v11  TRANSACTION_ABORTABLE instead (KIP-890)
+v1   throttle time in the response
+v2   timestamps: message sets v1, and the append time in the response
+v3   v2 batches, one for each partition; transactional ID
+v5   log_start_offset in the response
+v7   zstd (KIP-110)
+v8   record_errors and error_message: which records of a refused batch are invalid
+v10  node endpoints (KIP-951): not needed, this node leads all partitions
+v11  TRANSACTION_ABORTABLE instead of INVALID_TXN_STATE (KIP-890)
 v12  the batch adds its partition to the transaction
-v13  topics by id (KIP-516)
+v13  topics by ID (KIP-516)
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator
 from typing import Any, cast
 from uuid import UUID
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.hot_messages import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -39,230 +39,148 @@ from kafkalog_broker.protocol.hot_messages import (
     RecordError,
     TopicProduceResponse,
 )
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.runtime.process import LogRate
-from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors, bytes_at_once, validate_batch
-from kafkalog_broker.storage.append.message_sets import validate_message_set
-from kafkalog_broker.storage.append.record_walk import TakesTooLong
+from kafkalog_broker.runtime.log_rate import LogRate
+from kafkalog_broker.storage.append.topic_rules import InvalidRecords
 from kafkalog_broker.storage.partition.log import AppendInfo, Log
-from kafkalog_broker.transactions.transaction_coordinator import PRODUCE_ABORTABLE, Speaks, produce_error
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
+from kafkalog_broker.transactions.transaction_verification import PRODUCE_ABORTABLE, SupportedOperation, produce_error
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.format.codecs import CODECS, KAFKA_CODECS
 from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.format.names import is_written_by_broker
-from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 
-_refused = LogRate(logging.getLogger(__name__))
+_refusals = LogRate(logging.getLogger(__name__))
 
-Topics = Sequence[tuple[str | UUID, Sequence[tuple[int, memoryview | None]]]]
-Answers = list[TopicProduceResponse]
-Appended = tuple[PartitionProduceResponse, Log | None]
-"""An answer, and the log that is to be flushed before it is given."""
 ALL, LEADER, NONE = -1, 1, 0
 _ACKS = (ALL, LEADER, NONE)
 FIRST_BATCH_VERSION = 3
-FIRST_ZSTD_VERSION = 7  # KIP-110
+_FIRST_VERSIONS = {
+    codec: facts.first_produce_version for codec, facts in CODECS.items() if facts.first_produce_version is not None
+}
+"""First version of Produce requests that may carry a codec."""
+_ALL_CODECS_VERSION = max(_FIRST_VERSIONS.values())
 _ADMIN_CLIENT = "__admin_client"
-"""The client id that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID); it needs the right to, as everybody.
+"""The client ID that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID), if it has the right to.
 
-Kafka lets everybody with the right write to `__remote_log_metadata`, because its brokers do so as clients. This broker
-appends to it directly, and believes its records at the start, so that only the same client id may write there."""
-_DEFECTS = frozenset({
+In Kafka every client with the right may write to `__remote_log_metadata`, because its brokers do so as clients. This
+broker appends to it directly, and trusts its records at the start, so that only this client ID may write there."""
+_WARNED = frozenset({
     ErrorCode.corrupt_message, ErrorCode.invalid_fetch_size, ErrorCode.invalid_record, ErrorCode.invalid_timestamp,
     ErrorCode.kafka_storage_error, ErrorCode.message_too_large, ErrorCode.record_list_too_large,
     ErrorCode.unsupported_compression_type,
 })  # fmt: skip
-"""Errors that are logged: batches that no client should send. Unknown topics and sequences are a normal thing."""
+"""Errors logged as warnings: batches that no client should send. Unknown topics and sequence errors are normal."""
 
 
 @api(0, 0, 13)
 def handle(request: Request, broker: Broker) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
-    """Answered without a coroutine where one batch came, nearly always, and nothing is to be waited for, which is worth
-    4 percent of requests with one record."""
+    """Respond without a coroutine to a request with one batch, nearly all of them, if nothing has to be awaited. This
+    saves 4 % of a request with one record."""
+    if request.access is not None and _lacks_transactional_right(request):
+        return _refuse_all(request, ErrorCode.transactional_id_authorization_failed)
     topics = cast(ProduceRequest, request.entity).topics
-    if request.access is not None and _is_refused(request):
-        code = ErrorCode.transactional_id_authorization_failed
-        return _response(request, [
-            TopicProduceResponse(topic, [PartitionProduceResponse(index, code) for index, _ in some])
-            for topic, some in _once(topics)
-        ])  # fmt: skip
-    if len(topics) == 1 and len(topics[0][1]) == 1:
-        topic, ((index, records),) = topics[0]
-        appended = _append_at_once(request, topic, index, records, broker)
-        if appended is not None and appended[1] is None:
-            return _response(request, [TopicProduceResponse(topic, [appended[0]])])
-        return _answers(request, broker, appended, is_tried=True)
-    return _answers(request, broker)
+    if len(topics) != 1 or len(topics[0][1]) != 1:
+        return _respond_to_many(request, broker)
+    topic, ((index, records),) = topics[0]
+    appended = _append(request, broker, topic, index, records)
+    if isinstance(appended, PartitionProduceResponse):
+        return _response(request, [TopicProduceResponse(topic, [appended])])
+    return _respond_to_one(request, topic, appended)
 
 
-def _is_refused(request: Request) -> bool:
-    asked: ProduceRequest = request.entity
-    batches = (records for _, partitions in asked.topics for _, records in partitions if records is not None)
-    low, bit = layout.ATTRIBUTES_AT + 1, layout.ATTRIBUTE_TRANSACTIONAL
-    if request.version < FIRST_BATCH_VERSION or not any(len(batch) > low and batch[low] & bit for batch in batches):
-        return False
-    name = asked.transactional_id
-    return name is None or not request.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+async def _respond_to_one(
+    request: Request, topic: str | UUID, appended: Coroutine[Any, Any, PartitionProduceResponse]
+) -> ProduceResponse | None:
+    return _response(request, [TopicProduceResponse(topic, [await appended])])
 
 
-def _response(request: Request, answers: Answers) -> ProduceResponse | None:
-    """Raises BrokerError for a batch that was refused where nobody waits for the answer."""
+async def _respond_to_many(request: Request, broker: Broker) -> ProduceResponse | None:
+    time_slice = TimeSlice()
+    responses: list[TopicProduceResponse] = []
+    for topic, partitions in _each_partition_once(request.entity).items():
+        partition_responses: list[PartitionProduceResponse] = []
+        for index, records in partitions.items():
+            if time_slice.over:
+                await time_slice.next()
+            appended = _append(request, broker, topic, index, records)
+            partition_responses.append(appended if isinstance(appended, PartitionProduceResponse) else await appended)
+        responses.append(TopicProduceResponse(topic, partition_responses))
+    return _response(request, responses)
+
+
+def _refuse_all(request: Request, code: ErrorCode) -> ProduceResponse | None:
+    return _response(request, [
+        TopicProduceResponse(topic, [PartitionProduceResponse(index, code) for index in partitions])
+        for topic, partitions in _each_partition_once(request.entity).items()
+    ])  # fmt: skip
+
+
+def _each_partition_once(entity: ProduceRequest) -> dict[str | UUID, dict[int, memoryview | None]]:
+    """Return the records by topic and partition. The last of several batches for one partition counts, as in Kafka."""
+    batches: dict[str | UUID, dict[int, memoryview | None]] = {}
+    for topic, partitions in entity.topics:
+        batches.setdefault(topic, {}).update(partitions)
+    return batches
+
+
+def _response(request: Request, responses: list[TopicProduceResponse]) -> ProduceResponse | None:
+    """Return the response; None with acks=0. Raises BrokerError for an error with acks=0, to close the connection."""
     if request.entity.acks != NONE:
-        return ProduceResponse(answers)
-    for topic, partitions_answered in answers:
-        for partition in partitions_answered:
+        return ProduceResponse(responses)
+    for topic, partitions in responses:
+        for partition in partitions:
             if partition.error_code:
                 code = ErrorCode(partition.error_code)
-                # the only sign for a producer that does not wait for answers
                 raise BrokerError(code, f"Produce with acks=0 to {topic}-{partition.index}: {partition.error_message}")
     return None
 
 
-async def _answers(
-    request: Request, broker: Broker, appended: Appended | None = None, *, is_tried: bool = False
-) -> ProduceResponse | None:
-    """Answers of all partitions. For a request with one batch `appended` is what `_append_at_once` gave."""
-    answers: Answers = []
-    turn = TimeSlice()
-    for topic, partitions in _once(request.entity.topics):
-        partitions_answered = []
-        for index, records in partitions:
-            if turn.over and not is_tried:
-                await turn.next()
-            if not is_tried:
-                appended = _append_at_once(request, topic, index, records, broker)
-            partitions_answered.append(await _answer(request, topic, index, records, broker, appended))
-        answers.append(TopicProduceResponse(topic, partitions_answered))
-    return _response(request, answers)
+# ---- one partition
 
 
-def _once(topics: Topics) -> Topics:
-    """Each partition once: of several batches for one the last counts, as in Kafka, which keeps them in a map."""
-    last: dict[str | UUID, dict[int, memoryview | None]] = {}
-    for topic, partitions in topics:
-        last.setdefault(topic, {}).update(partitions)
-    return [(topic, list(partitions.items())) for topic, partitions in last.items()]
-
-
-def _append_at_once(
-    request: Request, topic: str | UUID, index: int, records: memoryview | None, broker: Broker
-) -> Appended | None:
-    """None where a thread has to validate the batch, or where its transaction is to be flushed; nothing was appended
-    then."""
-    asked: ProduceRequest = request.entity
+def _append(
+    request: Request, broker: Broker, topic: str | UUID, index: int, records: memoryview | None
+) -> PartitionProduceResponse | Coroutine[Any, Any, PartitionProduceResponse]:
+    """Append the records of one partition. An error is the response of this partition only."""
+    entity, version = request.entity, request.version
     try:
-        if asked.acks not in _ACKS:
-            raise BrokerError(ErrorCode.invalid_required_acks, f"acks is -1, 0 or 1, not {asked.acks}")
-        log = _log(request, topic, index, broker)
-        if request.version < FIRST_BATCH_VERSION:
-            return None
-        if not records:
-            raise BrokerError(
-                ErrorCode.invalid_record, "a produce request needs one batch per partition, there is none"
+        if entity.acks not in _ACKS:
+            raise BrokerError(ErrorCode.invalid_required_acks, f"acks is -1, 0 or 1, not {entity.acks}")
+        log = _log(request, broker, topic, index)
+        transaction = None
+        if entity.transactional_id is not None:
+            transaction = _Transaction(
+                broker, entity.transactional_id, SupportedOperation.of(version, PRODUCE_ABORTABLE)
             )
-        if request.version < FIRST_ZSTD_VERSION:
-            _check_not_zstd(records, request.version)
-        at_once = bytes_at_once(records)
-        if not at_once:
-            return None
-        now_ms = broker.clock.now_ms()
-        batch = validate_batch(records, log.config, now_ms, at_once=at_once)
-        return _append(request, log, batch, now_ms, broker)
-    except TakesTooLong:
-        return None
+        appended: AppendInfo | Coroutine[Any, Any, AppendInfo]
+        if version < FIRST_BATCH_VERSION:
+            message_set = _checked_message_set(log, records, entity.acks)
+            appended = broker.appender.append_message_set(log, message_set, transaction)
+        else:
+            appended = broker.appender.append(log, _checked_batch(records, version), transaction)
     except BrokerError as error:
-        return _refusal(error, request, topic, index, broker), None
+        return _refusal(error, request, broker, topic, index)
+    if isinstance(appended, AppendInfo):
+        return _success(appended, index)
+    return _when_appended(appended, request, broker, topic, index)
 
 
-async def _answer(
-    request: Request, topic: str | UUID, index: int, records: memoryview | None, broker: Broker,
-    appended: Appended | None,
-) -> PartitionProduceResponse:  # fmt: skip
-    """The answer for one partition's batch, errors included: one that is refused says nothing of the others."""
-    try:
-        if appended is None:
-            log, now_ms = _log(request, topic, index, broker), broker.clock.now_ms()
-            if request.version < FIRST_BATCH_VERSION:
-                _check_message_set(log, records, request.entity.acks)
-            validate = validate_message_set if request.version < FIRST_BATCH_VERSION else validate_batch
-            batch = await broker.run_computing(validate, records, log.config, now_ms)
-            if batch is None:  # an empty message set
-                return _taken(AppendInfo(-1, -1, -1, log.log_start_offset), index)
-            while (appended := _append(request, log, batch, now_ms, broker)) is None:
-                await _flush_transaction(broker, request)
-        answer, due = appended
-        if due is not None:
-            await broker.flush_if_due(due)
-    except BrokerError as error:
-        return _refusal(error, request, topic, index, broker)
-    return answer
-
-
-def _append(request: Request, log: Log, batch: EncodedBatch, now_ms: int, broker: Broker) -> Appended | None:
-    """None where the record by which its transaction owns this partition is to be flushed first."""
-    if batch.header.is_transactional and not _verify(
-        log, batch.header, broker, request.entity.transactional_id, request.version
-    ):
-        return None
-    answer = _taken(log.append(batch, now_ms), log.partition)
-    return answer, log if log.needs_flush(now_ms) else None
-
-
-async def _flush_transaction(broker: Broker, request: Request) -> None:
-    """Raises BrokerError with a code after which the producer sends the batch again."""
-    try:
-        await broker.transaction_ends.flush(request.entity.transactional_id)
-    except BrokerError as error:
-        raise produce_error(error, Speaks.of(request.version, PRODUCE_ABORTABLE)) from error
-
-
-def _check_not_zstd(records: memoryview, version: int) -> None:
-    """Rule of Kafka's ProduceRequest.validateRecords: clients of such versions may not be able to read it."""
-    at = layout.ATTRIBUTES_AT + 1
-    if len(records) > at and records[at] & layout.ATTRIBUTE_CODEC == Codec.ZSTD:
-        raise BrokerError(
-            ErrorCode.unsupported_compression_type,
-            f"Produce requests with version {version} are not allowed to use ZStandard compression",
-        )
-
-
-def _check_message_set(log: Log, records: memoryview | None, acks: int) -> None:
-    if records is None:
-        raise BrokerError(ErrorCode.invalid_record, "there is no message set")
-    if acks == ALL and log.config.min_insync_replicas > 1:
-        raise BrokerError(
-            ErrorCode.not_enough_replicas,
-            f"min.insync.replicas is {log.config.min_insync_replicas}, one replica is there",
-        )
-
-
-def _taken(info: AppendInfo, index: int) -> PartitionProduceResponse:
-    return PartitionProduceResponse(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
-
-
-def _refusal(
-    error: BrokerError, request: Request, topic: str | UUID, index: int, broker: Broker
+async def _when_appended(
+    appending: Coroutine[Any, Any, AppendInfo], request: Request, broker: Broker, topic: str | UUID, index: int
 ) -> PartitionProduceResponse:
-    if broker.traffic is not None:
-        broker.traffic.refused(request.api_key, error.code)
-    level = logging.WARNING if error.code in _DEFECTS else logging.DEBUG
-    _refused.log(level, "Produce to %s-%d from %s refused: %s", topic, index, request.connection, error)
-    if isinstance(error, InvalidRecordErrors):
-        errors = [RecordError(*one) for one in error.errors]
-        return PartitionProduceResponse(
-            index, error.code, record_errors=errors, error_message=error.what, log_start_offset=-1
-        )
-    what = None if error.code is ErrorCode.topic_authorization_failed else error.what  # as Kafka
-    code = error.code
-    if request.version < FIRST_BATCH_VERSION and code is ErrorCode.kafka_storage_error:
-        code = ErrorCode.not_leader_or_follower  # as these clients know it: they are to look for the leader
-    return PartitionProduceResponse(index, code, error_message=what)
+    try:
+        return _success(await appending, index)
+    except BrokerError as error:
+        return _refusal(error, request, broker, topic, index)
 
 
-def _log(request: Request, topic: str | UUID, index: int, broker: Broker) -> Log:
+def _log(request: Request, broker: Broker, topic: str | UUID, index: int) -> Log:
+    """Return the log of a partition. Raises BrokerError if the sender must not write to it."""
     name = topic if isinstance(topic, str) else broker.topic_name(topic)
-    if request.access is not None and request.refused(name):
+    if request.access is not None and request.authorization_error(name):
         raise BrokerError(ErrorCode.topic_authorization_failed)
     if is_written_by_broker(name) and request.client_id != _ADMIN_CLIENT and name in broker.topics:
         raise BrokerError(ErrorCode.invalid_topic_exception, f"clients do not write to the internal topic {name}")
@@ -271,27 +189,105 @@ def _log(request: Request, topic: str | UUID, index: int, broker: Broker) -> Log
     return broker.log(name, index)
 
 
-def _verify(log: Log, batch: BatchHeader, broker: Broker, transactional_id: str | None, version: int) -> bool:
-    """Raise BrokerError unless the batch goes on with a transaction that this partition knows, or the coordinator says
-    that it may begin one here. Nothing may wait between this and the append.
+def _checked_batch(records: memoryview | None, version: int) -> memoryview:
+    """Return the batch of a request of version 3 or later. Raises BrokerError if there is none or its codec is too new
+    (ProduceRequest.validateRecords): clients of versions up to 6 may not be able to read zstd."""
+    if not records:
+        raise BrokerError(ErrorCode.invalid_record, "a produce request needs one batch per partition, there is none")
+    if version < _ALL_CODECS_VERSION:
+        at = layout.ATTRIBUTES_AT + 1
+        codec = records[at] & layout.ATTRIBUTE_CODEC if len(records) > at else Codec.NONE
+        if version < _FIRST_VERSIONS.get(Codec(codec) if codec in KAFKA_CODECS else Codec.NONE, 0):
+            name = "ZStandard" if codec == Codec.ZSTD else Codec(codec).label
+            raise BrokerError(
+                ErrorCode.unsupported_compression_type,
+                f"Produce requests with version {version} are not allowed to use {name} compression",
+            )
+    return records
 
-    Returns:
-        False if the coordinator's record must be flushed before the append. Verify again then.
-    """
-    if transactional_id is None:
+
+def _checked_message_set(log: Log, records: memoryview | None, acks: int) -> memoryview:
+    """Return the message set of a request of version 0 to 2. Raises BrokerError."""
+    if records is None:
+        raise BrokerError(ErrorCode.invalid_record, "there is no message set")
+    if acks == ALL and log.config.min_insync_replicas > 1:
         raise BrokerError(
-            ErrorCode.transactional_id_authorization_failed, "a transactional batch, and no transactional id with it"
+            ErrorCode.not_enough_replicas,
+            f"min.insync.replicas is {log.config.min_insync_replicas}, one replica is there",
         )
-    producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
-    state = log.producer_state
-    if not broker.config.transaction_partition_verification_enable or state.has_open_transaction(*producer):
-        return True
-    speaks = Speaks.of(version, PRODUCE_ABORTABLE)
-    state.verifications.begin(
-        *producer, batch.base_sequence, broker.clock.now_ms(), adds_partitions=speaks is Speaks.ADDS_PARTITIONS
+    return records
+
+
+def _success(info: AppendInfo, index: int) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
+
+
+def _refusal(
+    error: BrokerError, request: Request, broker: Broker, topic: str | UUID, index: int
+) -> PartitionProduceResponse:
+    if broker.traffic is not None:
+        broker.traffic.refused(request.api_key, error.code)
+    level = logging.WARNING if error.code in _WARNED else logging.DEBUG
+    _refusals.log(level, "Produce to %s-%d from %s refused: %s", topic, index, request.connection, error)
+    if isinstance(error, InvalidRecords):
+        records = [RecordError(record.batch_index, record.message) for record in error.records]
+        return PartitionProduceResponse(
+            index, error.code, record_errors=records, error_message=error.what, log_start_offset=-1
+        )
+    what = None if error.code is ErrorCode.topic_authorization_failed else error.what  # as Kafka
+    code = error.code
+    if request.version < FIRST_BATCH_VERSION and code is ErrorCode.kafka_storage_error:
+        code = ErrorCode.not_leader_or_follower  # these clients do not know the error: they look for the leader
+    return PartitionProduceResponse(index, code, error_message=what)
+
+
+# ---- transactions
+
+
+def _lacks_transactional_right(request: Request) -> bool:
+    """Return whether a batch is transactional and the sender must not use the transactional ID of the request."""
+    entity: ProduceRequest = request.entity
+    batches: Iterator[memoryview] = (
+        records for _, partitions in entity.topics for _, records in partitions if records is not None
     )
-    try:
-        broker.transactions.verify(transactional_id, producer, TopicPartition(log.topic, log.partition), speaks)
-        return broker.transactions.unflushed(transactional_id) is None
-    except BrokerError as error:
-        raise produce_error(error, speaks) from error
+    low, bit = layout.ATTRIBUTES_AT + 1, layout.ATTRIBUTE_TRANSACTIONAL
+    if request.version < FIRST_BATCH_VERSION or not any(len(batch) > low and batch[low] & bit for batch in batches):
+        return False
+    name = entity.transactional_id
+    return name is None or not request.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+
+
+class _Transaction:
+    """The transaction of a request (ProducerTransaction)."""
+
+    __slots__ = ("_broker", "_operation", "_transactional_id")
+
+    def __init__(self, broker: Broker, transactional_id: str, operation: SupportedOperation) -> None:
+        self._broker, self._transactional_id, self._operation = broker, transactional_id, operation
+
+    def admits(self, log: Log, header: BatchHeader) -> bool:
+        """Return True if the batch continues a transaction that the partition knows, or if the coordinator lets it
+        begin one there and the record of that is on disk. Raises BrokerError."""
+        broker = self._broker
+        producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
+        state = log.producer_state
+        if not broker.config.transaction_partition_verification_enable or state.has_open_transaction(*producer):
+            return True
+        state.verifications.begin(
+            *producer, header.base_sequence, broker.clock.now_ms(),
+            adds_partitions=self._operation is SupportedOperation.ADD_PARTITION,
+        )  # fmt: skip
+        partition = TopicPartition(log.topic, log.partition)
+        try:
+            broker.transactions.verify(self._transactional_id, producer, partition, self._operation)
+            return broker.transactions.unflushed(self._transactional_id) is None
+        except BrokerError as error:
+            raise produce_error(error, self._operation) from error
+
+    async def flush(self) -> None:
+        """Flush the coordinator's last record of the transaction. Raises BrokerError, after which the producer sends
+        the batch again."""
+        try:
+            await self._broker.transaction_ends.flush(self._transactional_id)
+        except BrokerError as error:
+            raise produce_error(error, self._operation) from error

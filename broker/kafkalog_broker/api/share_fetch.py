@@ -1,112 +1,126 @@
-"""Records of share groups (KIP-932).
+"""78 ShareFetch, versions 1 and 2: records of a share group's partitions, acquired by the member (KIP-932).
 
-78 ShareFetch, versions 1 and 2: records of a share group's partitions, acquired by the member. Waits up to max_wait_ms
-for min_bytes, woken by appends and by records that others give back. The acknowledgements that it brings are carried
-out first. Sessions remember the partitions (`share/share_partition_manager.py`).
+Acknowledgements in the request are applied first. The request waits up to max_wait_ms for min_bytes and is woken by
+appends and by records that other members release (`share/share_fetch.py`). Sessions remember the partitions
+(`share/share_sessions.py`).
+
 v2  acquire mode: strictly no more than max records (KIP-1206); renewing locks (KIP-1222)
-
-79 ShareAcknowledge, versions 1 and 2: what became of records that a member has acquired.
-v2  renewing locks (KIP-1222), acquisition lock timeout in the answer
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.admin.responses import respond_by_partition
+from kafkalog_broker.api.share_acknowledge import FIRST_RENEWING_VERSION, AckOutcome, acknowledge_all, check_ids
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.fetching.consumer_quota import limited_bytes, throttle
+from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.hot_messages import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
-from kafkalog_broker.quotas.client_quotas import Client
-from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.share_fetch import FetchedShares, ShareFetch, ShareFetchParams
-from kafkalog_broker.share.share_partition import Acknowledgement, AcknowledgeType
-from kafkalog_broker.share.share_partition_manager import (
+from kafkalog_broker.share.share_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
-    Partition,
     SessionKey,
     ShareSession,
+    TopicIdPartition,
 )
-from kafkalog_broker.share.state_records import NO_TOPIC, SharePartitionKey, share_partition
+from kafkalog_broker.share.share_state import NO_TOPIC, SharePartitionKey
 
 _RECORD_LIMIT = 1  # ShareAcquireMode
 
 
+class _RequestedPartitions(NamedTuple):
+    """Partitions to fetch, and the session if the response may leave out those without news."""
+
+    partitions: Sequence[TopicIdPartition]
+    session: ShareSession | None
+
+
 @api(78, 1, 2)
 async def share_fetch_request(request: Request, broker: Broker) -> ShareFetchResponse:
-    asked, turn = request.entity, TimeSlice()
-    _check_ids(asked)
-    is_renewing = request.version >= FIRST_RENEWING_VERSION and asked.is_renew_ack
+    entity, time_slice = request.entity, TimeSlice()
+    check_ids(entity.group_id, entity.member_id)
+    is_renewing = request.version >= FIRST_RENEWING_VERSION and entity.is_renew_ack
     if is_renewing:
-        named = {
-            "maxBytes": asked.max_bytes, "minBytes": asked.min_bytes, "maxRecords": asked.max_records,
-            "maxWaitMs": asked.max_wait.total_seconds(),
-        }  # fmt: skip
-        if wrong := "".join(f"{name} must be set to 0, " for name, value in named.items() if value):
-            raise BrokerError(ErrorCode.invalid_request, f"{wrong}if isRenewAck is true.")
-    has_acks = any(partition.acknowledgement_batches for topic in asked.topics for partition in topic.partitions)
-    partitions, session = _asked(request, broker, has_acks)
-    outcomes: Mapping[Partition, AckOutcome] = {}
+        _check_renewing(entity)
+    has_acks = any(partition.acknowledgement_batches for topic in entity.topics for partition in topic.partitions)
+    partitions, session = _requested_partitions(request, broker, has_acks)
+    outcomes: Mapping[TopicIdPartition, AckOutcome] = {}
     if has_acks:
-        outcomes = await acknowledge_all(request, broker, turn)
-    answers: FetchedShares = {}
+        outcomes = await acknowledge_all(request, broker, time_slice)
+    fetched: FetchedShares = {}
     if not is_renewing:
-        answers = await _fetched(request, broker, partitions)
+        fetched = await _fetch(request, broker, partitions)
     if session is not None:
-        answers = _worth_saying(session, answers)
-    if asked.share_session_epoch == FINAL_EPOCH:
-        broker.share_partitions.end_session(SessionKey(asked.group_id, asked.member_id))
-    return _response(request, broker, answers, outcomes)
+        fetched = _changed(session, fetched)
+    if entity.share_session_epoch == FINAL_EPOCH:
+        broker.share_partitions.end_session(SessionKey(entity.group_id, entity.member_id))
+    return _response(request, broker, fetched, outcomes)
 
 
-def _asked(request: Request, broker: Broker, has_acks: bool) -> tuple[Sequence[Partition], ShareSession | None]:
-    """Partitions to fetch, and the session that goes on. Raises BrokerError (SharePartitionManager.newContext)."""
-    asked, sessions = request.entity, broker.share_partitions.sessions
-    key, epoch = SessionKey(asked.group_id, asked.member_id), asked.share_session_epoch
-    named = [(topic.topic_id or NO_TOPIC, one.partition_index) for topic in asked.topics for one in topic.partitions]
+def _check_renewing(entity: Any) -> None:
+    """A request that renews locks fetches nothing."""
+    values = {
+        "maxBytes": entity.max_bytes, "minBytes": entity.min_bytes, "maxRecords": entity.max_records,
+        "maxWaitMs": entity.max_wait.total_seconds(),
+    }  # fmt: skip
+    if wrong := "".join(f"{name} must be set to 0, " for name, value in values.items() if value):
+        raise BrokerError(ErrorCode.invalid_request, f"{wrong}if isRenewAck is true.")
+
+
+def _requested_partitions(request: Request, broker: Broker, has_acks: bool) -> _RequestedPartitions:
+    """Open, continue or end the session (SharePartitionManager.newContext). Raises BrokerError."""
+    entity, sessions = request.entity, broker.share_partitions.sessions
+    key, epoch = SessionKey(entity.group_id, entity.member_id), entity.share_session_epoch
+    named = [
+        TopicIdPartition(topic.topic_id or NO_TOPIC, one.partition_index)
+        for topic in entity.topics
+        for one in topic.partitions
+    ]
     if epoch == FINAL_EPOCH:
         sessions.get(key)
-        return (), None
+        return _RequestedPartitions((), None)
     if epoch == INITIAL_EPOCH:
         if has_acks:
             raise BrokerError(ErrorCode.invalid_request)
         named = list(dict.fromkeys(named))  # a partition is read once, however often it is named
         session = sessions.begin(key, named)
-        broker.share_partitions.connected(id(request.connection), request.connection.on_close, session)
-        return named, None
-    session = sessions.next_request(key, epoch)
+        broker.share_partitions.bind_session(request.connection, session)
+        return _RequestedPartitions(named, None)
+    session = sessions.advance(key, epoch)
     forgotten = [
-        (topic.topic_id or NO_TOPIC, index) for topic in asked.forgotten_topics_data for index in topic.partitions
+        TopicIdPartition(topic.topic_id or NO_TOPIC, index)
+        for topic in entity.forgotten_topics_data
+        for index in topic.partitions
     ]
     sessions.update(session, named, forgotten)
     partitions = list(session.partitions)
-    turned = epoch % len(partitions) if partitions else 0
-    return partitions[turned:] + partitions[:turned], session
+    first = epoch % len(partitions) if partitions else 0  # another partition is read first each time
+    return _RequestedPartitions(partitions[first:] + partitions[:first], session)
 
 
-async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partition]) -> FetchedShares:
-    asked, refused = request.entity, FetchedShares()
+async def _fetch(request: Request, broker: Broker, partitions: Sequence[TopicIdPartition]) -> FetchedShares:
+    entity, refused = request.entity, FetchedShares()
     keys: list[SharePartitionKey] = []
     for topic_id, index in partitions:
-        key = SharePartitionKey(asked.group_id, topic_id, index)
+        key = SharePartitionKey(entity.group_id, topic_id, index)
         known = broker.topics.by_id(topic_id)
-        code = ErrorCode.unknown_topic_id if known is None else request.refused(known.name)
+        code = ErrorCode.unknown_topic_id if known is None else request.authorization_error(known.name)
         if code is ErrorCode.none and known is not None and not 0 <= index < known.partitions:
             code = ErrorCode.unknown_topic_or_partition
         if code is ErrorCode.none:
             keys.append(key)
         else:
             refused[key] = ShareFetchPartition(index, code)
-    max_bytes = min(asked.max_bytes, broker.config.fetch_max_bytes)
-    if broker.quotas.in_use:
-        max_bytes = min(max_bytes, broker.quotas.fetch_bytes(Client.of_request(request)) or max_bytes)
+    max_bytes = limited_bytes(broker.quotas, request, min(entity.max_bytes, broker.config.fetch_max_bytes))
     params = ShareFetchParams(
-        asked.member_id, asked.max_records, asked.batch_size, min(asked.min_bytes, max_bytes), max_bytes,
-        asked.max_wait.total_seconds(), getattr(asked, "share_acquire_mode", 0) == _RECORD_LIMIT,
+        entity.member_id, entity.max_records, entity.batch_size, min(entity.min_bytes, max_bytes), max_bytes,
+        entity.max_wait.total_seconds(), getattr(entity, "share_acquire_mode", 0) == _RECORD_LIMIT,
     )  # fmt: skip
     connection = request.connection
     fetch = ShareFetch(broker.share_partitions, keys, params, broker.remote, request.connection.hold)
@@ -114,36 +128,33 @@ async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partit
     return {**fetched, **refused}
 
 
-def _worth_saying(session: ShareSession, answers: FetchedShares) -> FetchedShares:
-    """Filters a session's later responses: partitions with records, an error, or a change."""
-    told: FetchedShares = {}
-    for key, given in answers.items():
-        place = key.topic_id, key.partition
-        must = session.partitions.get(place, False)
-        if given.acquired_records or given.error_code or must:
-            told[key] = given
-            if place in session.partitions:
-                session.partitions[place] = given.error_code != ErrorCode.none
-    return told
+def _changed(session: ShareSession, fetched: FetchedShares) -> FetchedShares:
+    """Return the partitions that a later response of a session names.
+
+    Those have records or an error, or the session must name them. After an error it must name the partition once more.
+    """
+    changed: FetchedShares = {}
+    for key, partition in fetched.items():
+        index = TopicIdPartition(key.topic_id, key.partition)
+        must_name = session.partitions.get(index, False)
+        if partition.acquired_records or partition.error_code or must_name:
+            changed[key] = partition
+            if index in session.partitions:
+                session.partitions[index] = partition.error_code != ErrorCode.none
+    return changed
 
 
 def _response(
-    request: Request, broker: Broker, answers: FetchedShares, outcomes: Mapping[Partition, AckOutcome]
+    request: Request, broker: Broker, fetched: FetchedShares, outcomes: Mapping[TopicIdPartition, AckOutcome]
 ) -> ShareFetchResponse:
-    asked = request.entity
     topics: dict[UUID, dict[int, ShareFetchPartition]] = {}
-    for key, given in answers.items():
-        topics.setdefault(key.topic_id, {})[key.partition] = given
+    for key, share in fetched.items():
+        topics.setdefault(key.topic_id, {})[key.partition] = share
     for (topic_id, index), acknowledged in outcomes.items():
         partition = topics.setdefault(topic_id, {}).setdefault(index, ShareFetchPartition(index))
         partition.acknowledge_error_code, partition.acknowledge_error_message = acknowledged
-    throttle_ms = 0
-    size = sum(given.size for given in answers.values())
-    if broker.quotas.in_use and size:
-        throttle_ms = broker.quotas.record_fetch(Client.of_request(request), size)
-        if throttle_ms:
-            request.connection.mute(throttle_ms / 1000)
-    lock_ms = broker.share_partitions.settings_of(asked.group_id).limits.lock_ms
+    throttle_ms = throttle(broker.quotas, request, sum(share.size for share in fetched.values()))
+    lock_ms = broker.share_partitions.settings_of(request.entity.group_id).limits.lock_ms
     return ShareFetchResponse(
         [ShareFetchTopic(topic_id, partitions.values()) for topic_id, partitions in topics.items()],
         acquisition_lock_timeout=lock_ms, throttle_time=throttle_ms,
@@ -153,106 +164,3 @@ def _response(
 @on_error(78)
 async def failed(request: Request, code: ErrorCode) -> ShareFetchResponse:
     return ShareFetchResponse(error_code=code)
-
-
-@api(79, 1, 2)
-async def share_acknowledge(request: Request, broker: Broker) -> Any:
-    asked = request.entity
-    epoch, turn = asked.share_session_epoch, TimeSlice()
-    _check_ids(asked)
-    key = SessionKey(asked.group_id, asked.member_id)
-    sessions = broker.share_partitions.sessions
-    if epoch == INITIAL_EPOCH:
-        raise BrokerError(ErrorCode.invalid_share_session_epoch)
-    if epoch == FINAL_EPOCH:
-        sessions.get(key)
-    else:
-        sessions.next_request(key, epoch)
-    outcomes = await acknowledge_all(request, broker, turn)
-    if epoch == FINAL_EPOCH:
-        broker.share_partitions.end_session(key)
-    lock_ms = broker.share_partitions.settings_of(asked.group_id).limits.lock_ms
-
-    def answer(topic: Any, partition: Any) -> Mapping[str, Any]:
-        return outcomes[topic.topic_id or NO_TOPIC, partition.partition_index]._asdict()
-
-    return await respond_by_partition(request, answer, acquisition_lock_timeout=lock_ms)
-
-
-# Acknowledgements of both: read from requests, checked and carried out.
-
-FIRST_RENEWING_VERSION = 2
-LONGEST_MEMBER_ID = 36
-BATCHES_A_STEP = 500  # acknowledgements that are checked in half a millisecond
-
-
-def _check_ids(asked: Any) -> None:
-    if asked.group_id is None:
-        raise BrokerError(ErrorCode.invalid_request, "Invalid group id in the request.")
-    check_member_id(asked.member_id)
-
-
-def check_member_id(member_id: str | None) -> None:
-    if not member_id or len(member_id) > LONGEST_MEMBER_ID:
-        raise BrokerError(ErrorCode.invalid_request, "Invalid member id in the request.")
-
-
-class AckOutcome(NamedTuple):
-    error_code: ErrorCode = ErrorCode.none
-    error_message: str | None = None
-
-
-async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> Mapping[Partition, AckOutcome]:
-    """By partition, of those that the request names acknowledgements of, or, for ShareAcknowledge, names at all."""
-    asked = request.entity
-    may_renew = request.version >= FIRST_RENEWING_VERSION
-    is_renewing = may_renew and asked.is_renew_ack
-    result: dict[Partition, AckOutcome] = {}
-    for topic in asked.topics:
-        known = broker.topics.by_id(topic.topic_id)
-        for partition in topic.partitions:
-            if turn.over:
-                await turn.next()
-            key = share_partition(asked.group_id, topic.topic_id, partition.partition_index)
-            try:
-                if known is None:
-                    raise BrokerError(ErrorCode.unknown_topic_id)
-                batches = await run_in_slices(checked(partition.acknowledgement_batches, may_renew, is_renewing), turn)
-                request.check(known.name)
-                if not 0 <= key.partition < known.partitions:
-                    raise BrokerError(ErrorCode.unknown_topic_or_partition)
-                if batches:
-                    broker.share_partitions.acknowledge(key, asked.member_id, batches)
-                result[key.topic_id, key.partition] = AckOutcome()
-            except BrokerError as error:
-                result[key.topic_id, key.partition] = AckOutcome(error.code, error.message)
-    return result
-
-
-def checked(batches: Sequence[Any], may_renew: bool, is_renewing: bool) -> Generator[None, None, list[Acknowledgement]]:
-    """Step by step. Raises BrokerError invalid_request (KafkaApis.validateAcknowledgementBatches).
-    A batch may begin where the one before ends, so one offset may be named any number of times, in batches of its own.
-    To renew it a second time changes nothing: that is left out. Whatever else is said of it twice is refused later. So
-    what is left is no longer than some three times the records in flight, or is refused when it comes to that."""
-    highest = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
-    found, end = list[Acknowledgement](), -1
-    for at, batch in enumerate(batches, 1):
-        if not at % BATCHES_A_STEP:
-            yield
-        first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
-        kinds = set(types)
-        if (
-            first > last
-            or first < end
-            or not kinds
-            or (len(types) > 1 and last - first != len(types) - 1)
-            or min(kinds) < 0
-            or max(kinds) > highest
-            or (AcknowledgeType.RENEW in kinds and not is_renewing)
-        ):
-            raise BrokerError(ErrorCode.invalid_request)
-        end = last
-        said = Acknowledgement(first, last, types)
-        if AcknowledgeType.RENEW not in kinds or not found or said != found[-1]:
-            found.append(said)
-    return found

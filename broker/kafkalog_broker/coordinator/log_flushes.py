@@ -44,7 +44,7 @@ class LogFlushes:
         """
         ends = [(log, log.log_end_offset) for log in self.registered]
         for log, _ in ends[1:]:
-            self._begin(log)  # all at once, not one after the other
+            self._begin(log)  # start all flushes before waiting for the first
         error: BrokerError | None = None
         for log, end in ends:
             try:
@@ -73,9 +73,9 @@ class LogFlushes:
                 log.check()
 
     def _begin(self, log: Log) -> asyncio.Future[None]:
-        """The running flush of `log`, or a new one."""
+        """Return the flush of `log` that is running, or start one."""
         running = self._running.get(log)
-        if running is None or running.done():  # one that has ended may stay here until its callbacks run
+        if running is None or running.done():  # a flush that has ended stays here until its callback runs
             running = self._running[log] = self._begin_blocking(partial(log.flush, log.log_end_offset))
             running.add_done_callback(partial(self._ended, log))
         return running
@@ -84,7 +84,7 @@ class LogFlushes:
         if self._running.get(log) is flush:
             del self._running[log]
         if not flush.cancelled():
-            flush.exception()  # mark it as retrieved: those who wait have it, and there may be none
+            flush.exception()  # marks the exception as retrieved, since no caller may be waiting
         self._forget_if_done(log)
 
     def _forget_if_done(self, log: Log) -> None:

@@ -1,1 +1,1 @@
-"""Fetch: sessions, long polls, reads and down-conversion."""
+"""Fetch and ListOffsets: sessions, reads, waits, reads from remote storage and down-conversion."""

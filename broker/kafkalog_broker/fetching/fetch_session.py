@@ -1,118 +1,147 @@
-"""Fetch sessions (KIP-227): the broker remembers what a consumer fetches; requests and answers carry changes.
+"""Fetch sessions (KIP-227): the broker remembers the partitions of a consumer; requests and responses carry changes.
 
-A request names (session id, epoch):
+A request names (session ID, epoch):
 
-    id 0, epoch -1   no session: all partitions are in the request, all in the answer
-    id 0, epoch 0    open one: as above, and the answer carries the new session's id (0 when there is no room)
-    id n, epoch -1   close session n, and answer without one
-    id n, epoch 0    close session n, open another
-    id n, epoch e    the next request of session n: e must be the one expected, which then grows (after 2**31-1 comes 1)
+    ID 0, epoch -1   no session: the request names all partitions, and so does the response
+    ID 0, epoch 0    open a session: as above, and the response carries its ID (0 if the cache is full)
+    ID n, epoch -1   close session n, and respond without a session
+    ID n, epoch 0    close session n, open another
+    ID n, epoch e    next request of session n: e must be the expected epoch, which then grows (after 2**31-1 comes 1)
 """
 
 from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.hot_messages import RefusedPartitions
+from kafkalog_broker.fetching.fetch_read import FetchedPartition
+from kafkalog_broker.fetching.fetch_request import (
+    FetchPartition,
+    FetchRequest,
+    MissingPartitions,
+    PartitionKey,
+    TopicKey,
+)
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
-_MAX_EPOCH = 2**31 - 1
-_KEEP_MS = 120_000
-"""ms for which a session in use keeps its place when the cache is full (min.incremental.fetch.session.eviction.ms)."""
 MAX_PARTITIONS = 100_000
-"""Partitions that all sessions together remember, of about 400 bytes each. Kafka bounds only the number of sessions; a
-client may name a million partitions in each. Without a session a consumer names its partitions in every request."""
-
-TopicKey = Hashable  # a topic's name (requests up to v12) or id (from v13 on)
-PartitionKey = tuple[TopicKey, int]
-
-
-class FetchPartition(NamedTuple):
-    """A partition of a request. max_bytes: partition_max_bytes; current_leader_epoch: -1 unknown;
-    last_fetched_epoch: of the batch before fetch_offset, of those who keep what they fetch, else -1 (KIP-595)."""
-
-    topic: TopicKey
-    partition: int
-    fetch_offset: int
-    max_bytes: int
-    current_leader_epoch: int
-    last_fetched_epoch: int = -1
+"""Partitions in all sessions together, about 400 bytes each. Kafka bounds only the number of sessions, and each of
+them may name a million partitions. A consumer without a session names its partitions in every request."""
+_MAX_EPOCH = 2**31 - 1
+_EVICTION_MS = 120_000
+"""Time for which a session is safe from eviction (Kafka: MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
 
 
-Wanted = Mapping[PartitionKey, FetchPartition]
-"""Partitions of a request, each once: of several mentions the last one counts, in the place of the first, as
-in Kafka (FetchRequest.fetchData)."""
+class _Reported(NamedTuple):
+    """State of a partition in the last response that named it."""
 
-_NOTHING_TOLD = (-1, -1, False)  # high watermark, log start offset, whether there was an error
+    high_watermark: int
+    log_start_offset: int
+    had_error: bool
+
+
+_NEVER_REPORTED = _Reported(-1, -1, False)
 
 
 class Session:
-    """A consumer's partitions, in the order in which they will be read next."""
+    """The partitions of one consumer, in the order in which its next request reads them.
 
-    def __init__(self, session_id: int, by_id: bool, now_ms: int) -> None:
+    Attributes:
+        id: Session ID, above 0.
+        names_topics_by_id: True if its partitions have topic IDs.
+        epoch: Epoch that the next request must have.
+        created_ms: Time of the request that opened it.
+        last_used_ms: Time of the last request.
+    """
+
+    def __init__(self, session_id: int, names_topics_by_id: bool, now_ms: int) -> None:
         self.id = session_id
-        self.by_id = by_id
+        self.names_topics_by_id = names_topics_by_id
         self.epoch = 1
         self.created_ms = self.last_used_ms = now_ms
-        self._wanted: dict[PartitionKey, FetchPartition] = {}
-        self._told: dict[PartitionKey, tuple[int, int, bool]] = {}
+        self._partitions: dict[PartitionKey, FetchPartition] = {}
+        self._reported: dict[PartitionKey, _Reported] = {}
 
     def __len__(self) -> int:
-        return len(self._wanted)
+        return len(self._partitions)
 
-    def update(self, wanted: Wanted, forgotten: Iterable[PartitionKey]) -> None:
-        self._wanted.update(wanted)
-        for gone in forgotten:
-            self._wanted.pop(gone, None)
-            self._told.pop(gone, None)
+    def update(self, requested: Mapping[PartitionKey, FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
+        self._partitions.update(requested)
+        for key in forgotten:
+            self._partitions.pop(key, None)
+            self._reported.pop(key, None)
 
     def partitions(self) -> list[FetchPartition]:
-        return list(self._wanted.values())
+        return list(self._partitions.values())
 
-    def must_tell(
-        self, topic: TopicKey, partition: int, *, has_records: bool, error: bool, high_watermark: int, log_start: int
-    ) -> bool:
-        """True when an incremental answer names this partition; remembers what it then says. One that gave records
-        goes to the end, after the others, so that none starves when answers are full."""
-        key = (topic, partition)
-        wanted = self._wanted.get(key)
-        if wanted is None:
+    def must_report(self, fetched: FetchedPartition) -> bool:
+        """Return whether an incremental response names this partition, and remember its state.
+
+        A partition with records moves behind all others, so that none starves when responses are full.
+        """
+        key = (fetched.request.topic, fetched.request.partition)
+        partition = self._partitions.get(key)
+        if partition is None:
             return True
-        before = self._told.get(key, _NOTHING_TOLD)
-        self._told[key] = (high_watermark, log_start, error)
-        if has_records:
-            del self._wanted[key]
-            self._wanted[key] = wanted
-        return has_records or error or before != (high_watermark, log_start, False)
+        has_error = bool(fetched.error_code) or fetched.diverging_epoch is not None
+        before = self._reported.get(key, _NEVER_REPORTED)
+        self._reported[key] = _Reported(fetched.high_watermark, fetched.log_start_offset, has_error)
+        if fetched.size:
+            del self._partitions[key]
+            self._partitions[key] = partition
+            return True
+        return has_error or before != (fetched.high_watermark, fetched.log_start_offset, False)
 
 
-@dataclass(frozen=True, slots=True)
-class FetchContext:
-    """How one request is answered. session: None for a request without one; incremental: answer changes only; refused:
-    partitions of a request without a session that are not there, by topic."""
+class FetchContext(NamedTuple):
+    """Partitions that one request reads, and what its response names (Kafka: FetchContext).
+
+    Attributes:
+        partitions: Partitions to read, each once, in order.
+        session: Session of the request, None without one.
+        is_incremental: True if the response names changed partitions only.
+        missing: Partitions that cannot be read, by topic.
+    """
 
     partitions: Sequence[FetchPartition]
     session: Session | None = None
-    incremental: bool = False
-    refused: Mapping[TopicKey, RefusedPartitions] = field(default_factory=dict)
+    is_incremental: bool = False
+    missing: Mapping[TopicKey, MissingPartitions] = MappingProxyType({})
 
     @property
     def session_id(self) -> int:
         return NO_SESSION if self.session is None else self.session.id
 
+    def report(self, fetched: Sequence[FetchedPartition]) -> Sequence[FetchedPartition]:
+        """Return the partitions that the response names, and remember their state in the session.
+
+        Call it once, and only if the response is sent (Kafka: updateAndGenerateResponseData).
+        """
+        if self.session is None:
+            return fetched
+        must_report = self.session.must_report
+        changed = [one for one in fetched if must_report(one)]
+        return changed if self.is_incremental else fetched
+
 
 class FetchSessions:
-    """The cache of sessions, `slots` at most (max.incremental.fetch.session.cache.slots), with `max_partitions` in all.
-    A full cache gives up, as Kafka's does, the session that was not used for longest, if that is more than two minutes
-    ago; else the smallest of those opened more than two minutes ago, if the new one is larger. Otherwise the request is
-    answered without a session."""
+    """Cache of fetch sessions (Kafka: FetchSessionCache).
+
+    A full cache evicts the least recently used session if it was idle for more than two minutes. Otherwise it evicts
+    the smallest session that was opened more than two minutes ago, if the new one is larger. If neither is possible,
+    the request gets no session.
+
+    Args:
+        slots: Most sessions (max.incremental.fetch.session.cache.slots).
+        new_id: Returns candidates for session IDs, random ones by default.
+        max_partitions: Most partitions of all sessions together.
+    """
 
     def __init__(
         self, slots: int, new_id: Callable[[], int] | None = None, max_partitions: int = MAX_PARTITIONS
@@ -120,30 +149,29 @@ class FetchSessions:
         self._slots = slots
         self._new_id = new_id or (lambda: random.randint(1, _MAX_EPOCH))
         self._max_partitions = max_partitions
-        self._sessions: OrderedDict[int, Session] = OrderedDict()  # the one not used for longest first
+        self._sessions: OrderedDict[int, Session] = OrderedDict()  # least recently used first
         self.partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def context(
-        self,
-        session_id: int,
-        epoch: int,
-        wanted: Wanted,
-        forgotten: Iterable[PartitionKey],
-        *,
-        by_id: bool,
-        now_ms: int,
-    ) -> FetchContext:
-        """Find, open or close the session of a request. by_id: it names topics by id (v13 on). A session that has no
-        partition left is closed. Raises BrokerError: FETCH_SESSION_ID_NOT_FOUND (also for one that grows too large: it
-        is closed, and the client begins again), INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR."""
-        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+    def context(self, request: FetchRequest, now_ms: int) -> FetchContext:
+        """Find, open or close the session of a request. A session without partitions is closed.
+
+        Raises:
+            BrokerError: fetch_session_id_not_found, also for a session that has grown too large: it is closed, and the
+                client opens a new one; invalid_fetch_session_epoch; fetch_session_topic_id_error.
+        """
+        requested = request.partitions
+        if request.session is None:
+            return FetchContext(list(requested.values()), missing=request.missing)
+        session_id, epoch, forgotten, names_topics_by_id = request.session
+        if epoch == FINAL_EPOCH:
             self.close(session_id)
-            if epoch == FINAL_EPOCH:
-                return FetchContext(list(wanted.values()))
-            return FetchContext(list(wanted.values()), self._open(wanted, by_id, now_ms))
+            return FetchContext(list(requested.values()), missing=request.missing)
+        if epoch == INITIAL_EPOCH:
+            self.close(session_id)
+            return FetchContext(list(requested.values()), self._open(requested, names_topics_by_id, now_ms))
         found = self._sessions.get(session_id)
         if found is None:
             raise BrokerError(ErrorCode.fetch_session_id_not_found, f"there is no fetch session {session_id}")
@@ -152,28 +180,31 @@ class FetchSessions:
                 ErrorCode.invalid_fetch_session_epoch,
                 f"fetch session {session_id} expects epoch {found.epoch}, the request says {epoch}",
             )
-        if found.by_id != by_id:
+        if found.names_topics_by_id != names_topics_by_id:
             raise BrokerError(
                 ErrorCode.fetch_session_topic_id_error,
-                f"fetch session {session_id} was opened with topic {'ids' if found.by_id else 'names'}",
+                f"fetch session {session_id} was opened with topic {'ids' if found.names_topics_by_id else 'names'}",
             )
-        if wanted or forgotten:
-            self._update(found, wanted, forgotten)
+        if requested or forgotten:
+            self._update(found, requested, forgotten)
         if not found:
             self._remove(session_id)
             return FetchContext(())
         found.epoch = 1 if found.epoch == _MAX_EPOCH else found.epoch + 1
         found.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
-        return FetchContext(found.partitions(), found, incremental=True)
+        return FetchContext(found.partitions(), found, is_incremental=True)
 
     def close(self, session_id: int) -> None:
+        """Close a session. A no-op if there is none."""
         if session_id in self._sessions:
             self._remove(session_id)
 
-    def _update(self, session: Session, wanted: Wanted, forgotten: Iterable[PartitionKey]) -> None:
+    def _update(
+        self, session: Session, requested: Mapping[PartitionKey, FetchPartition], forgotten: Iterable[PartitionKey]
+    ) -> None:
         before = len(session)
-        session.update(wanted, forgotten)
+        session.update(requested, forgotten)
         if (after := len(session)) == before:
             return
         self.partitions += after - before
@@ -188,33 +219,35 @@ class FetchSessions:
     def _remove(self, session_id: int) -> None:
         self.partitions -= len(self._sessions.pop(session_id))
 
-    def _open(self, wanted: Wanted, by_id: bool, now_ms: int) -> Session | None:
-        if not wanted or self._slots <= 0:
-            return None
-        size = len(wanted)
-        if size > self._max_partitions:
+    def _open(
+        self, requested: Mapping[PartitionKey, FetchPartition], names_topics_by_id: bool, now_ms: int
+    ) -> Session | None:
+        size = len(requested)
+        if not size or self._slots <= 0 or size > self._max_partitions:
             return None
         while len(self._sessions) >= self._slots or self.partitions + size > self._max_partitions:
-            given_up = self._least_valuable(size, now_ms)
-            if given_up is None:
+            evicted = self._evictable(size, now_ms)
+            if evicted is None:
                 return None
-            self._remove(given_up)
+            self._remove(evicted)
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        session = Session(session_id, by_id, now_ms)
-        session.update(wanted, ())
+        session = Session(session_id, names_topics_by_id, now_ms)
+        session.update(requested, ())
         self._sessions[session_id] = session
         self.partitions += size
         return session
 
-    def _least_valuable(self, size: int, now_ms: int) -> int | None:
-        """The session that makes room for one of `size` partitions; None when each is worth more."""
+    def _evictable(self, size: int, now_ms: int) -> int | None:
+        """Return the ID of the session that a new one of `size` partitions may evict (FetchSessionCache.tryEvict)."""
         oldest = next(iter(self._sessions.values()))
-        if now_ms - oldest.last_used_ms > _KEEP_MS:
+        if now_ms - oldest.last_used_ms > _EVICTION_MS:
             return oldest.id
-        old = (
-            (len(session), session.id) for session in self._sessions.values() if now_ms - session.created_ms > _KEEP_MS
+        candidates = (
+            (len(session), session.id)
+            for session in self._sessions.values()
+            if now_ms - session.created_ms > _EVICTION_MS
         )
-        smallest, session_id = min(old, default=(size, 0))
+        smallest, session_id = min(candidates, default=(size, 0))
         return session_id if smallest < size else None

@@ -1,10 +1,10 @@
-"""Long polls of Fetch: waiting requests, woken by appends without reading anything (Kafka's DelayedFetch).
+"""Waiting Fetch requests, woken by appends without reading the log (Kafka: DelayedFetch and its purgatory).
 
-A log that moves takes the bytes appended to it off what each poll of it needs, all in one short loop; only a poll that
-needs nothing more is woken, and reads. So 2,000 polls that wait for much cost an append 0.1 ms, and a poll of many
-partitions costs nothing for those that did not move. Bytes above a partition's limit, or above the last stable offset
-until it moves, are not waited for. All else that happens to a log (its start moves, it goes away or offline) wakes all
-its polls.
+When a log moves, one short loop subtracts the appended bytes from the bytes that each waiting request still misses.
+Only a request that misses nothing more is woken and reads. So an append costs 0.1 ms while 2,000 requests wait for many
+bytes, and a request for many partitions costs nothing when other partitions move. Bytes above a partition's limit, or
+above the last stable offset until it moves, do not count. Every other event of a log (its start moves, it is closed or
+goes offline) wakes all requests that wait for it.
 """
 
 from __future__ import annotations
@@ -12,25 +12,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from time import perf_counter
+from typing import NamedTuple
 
 from kafkalog_broker.fetching.fetch_read import FetchedPartition
 from kafkalog_broker.storage.partition.log import Log
 
-_CHEAP_S = 0.0002  # a look at a log's polls that takes no longer happens with every append, without a timer
-_REST = 9  # after a longer one the next comes after nine times as long: polls take a tenth of the loop's time at most
-
-
-AWAKE_AT_ONCE = 8  # woken requests that read without waiting for a turn: 0.5 ms
+AWAKE_AT_ONCE = 8
+"""Woken requests that read without waiting for a turn: 0.5 ms."""
+_CHEAP_S = 0.0002
+"""A pass over the requests of one log that takes no longer is made at every append, without a timer."""
+_REST = 9
+"""After a longer pass the next one comes after nine times as long: passes take at most a tenth of the loop's time."""
 
 
 class LongPoll:
-    """Fetch request that waits. `woken` is done when it should read again; then it needs another LongPoll."""
+    """One wait of a Fetch request. It is used once: a request that has to wait again makes another one.
+
+    Attributes:
+        missing: Bytes that must be appended until reading is worth it.
+        woken: Done when the request should read again.
+    """
 
     __slots__ = ("_polls", "missing", "woken")
 
     def __init__(self, polls: LongPolls, missing: int) -> None:
         self._polls = polls
-        self.missing = missing  # bytes that have to come until reading is worth it
+        self.missing = missing
         self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def wake(self) -> None:
@@ -40,35 +47,56 @@ class LongPoll:
 
 
 class LongPolls:
-    """All requests of a broker that wait."""
+    """All waiting Fetch requests of a broker. Not thread-safe; call from the event loop.
+
+    Attributes:
+        clock: Time in seconds.
+        awake: Requests that were woken and have not read yet. All of them would run in one round of the event loop, so
+            those above AWAKE_AT_ONCE queue for a time slice.
+    """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._waiting: dict[Log, _PollsOfLog] = {}
         self.clock = clock
         self.awake = 0
-        """Requests that were woken and have not read yet: all of them run in one round of the loop, unless they wait
-        for their turn."""
 
     def __len__(self) -> int:
+        """Return the number of logs that requests wait for."""
         return len(self._waiting)
 
-    def watch(self, poll: LongPoll, found: FetchedPartition) -> None:
-        assert found.log is not None
-        polls = self._waiting.get(found.log)
-        if polls is None:
-            polls = self._waiting[found.log] = _PollsOfLog(found.log, self)
-        polls.add(poll, found)
+    def watch(self, poll: LongPoll, partitions: Iterable[FetchedPartition]) -> None:
+        """Wake `poll` when enough has happened in the logs of `partitions` since these were read."""
+        for fetched in partitions:
+            log = fetched.log
+            if log is not None:
+                polls = self._waiting.get(log)
+                if polls is None:
+                    polls = self._waiting[log] = _PollsOfLog(log, self)
+                polls.add(poll, fetched)
 
-    def forget(self, poll: LongPoll, logs: Iterable[Log]) -> None:
+    def forget(self, poll: LongPoll, partitions: Iterable[FetchedPartition]) -> None:
+        """Undo `watch`."""
         if poll.woken.done():
             self.awake -= 1
-        for log in logs:
-            polls = self._waiting.get(log)
-            if polls is not None and polls.remove(poll):
-                del self._waiting[log]
+        for fetched in partitions:
+            log = fetched.log
+            if log is not None:
+                polls = self._waiting.get(log)
+                if polls is not None and polls.remove(poll):
+                    del self._waiting[log]
+
+
+class _LogState(NamedTuple):
+    """The part of a log's state whose changes wake every request."""
+
+    log_start_offset: int
+    is_online: bool
+    is_closed: bool
 
 
 class _PollsOfLog:
+    """Requests that wait for one log."""
+
     __slots__ = (
         "_any", "_asleep", "_counted", "_counting", "_loop", "_next_look", "_polls", "_stable", "_state", "log",
     )  # fmt: skip
@@ -77,35 +105,34 @@ class _PollsOfLog:
         self.log = log
         self._polls = polls
         self._loop = asyncio.get_running_loop()
-        self._counting: set[LongPoll] = set()
-        self._stable: dict[LongPoll, int] = {}
-        """Those that were given all below the last stable offset, and that offset."""
-        self._any: set[LongPoll] = set()  # those that appends bring nothing
-        self._counted = log.appended_bytes
+        self._counting: set[LongPoll] = set()  # woken by appended bytes
+        self._stable: dict[LongPoll, int] = {}  # woken when the last stable offset is no longer this one
+        self._any: set[LongPoll] = set()  # appends add nothing that they may read
+        self._counted = log.appended_bytes  # appended bytes that were subtracted already
         self._state = _state(log)
         self._next_look = 0.0
         self._asleep: asyncio.TimerHandle | None = None
         log.subscribe(self._moved)
 
-    def add(self, poll: LongPoll, found: FetchedPartition) -> None:
-        answer = found.answer
-        if found.is_full:
+    def add(self, poll: LongPoll, fetched: FetchedPartition) -> None:
+        log = self.log
+        if fetched.is_cut_off:
             self._any.add(poll)
-        elif found.committed and answer.last_stable_offset < answer.high_watermark:
-            self._stable[poll] = answer.last_stable_offset
-            if self.log.last_stable_offset != answer.last_stable_offset:  # others had their turn since it was read
+        elif fetched.waits_for_lso:
+            self._stable[poll] = fetched.last_stable_offset
+            if log.last_stable_offset != fetched.last_stable_offset:  # other requests ran since it was read
                 poll.wake()
         else:
-            # What came before the poll read, and is not counted yet, is taken off by the next look.
-            poll.missing += found.appended_bytes - self._counted
+            # Bytes appended before the read, and not counted yet, are subtracted by the next look.
+            poll.missing += fetched.appended_bytes - self._counted
             self._counting.add(poll)
-            if self.log.appended_bytes - self._counted >= poll.missing:
+            if log.appended_bytes - self._counted >= poll.missing:
                 poll.wake()
-        if answer.log_start_offset != self.log.log_start_offset or self.log.is_closed or self.log.failure:
+        if fetched.log_start_offset != log.log_start_offset or log.is_closed or log.failure:
             poll.wake()
 
     def remove(self, poll: LongPoll) -> bool:
-        """Remove a poll; True when it was the last."""
+        """Remove a poll. Return True if no other is left."""
         self._counting.discard(poll)
         self._any.discard(poll)
         self._stable.pop(poll, None)
@@ -148,5 +175,5 @@ class _PollsOfLog:
         self._next_look = now + _REST * (now - begin) if now - begin > _CHEAP_S else 0.0
 
 
-def _state(log: Log) -> tuple[int, bool, bool]:
-    return log.log_start_offset, log.failure is None, log.is_closed
+def _state(log: Log) -> _LogState:
+    return _LogState(log.log_start_offset, log.failure is None, log.is_closed)

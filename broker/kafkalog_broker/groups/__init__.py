@@ -1,5 +1,5 @@
-"""Consumer groups: who is a member of what, and the offsets that groups have committed.
+"""Groups and their committed offsets: the group coordinator (Kafka's group-coordinator module).
 
-No asyncio, socket or file in here: time comes from a clock and a scheduler, records go out through a callable, and
-answers that must wait leave through callbacks.
+No asyncio, sockets or files here: time comes from a clock and a scheduler, records are appended by the coordinator
+runtime, and requests that have to wait are answered through callbacks.
 """

@@ -1,106 +1,185 @@
-"""The group coordinator: which partition of __consumer_offsets a group lives in, and whether that one is served here.
+"""The group coordinator: entry point for all requests about groups (Kafka's GroupCoordinatorService).
 
-One process need not own every partition: a group whose partition is another's is answered NOT_COORDINATOR. A partition
-is served from `runtime.open` (or its first use, when nobody has opened it) to `close_partition`.
+A group belongs to one partition of __consumer_offsets. Its requests are operations on the shard of that partition.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
-from kafkalog_broker.coordinator.runtime import CoordinatorRuntime
+from kafkalog_broker.coordinator.coordinator_runtime import CoordinatorRuntime
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import (
-    CommitRequest,
-    JoinAnswer,
+from kafkalog_broker.groups.classic.classic_requests import (
     JoinCallback,
     JoinRequest,
-    ListedGroup,
-    SyncAnswer,
+    JoinResponse,
     SyncCallback,
     SyncRequest,
+    SyncResponse,
 )
-from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager
-from kafkalog_broker.groups.group_shard import GroupShard, LoadedPartition, load
+from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
+from kafkalog_broker.groups.consumer.consumer_group_heartbeat import ConsumerHeartbeatRequest, consumer_group_heartbeat
+from kafkalog_broker.groups.group_loader import LoadedPartition, load
+from kafkalog_broker.groups.group_shard import GroupShard, ListedGroup
+from kafkalog_broker.groups.modern.group_changes import GroupResult
 from kafkalog_broker.groups.modern.group_context import GroupContext
-from kafkalog_broker.groups.modern.group_records import GroupType
-from kafkalog_broker.groups.offset_store import PreparingCommit, prepare_commit
-from kafkalog_broker.groups.share.share_group_manager import ShareGroupManager
-from kafkalog_broker.groups.streams.streams_group_manager import StreamsGroupManager
+from kafkalog_broker.groups.modern.group_records import GroupType, SharedTopic
+from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
+from kafkalog_broker.groups.modern.modern_groups import ModernGroups
+from kafkalog_broker.groups.offset_commit import PreparingCommit, prepare_commit
+from kafkalog_broker.groups.offset_requests import CommitRequest
+from kafkalog_broker.groups.share import share_partition_initialization
+from kafkalog_broker.groups.share.share_group import ShareGroup
+from kafkalog_broker.groups.share.share_group_heartbeat import ShareHeartbeatRequest, share_group_heartbeat
+from kafkalog_broker.groups.share.share_group_members import remove_group
+from kafkalog_broker.groups.share.shared_topics import SharedTopics
+from kafkalog_broker.groups.streams.streams_group import StreamsGroup
+from kafkalog_broker.groups.streams.streams_group_heartbeat import (
+    StreamsHeartbeatRequest,
+    StreamsHeartbeatResponse,
+    streams_group_heartbeat,
+)
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class GroupCoordinator:
-    """All calls come from one thread (the event loop's). Nothing here waits: long waits end in a callback."""
+    """Not thread-safe; call from the event loop. No method blocks, except that a partition that is not loaded yet is
+    loaded at its first use. Requests that have to wait are answered through a callback."""
 
     def __init__(self, log: CoordinatorLog, context: GroupContext) -> None:
-        """log: __consumer_offsets. Calls about all groups (lists, expiry, deleted topics) open unopened partitions."""
+        """
+        Args:
+            log: __consumer_offsets.
+        """
         self.context = context
         self.runtime: CoordinatorRuntime[LoadedPartition, GroupShard] = CoordinatorRuntime(log, load, self._serve)
         interval_ms = context.config.offsets_retention_check_interval_ms
         self._next_expiry_ms = context.clock.monotonic_ms() + interval_ms
 
-    # partitions
+    # ---- partitions
 
     def _serve(self, partition: int, loaded: LoadedPartition) -> GroupShard:
-        return GroupShard(loaded, self.context, partial(self.runtime.write, partition))
+        append, commit = partial(self.runtime.append, partition), partial(self.runtime.commit, partition)
+        return GroupShard(loaded, self.context, append, commit)
 
     def close_partition(self, partition: int) -> None:
-        """The partition is gone, or another's: its members are sent to look for their coordinator."""
+        """Stop serving a partition that is gone or belongs to another broker, and answer its waiting members."""
         shard = self.runtime.remove(partition)
         if shard is not None:
             shard.close()
 
     def close_all(self) -> None:
-        """The topic is gone: its groups and their offsets are unknown."""
+        """Stop serving all partitions, as after the topic was deleted."""
         for partition in self.runtime.served():
             self.close_partition(partition)
 
     def shutdown(self) -> None:
-        """Answer everybody who waits. Afterwards all groups are COORDINATOR_NOT_AVAILABLE."""
+        """Answer all waiting members. Afterwards all requests fail with COORDINATOR_NOT_AVAILABLE."""
         self.runtime.stop()
         self.close_all()
 
+    # ---- shards
+
     def shard(self, group_id: str) -> GroupShard:
-        """The shard of a group, existing or not; "" is the group of old clients, which commit without one. Raises
-        BrokerError, GROUP_ID_NOT_FOUND for a share group."""
-        shard = self.runtime.get(self.runtime.partition_for(group_id))
+        """Return the shard of a group that exists or not. The group of old clients that commit without one is "".
+
+        Raises:
+            BrokerError: group_id_not_found for a share group; otherwise as `CoordinatorRuntime.get`.
+        """
+        shard = self._shard(group_id)
         if group_id in shard.share.groups:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a classic group.")
         return shard
 
     def named_shard(self, group_id: str) -> GroupShard:
+        """Like `shard`, but raises BrokerError invalid_group_id for an empty group ID."""
         if not group_id:
             raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
         return self.shard(group_id)
 
-    def consumer_groups(self, group_id: str) -> ConsumerGroupManager:
-        """Consumer groups (KIP-848) of the partition of a group, whether or not it exists. Raises BrokerError."""
-        return self._served_shard(group_id, GroupType.CONSUMER).consumer
+    def consumer_groups(self, group_id: str) -> ModernGroups[ConsumerGroup]:
+        """Return the consumer groups (KIP-848) of the partition of a group. Raises BrokerError."""
+        self._check_protocol(GroupType.CONSUMER)
+        return self._shard(group_id).consumer
 
-    def share_groups(self, group_id: str) -> ShareGroupManager:
-        return self.runtime.get(self.runtime.partition_for(group_id)).share
+    def share_groups(self, group_id: str) -> ModernGroups[ShareGroup]:
+        """Return the share groups (KIP-932) of the partition of a group. Raises BrokerError."""
+        return self._shard(group_id).share
 
-    def streams_groups(self, group_id: str) -> StreamsGroupManager:
-        return self._served_shard(group_id, GroupType.STREAMS).streams
+    def streams_groups(self, group_id: str) -> ModernGroups[StreamsGroup]:
+        """Return the streams groups (KIP-1071) of the partition of a group. Raises BrokerError."""
+        self._check_protocol(GroupType.STREAMS)
+        return self._shard(group_id).streams
 
-    def _served_shard(self, group_id: str, group_type: GroupType) -> GroupShard:
+    def _shard(self, group_id: str) -> GroupShard:
+        return self.runtime.get(self.runtime.partition_for(group_id))
+
+    def _run(self, group_id: str, operation: Callable[[GroupShard], GroupResult[T]]) -> T:
+        return self.runtime.run(self.runtime.partition_for(group_id), operation)
+
+    def _check_protocol(self, group_type: GroupType) -> None:
         if group_type.value not in self.context.config.group_coordinator_rebalance_protocols:
             raise BrokerError(
                 ErrorCode.unsupported_version,
                 f"group.coordinator.rebalance.protocols leaves the {group_type.value} protocol out",
             )
-        return self.runtime.get(self.runtime.partition_for(group_id))
 
-    # members that speak the classic protocol
+    # ---- heartbeats of consumer, share and streams groups. Each raises BrokerError, and then nothing has changed.
+
+    def consumer_group_heartbeat(self, request: ConsumerHeartbeatRequest) -> HeartbeatResponse:
+        self._check_protocol(GroupType.CONSUMER)
+        return self._run(request.group_id, lambda shard: consumer_group_heartbeat(shard.consumer, request))
+
+    def share_group_heartbeat(self, request: ShareHeartbeatRequest) -> HeartbeatResponse:
+        return self._run(request.group_id, lambda shard: share_group_heartbeat(shard.share, request))
+
+    def streams_group_heartbeat(self, request: StreamsHeartbeatRequest) -> StreamsHeartbeatResponse:
+        self._check_protocol(GroupType.STREAMS)
+        return self._run(request.group_id, lambda shard: streams_group_heartbeat(shard.streams, request))
+
+    # ---- share partitions of share groups, see share_partition_initialization.py. Each raises BrokerError.
+
+    def initialize_share_group_state(self, group_id: str, topics: SharedTopics) -> None:
+        operation = share_partition_initialization.initialize_share_group_state
+        self._run(group_id, lambda shard: operation(shard.share, group_id, topics))
+
+    def uninitialize_share_group_state(self, group_id: str, topics: SharedTopics) -> None:
+        operation = share_partition_initialization.uninitialize_share_group_state
+        self._run(group_id, lambda shard: operation(shard.share, group_id, topics))
+
+    def alter_share_group_offsets(self, group_id: str, topics: SharedTopics) -> int:
+        operation = share_partition_initialization.alter_share_group_offsets
+        return self._run(group_id, lambda shard: operation(shard.share, group_id, topics))
+
+    def initiate_delete_share_group_offsets(
+        self, group_id: str, topic_ids: Collection[UUID]
+    ) -> dict[UUID, SharedTopic]:
+        operation = share_partition_initialization.initiate_delete_share_group_offsets
+        return self._run(group_id, lambda shard: operation(shard.share, group_id, topic_ids))
+
+    def complete_delete_share_group_offsets(self, group_id: str, topic_ids: Collection[UUID]) -> None:
+        operation = share_partition_initialization.complete_delete_share_group_offsets
+        self._run(group_id, lambda shard: operation(shard.share, group_id, topic_ids))
+
+    def initiate_delete_share_group(self, group_id: str) -> dict[UUID, SharedTopic]:
+        operation = share_partition_initialization.initiate_delete_share_group
+        return self._run(group_id, lambda shard: operation(shard.share, group_id))
+
+    def delete_share_group(self, group_id: str) -> None:
+        self._run(group_id, lambda shard: remove_group(shard.share, shard.share.group(group_id)))
+
+    # ---- JoinGroup, SyncGroup and Heartbeat of classic and consumer groups
 
     def join(self, request: JoinRequest, answer: JoinCallback) -> None:
-        """`answer` is called exactly once, now or later."""
+        """Call `answer` exactly once, now or later."""
         config = self.context.config
         shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
         try:
@@ -113,43 +192,46 @@ class GroupCoordinator:
             shard.join(request, answer)
         except BrokerError as error:
             is_other = error.code is ErrorCode.group_id_not_found
-            answer(JoinAnswer(ErrorCode.inconsistent_group_protocol if is_other else error.code, request.member_id))
+            answer(JoinResponse(ErrorCode.inconsistent_group_protocol if is_other else error.code, request.member_id))
 
     def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
-        """`answer` is called exactly once, now or later."""
+        """Call `answer` exactly once, now or later."""
         try:
-            self.named_shard(request.group_id).classic_protocol(request.group_id).sync(request, answer)
+            self.named_shard(request.group_id).sync(request, answer)
         except BrokerError as error:
-            answer(SyncAnswer(error.code))
+            answer(SyncResponse(error.code))
 
     def heartbeat(
         self, group_id: str, member_id: str, generation: int, group_instance_id: str | None = None
     ) -> ErrorCode:
-        """NONE, or what the member has to do: REBALANCE_IN_PROGRESS join again, and so on."""
+        """Process a Heartbeat request. REBALANCE_IN_PROGRESS means that the member has to join again."""
         try:
-            members = self.named_shard(group_id).classic_protocol(group_id)
-            members.heartbeat(group_id, member_id, generation, group_instance_id)
+            self.named_shard(group_id).heartbeat(group_id, member_id, generation, group_instance_id)
         except BrokerError as error:
-            if error.code is not ErrorCode.coordinator_load_in_progress:  # sessions begin again when it is loaded
+            if error.code is not ErrorCode.coordinator_load_in_progress:  # members get a new session after loading
                 return error.code
         return ErrorCode.none
 
-    # offsets
+    # ---- offsets
 
     def prepare_commit(self, request: CommitRequest) -> PreparingCommit:
-        """Encode a commit's records in steps of some 0.1 ms; the commit itself checks the group's state."""
+        """Encode the records of a commit in steps. Commit them with `GroupShard.commit`, which checks the group."""
         return prepare_commit(request, self.context.config.offset_metadata_max_bytes, self.context.clock.now_ms())
 
     def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
-        """A marker has been written into a partition. One that is not open will find it when it is read."""
+        """Apply a transaction marker that was appended to a partition. Loading a partition reads its markers itself."""
         shard = self.runtime.if_open(partition)
         if shard is not None:
             shard.offsets.end_transaction(producer_id, commit=commit)
 
-    # administration
+    # ---- ListGroups
 
     def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
-        """Groups of partitions served here; empty filters accept everything, case is ignored. Raises BrokerError."""
+        """Return the groups with one of the states and types, ignoring case; an empty filter accepts all of them.
+
+        Raises:
+            BrokerError: As `CoordinatorRuntime.all`.
+        """
         accepted_states = {state.strip().lower() for state in states}
         accepted_types = {group_type.strip().lower() for group_type in types}
         return [
@@ -160,10 +242,10 @@ class GroupCoordinator:
             and (not accepted_types or group.group_type in accepted_types)
         ]
 
-    # what happens by itself
+    # ---- housekeeping
 
     def tick(self) -> None:
-        """Expire offsets and groups, every offsets.retention.check.interval.ms."""
+        """Remove expired offsets and groups, every offsets.retention.check.interval.ms."""
         monotonic_ms = self.context.clock.monotonic_ms()
         if monotonic_ms < self._next_expiry_ms:
             return
@@ -173,18 +255,18 @@ class GroupCoordinator:
             try:
                 shard.expire()
             except BrokerError as error:
-                log.warning("__consumer_offsets-%d: offsets could not be expired: %s", partition, error)
+                _log.warning("__consumer_offsets-%d: offsets could not be expired: %s", partition, error)
 
     def on_topics_deleted(self, topics: Collection[str], topic_ids: Collection[UUID] = ()) -> Iterator[None]:
-        """Remove these topics' offsets and share partitions in steps. BrokerError where those cannot be found."""
+        """Remove the offsets and share partitions of deleted topics, in steps. Raises BrokerError if loading fails."""
         self.runtime.open_owned()
         for partition, shard in self.runtime.served().items():
             try:
                 yield from shard.forget_topics(topics)
-                shard.share.forget_topics(topic_ids)
+                shard.forget_shared_topics(topic_ids)
             except BrokerError as error:
                 names = ", ".join(sorted(topics))[:200]
-                log.warning(
+                _log.warning(
                     "__consumer_offsets-%d: offsets or share partitions of %s remain: %s", partition, names, error
                 )
             yield

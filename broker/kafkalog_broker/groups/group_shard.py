@@ -1,253 +1,254 @@
-"""The groups of one partition of __consumer_offsets: members, offsets, and what administrators ask of them.
-
-Kafka's GroupCoordinatorShard. What changes a group or an offset is in the log before it is in memory.
-"""
+"""The groups of one partition of __consumer_offsets, their members and offsets (Kafka's GroupCoordinatorShard)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+from uuid import UUID
 
-from kafkalog_broker.coordinator.coordinator_log import TOMBSTONES_A_WRITE, OffsetsBatch, Record
-from kafkalog_broker.coordinator.runtime import Timers, Write
+from kafkalog_broker.coordinator.coordinator_executor import CoordinatorExecutor
+from kafkalog_broker.coordinator.coordinator_record import MAX_TOMBSTONES_PER_BATCH, Record
+from kafkalog_broker.coordinator.coordinator_result import CoordinatorResult
+from kafkalog_broker.coordinator.coordinator_runtime import Append
+from kafkalog_broker.coordinator.coordinator_timer import Commit, CoordinatorTimer
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.classic_group import Group, GroupState
+from kafkalog_broker.groups import offset_validation
+from kafkalog_broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
 from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
-from kafkalog_broker.groups.classic.messages import (
-    PROTOCOL_TYPE,
-    CommitRequest,
-    JoinAnswer,
+from kafkalog_broker.groups.classic.classic_group_records import group_key
+from kafkalog_broker.groups.classic.classic_requests import (
     JoinCallback,
     JoinRequest,
-    ListedGroup,
+    JoinResponse,
+    LeavingMember,
+    SyncCallback,
+    SyncRequest,
 )
-from kafkalog_broker.groups.classic.offset_records import (
-    GroupKey,
-    OffsetKey,
-    decode_group_value,
-    decode_key,
-    decode_offset_value,
-    group_key,
-    offset_key,
+from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE
+from kafkalog_broker.groups.consumer import consumer_group_members
+from kafkalog_broker.groups.consumer.classic_member_requests import (
+    heartbeat_to_consumer_group,
+    join_consumer_group,
+    leave_consumer_group,
+    sync_consumer_group,
 )
-from kafkalog_broker.groups.consumer.classic_members import ClassicMembers
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
-from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager
-from kafkalog_broker.groups.consumer.reconciling import ReconcilingGroup
+from kafkalog_broker.groups.group_loader import LoadedPartition
+from kafkalog_broker.groups.modern import group_record_codec
+from kafkalog_broker.groups.modern.group_changes import AnyRecord, GroupResult
 from kafkalog_broker.groups.modern.group_context import GroupContext
-from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType, decode
+from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
-from kafkalog_broker.groups.offset_store import OffsetStore, PreparedCommit
-from kafkalog_broker.groups.share.share_group_manager import ShareGroupManager
-from kafkalog_broker.groups.streams.streams_group_manager import StreamsGroup, StreamsGroupManager
-from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.format.layout import ControlType
+from kafkalog_broker.groups.modern.modern_groups import G, ModernGroups, existing_group_records
+from kafkalog_broker.groups.offset_commit import PreparedCommit
+from kafkalog_broker.groups.offset_expiration import CommittingGroup, expired_offsets
+from kafkalog_broker.groups.offset_records import OffsetKey, offset_key
+from kafkalog_broker.groups.offset_requests import CommitRequest
+from kafkalog_broker.groups.offset_store import OffsetStore
+from kafkalog_broker.groups.share import share_group_members
+from kafkalog_broker.groups.share.share_group import ShareGroup
+from kafkalog_broker.groups.share.share_partition_initialization import forget_deleted_topics
+from kafkalog_broker.groups.streams import streams_group_members
+from kafkalog_broker.groups.streams.streams_group import StreamsGroup
 
-log = logging.getLogger(__name__)
-
-AnyGroup = Group | ReconcilingGroup[Any]  # a group that commits offsets
-
-
-def expired_offsets(group: AnyGroup, offsets: OffsetStore, now_ms: int, retention_ms: int) -> list[OffsetKey]:
-    """The offsets of a group that are too old (Kafka's OffsetExpirationCondition).
-
-    - A group without members: all of them, when it has been empty for `retention_ms` (KIP-211).
-    - A stable group of consumers, a consumer or streams group: those of topics that no member subscribes to, that long
-      after their commit.
-    - A simple group (it only commits): that long after their commit.
-    - An offset that brought its own expiry (OffsetCommit v2-4) goes by that.
-    """
-    empty_since = -1
-    if isinstance(group, Group) and group.protocol_type is not None:
-        if group.state is GroupState.EMPTY:
-            empty_since = group.state_timestamp_ms
-        elif group.state is not GroupState.STABLE or group.protocol_type != PROTOCOL_TYPE or group.topics is None:
-            return []
-    expired = []
-    for topic, partitions in offsets.of_group(group.group_id).items():
-        if group.is_subscribed_to(topic):
-            continue
-        for partition, committed in partitions.items():
-            since = committed.commit_timestamp_ms if empty_since == -1 else empty_since
-            key = OffsetKey(group.group_id, topic, partition)
-            expires_ms = committed.expire_timestamp_ms if committed.expire_timestamp_ms != -1 else since + retention_ms
-            if now_ms >= expires_ms and not offsets.is_pending(key):
-                expired.append(key)
-    return expired
+_log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class LoadedPartition:
-    """State loaded from a partition. records: of modern groups. skipped: keys of protocols not served here."""
+class ListedGroup(NamedTuple):
+    """A group in the response to ListGroups, with the names of its fields."""
 
-    groups: dict[str, Any] = field(default_factory=dict)
-    offsets: OffsetStore = field(default_factory=OffsetStore)
-    records: list[GroupRecord] = field(default_factory=list)
-    skipped: int = 0
-
-
-def load(batches: Iterable[OffsetsBatch]) -> LoadedPartition:
-    """Replay a partition, in any thread; an unreadable record is logged and left out: other groups must not suffer.
-
-    The last record of a key wins, so only that one is decoded: a log never compacted loads as fast as it is read.
-    """
-    latest: dict[bytes, tuple[int, bytes | None]] = {}
-    open_transactions: dict[int, dict[bytes, tuple[int, bytes | None]]] = {}
-    for batch in batches:
-        if batch.control is not None:
-            ended = open_transactions.pop(batch.producer_id, {})
-            if batch.control is ControlType.COMMIT:
-                for key, record in ended.items():
-                    if record[0] > latest.get(key, (-1, None))[0]:
-                        latest[key] = record
-            continue
-        into = open_transactions.setdefault(batch.producer_id, {}) if batch.is_transactional else latest
-        for delta, (key, value) in enumerate(batch.records):
-            into[key] = (batch.base_offset + delta, value)
-            if value is None and into is latest:  # a plain tombstone also ends what is pending
-                for pending in open_transactions.values():
-                    pending.pop(key, None)
-    loaded = LoadedPartition()
-    for key, (_, value) in latest.items():
-        if value is not None:
-            _replay(loaded, key, value)
-    for producer_id, pending_records in open_transactions.items():
-        for key, (position, value) in pending_records.items():
-            if value is not None:
-                superseded = position < latest.get(key, (-1, None))[0]
-                _replay(loaded, key, None if superseded else value, (producer_id, position))
-    if loaded.skipped:
-        log.warning("%d records of __consumer_offsets belong to group protocols not served here", loaded.skipped)
-    return loaded
-
-
-def _replay(loaded: LoadedPartition, key: bytes, value: bytes | None, pending: tuple[int, int] | None = None) -> None:
-    """pending: producer id and position, in an open transaction."""
-    try:
-        decoded = decode_key(key)
-        if isinstance(decoded, OffsetKey):
-            committed = None if value is None else decode_offset_value(value)
-            if pending is not None:
-                loaded.offsets.put_pending(pending[0], decoded, committed, pending[1])
-            elif committed is not None:
-                loaded.offsets.put(decoded, committed)
-        elif pending is not None or value is None:
-            return
-        elif isinstance(decoded, GroupKey):
-            loaded.groups[decoded.group_id] = decode_group_value(value)
-        elif (record := decode(key, value)) is not None:
-            loaded.records.append(record)
-        else:
-            loaded.skipped += 1
-    except KafkalogError as error:
-        log.error("a record of __consumer_offsets is left out: %s (key %s)", error, key.hex())
+    group_id: str
+    protocol_type: str
+    group_state: str
+    group_type: str = "classic"
 
 
 class GroupShard:
-    """All that one coordinator knows of one partition. Not thread-safe."""
+    """State of one partition. Not thread-safe; call from the event loop."""
 
-    def __init__(self, loaded: LoadedPartition, context: GroupContext, write: Write) -> None:
-        """write: to the partition."""
+    def __init__(self, loaded: LoadedPartition, context: GroupContext, append: Append, commit: Commit) -> None:
+        """
+        Args:
+            append: `CoordinatorRuntime.append` for this partition.
+            commit: `CoordinatorRuntime.commit` for this partition.
+        """
         self.offsets: OffsetStore = loaded.offsets
-        self._config, self._now_ms = context.config, context.clock.now_ms
-        self._write = write
-        self._timers = Timers(context.scheduler)
-        self.classic = ClassicGroupManager(context, self._timers, write)
-        self.groups = self.classic.groups
-        self.consumer = ConsumerGroupManager(context, self._timers, write, self.type_of, self.classic)
-        self._classic_members = ClassicMembers(self.consumer)
-        self.share = ShareGroupManager(context, self._timers, write, self.type_of)
-        self.streams = StreamsGroupManager(context, self._timers, write, self.type_of, self.classic)
+        self._context, self._config, self._now_ms = context, context.config, context.clock.now_ms
+        self._append = append
+        self._commit = commit
+        self.timer = CoordinatorTimer(context.scheduler, commit)
+        self._executor = CoordinatorExecutor(lambda task, done: context.background(task, done), commit)
+        self.classic = ClassicGroupManager(context, self.timer, append)
+        self.consumer = self._modern_groups(GroupType.CONSUMER, ConsumerGroup)
+        self.share = self._modern_groups(GroupType.SHARE, lambda group_id: ShareGroup(group_id, self._now_ms))
+        self.streams = self._modern_groups(GroupType.STREAMS, StreamsGroup)
+        self._by_type: dict[GroupType, ModernGroups[Any]] = {
+            groups.group_type: groups for groups in (self.consumer, self.share, self.streams)
+        }
+        self._load_modern_groups(loaded)
+        self._load_classic_groups(loaded)
+
+    def _modern_groups(self, group_type: GroupType, new_group: Callable[[str], G]) -> ModernGroups[G]:
+        return ModernGroups(
+            group_type, new_group, self._context, self.timer, self._executor, self.classic, self.type_of
+        )
+
+    # ---- loading and unloading. Members get a new session, because their last heartbeats are not in the log.
+
+    def _load_modern_groups(self, loaded: LoadedPartition) -> None:
+        records: dict[GroupType, list[GroupRecord]] = {group_type: [] for group_type in self._by_type}
+        for record in loaded.records:
+            records[record.group_type].append(record)
+        for group_type in (GroupType.CONSUMER, GroupType.STREAMS):
+            records[group_type] = existing_group_records(records[group_type])
+        for group_type, groups in self._by_type.items():
+            for record in records[group_type]:
+                groups.replay(record)
+        consumer_group_members.schedule_timers_of_loaded_groups(self.consumer)
+        share_group_members.schedule_timers_of_loaded_groups(self.share)
+        streams_group_members.schedule_timers_of_loaded_groups(self.streams)
+
+    def _load_classic_groups(self, loaded: LoadedPartition) -> None:
+        others = self.consumer.groups.keys() | self.streams.groups.keys()
         for group_id, record in loaded.groups.items():
-            self.groups[group_id] = Group.from_record(group_id, record, self._now_ms)
-        for manager in (self.consumer, self.share, self.streams):
-            group_type = manager.group_class.group_type
-            manager.load([record for record in loaded.records if record.group_type is group_type])
-        reconciling = self.consumer.groups.keys() | self.streams.groups.keys()
-        for group_id in reconciling:
-            self.groups.pop(group_id, None)
-        for group_id in self.offsets.group_ids() - self.groups.keys() - reconciling:
-            self.groups[group_id] = Group(group_id, self._now_ms)
-        for group in self.groups.values():
-            for member in group.members.values():  # they get the time of a session to be heard of
+            if group_id not in others:
+                self.classic.groups[group_id] = ClassicGroup.from_record(group_id, record, self._now_ms)
+        for group_id in self.offsets.group_ids() - self.classic.groups.keys() - others:
+            self.classic.groups[group_id] = ClassicGroup(group_id, self._now_ms)  # a simple group, which only commits
+        for group in self.classic.groups.values():
+            for member in group.members.values():
                 self.classic.expect_heartbeat(group, member)
-            if len(group.members) > self._config.group_max_size:
-                self.classic.prepare(group, f"{len(group.members)} members, at most {self._config.group_max_size} now")
-
-    def type_of(self, group_id: str) -> GroupType | None:
-        """None where there is no group of that id."""
-        if group_id in self.groups:
-            return GroupType.CLASSIC
-        managers = (self.consumer, self.share, self.streams)
-        return next((each.group_class.group_type for each in managers if group_id in each.groups), None)
-
-    def reconciling(self, group_id: str) -> ReconcilingGroup[Any] | None:
-        """A consumer or streams group."""
-        return self.consumer.groups.get(group_id) or self.streams.groups.get(group_id)
+            max_size = self._config.group_max_size
+            if len(group.members) > max_size:
+                self.classic.prepare(group, f"{len(group.members)} members, at most {max_size} now")
 
     def close(self) -> None:
-        """The partition goes to another coordinator, or the broker stops: who waits is answered to look for it."""
-        self._timers.cancel_all()
-        for group in list(self.groups.values()):
+        """Stop timers and tasks, and answer waiting members that the partition has no coordinator here any more."""
+        self.timer.cancel_all()
+        self._executor.cancel_all()
+        for group in list(self.classic.groups.values()):
             self.classic.forget(group, ErrorCode.not_coordinator)
 
-    # members that speak the classic protocol, of whichever kind of group
+    # ---- records
+
+    def encode(self, record: AnyRecord) -> Record:
+        return group_record_codec.encode(record) if isinstance(record, GroupRecord) else record
+
+    def replay(self, offset: int, record: AnyRecord) -> None:
+        """Apply the record of a consumer, share or streams group. Classic groups change when they append a record."""
+        if isinstance(record, GroupRecord):
+            self._by_type[record.group_type].replay(record)
+
+    # ---- groups
+
+    def type_of(self, group_id: str) -> GroupType | None:
+        """Return the type of a group, or None if it does not exist."""
+        if group_id in self.classic.groups:
+            return GroupType.CLASSIC
+        return next((group_type for group_type, groups in self._by_type.items() if group_id in groups.groups), None)
+
+    def consumer_or_streams_group(self, group_id: str) -> ConsumerGroup | StreamsGroup | None:
+        return self.consumer.groups.get(group_id) or self.streams.groups.get(group_id)
+
+    def committing_groups(self) -> list[CommittingGroup]:
+        """Return all groups that can commit offsets."""
+        return [*self.classic.groups.values(), *self.consumer.groups.values(), *self.streams.groups.values()]
+
+    # ---- JoinGroup, SyncGroup, Heartbeat and LeaveGroup of classic and consumer groups
 
     def join(self, request: JoinRequest, answer: JoinCallback) -> None:
-        """`answer` is called once, now or when the join phase is over. Or BrokerError is raised."""
-        group = self.reconciling(request.group_id)
+        """Call `answer` once, now or when the join phase has ended. Or raise BrokerError."""
+        group = self.consumer_or_streams_group(request.group_id)
         if group is None or group.state is ModernGroupState.EMPTY:
             if group is not None:
                 self._remove_group(group)
             self.classic.join(request, answer)
         elif isinstance(group, ConsumerGroup):
             try:
-                answer(self._classic_members.join(group, request))
+                joined = self._commit(join_consumer_group(self.consumer, group, request))
             except BrokerError as error:
-                answer(JoinAnswer(error.code))
+                joined = JoinResponse(error.code)
+            answer(joined)
         else:
-            answer(JoinAnswer(ErrorCode.inconsistent_group_protocol))
+            answer(JoinResponse(ErrorCode.inconsistent_group_protocol))
 
-    def classic_protocol(self, group_id: str) -> ClassicGroupManager | ClassicMembers:
-        """SyncGroup, Heartbeat and LeaveGroup of a group."""
-        return self._classic_members if group_id in self.consumer.groups else self.classic
+    def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
+        """Call `answer` once, now or when the assignment of the leader is there. Or raise BrokerError."""
+        if request.group_id in self.consumer.groups:
+            answer(sync_consumer_group(self.consumer, request))
+        else:
+            self.classic.sync(request, answer)
 
-    # OffsetCommit and OffsetFetch
+    def heartbeat(self, group_id: str, member_id: str, generation: int, group_instance_id: str | None) -> None:
+        """Raises BrokerError: rebalance_in_progress if the member has to join again, and others."""
+        if group_id in self.consumer.groups:
+            heartbeat_to_consumer_group(self.consumer, group_id, member_id, generation, group_instance_id)
+        else:
+            self.classic.heartbeat(group_id, member_id, generation, group_instance_id)
+
+    def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
+        """Return an error code for each member, in their order. Raises BrokerError."""
+        if group_id in self.consumer.groups:
+            codes: list[ErrorCode] = self._commit(leave_consumer_group(self.consumer, group_id, leaving))
+            return codes
+        return self.classic.leave(group_id, leaving)
+
+    # ---- OffsetCommit
 
     def commit(self, request: CommitRequest, prepared: PreparedCommit) -> list[ErrorCode]:
-        """Error codes, one for each partition, in their order. Raises BrokerError when the whole request is refused."""
-        group = self.groups.get(request.group_id) or self.reconciling(request.group_id)
-        if group is not None:
+        """Commit offsets and return an error code for each partition, in their order.
+
+        Raises:
+            BrokerError: If the whole request is refused.
+        """
+        group = self.classic.groups.get(request.group_id) or self.consumer_or_streams_group(request.group_id)
+        if isinstance(group, ClassicGroup):
             group.check_commit(request)
+        elif group is not None:
+            offset_validation.check_commit(group, request)
         elif request.generation >= 0:
             code = ErrorCode.group_id_not_found if request.knows_group_id_not_found else ErrorCode.illegal_generation
             raise BrokerError(code, f"there is no group {request.group_id!r}")
-        producer = request.producer
-        if isinstance(group, Group) and producer is None and request.member_id in group.members:
-            self.classic.expect_heartbeat(group, group.members[request.member_id])  # a commit is a sign of life
+        if isinstance(group, ClassicGroup) and request.producer is None and request.member_id in group.members:
+            self.classic.expect_heartbeat(group, group.members[request.member_id])  # a commit extends the session
         if not prepared.records:
             return prepared.codes
-        self._write(prepared.records, producer)
-        if group is None:
-            log.info("group %.200r: a simple group, which only commits", request.group_id)
-            self.groups[request.group_id] = Group(request.group_id, self._now_ms)
+        apply = partial(self._apply_commit, request, prepared)
+        result: GroupResult[list[ErrorCode]] = CoordinatorResult(
+            prepared.records, prepared.codes, [apply], transaction=request.producer
+        )
+        codes: list[ErrorCode] = self._commit(result)
+        return codes
+
+    def _apply_commit(self, request: CommitRequest, prepared: PreparedCommit) -> None:
+        if self.type_of(request.group_id) is None:
+            _log.info("group %.200r: a simple group, which only commits", request.group_id)
+            self.classic.groups[request.group_id] = ClassicGroup(request.group_id, self._now_ms)
         for key, value in prepared.committed:
-            if producer is None:
+            if request.producer is None:
                 self.offsets.put(key, value)
             else:
-                self.offsets.put_pending(producer.producer_id, key, value)
-        return prepared.codes
+                self.offsets.put_pending(request.producer.producer_id, key, value)
 
-    # administration
+    # ---- OffsetDelete, DeleteGroups, ListGroups, DescribeGroups
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
-        """Error codes, one for each (topic, partition). Raises BrokerError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Delete committed offsets and return an error code for each (topic, partition), in their order.
+
+        Raises:
+            BrokerError: group_id_not_found, non_empty_group.
+        """
         group = self._existing(group_id)
-        if isinstance(group, Group) and group.state is not GroupState.EMPTY and group.protocol_type != PROTOCOL_TYPE:
+        if (
+            isinstance(group, ClassicGroup)
+            and group.state is not ClassicGroupState.EMPTY
+            and group.protocol_type != PROTOCOL_TYPE
+        ):
             raise BrokerError(ErrorCode.non_empty_group, f"group {group_id!r} is {group.state.value}")
-        codes, gone = [], []
+        codes: list[ErrorCode] = []
+        deleted: list[OffsetKey] = []
         for topic, partition in partitions:
             if group.is_subscribed_to(topic):
                 codes.append(ErrorCode.group_subscribed_to_topic)
@@ -255,79 +256,88 @@ class GroupShard:
             codes.append(ErrorCode.none)
             key = OffsetKey(group_id, topic, partition)
             if self.offsets.get(key) is not None or self.offsets.is_pending(key):
-                gone.append(key)
-        self._remove_offsets(gone)
+                deleted.append(key)
+        self._remove_offsets(deleted)
         return codes
 
     def delete(self, group_id: str) -> None:
-        """Raises BrokerError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Delete a group and its offsets.
+
+        Raises:
+            BrokerError: group_id_not_found, non_empty_group.
+        """
         group = self._existing(group_id)
-        if group.state not in (GroupState.EMPTY, ModernGroupState.EMPTY):
+        if group.state not in (ClassicGroupState.EMPTY, ModernGroupState.EMPTY):
             raise BrokerError(ErrorCode.non_empty_group, f"group {group_id!r} is {group.state.value}")
         self._remove_offsets(self.offsets.keys(group_id))
         self._remove_group(group)
 
     def list_groups(self) -> list[ListedGroup]:
-        """Groups of all types."""
+        """Return the groups of all types."""
         listed = [
-            ListedGroup(group.group_id, group.protocol_type or "", group.state.value) for group in self.groups.values()
+            ListedGroup(group.group_id, group.protocol_type or "", group.state.value)
+            for group in self.classic.groups.values()
         ]
-        for manager in (self.consumer, self.share, self.streams):
-            kind = manager.group_class.group_type.value
-            listed += [ListedGroup(group.group_id, kind, group.state.value, kind) for group in manager.groups.values()]
+        for group_type, groups in self._by_type.items():
+            name = group_type.value
+            listed += [ListedGroup(group.group_id, name, group.state.value, name) for group in groups.groups.values()]
         return listed
 
-    def classic_group(self, group_id: str) -> Group:
-        """Raises BrokerError (GROUP_ID_NOT_FOUND)."""
-        group = self.groups.get(group_id)
+    def classic_group(self, group_id: str) -> ClassicGroup:
+        """Raises BrokerError: group_id_not_found."""
+        group = self.classic.groups.get(group_id)
         if group is None:
             what = "not found." if self.type_of(group_id) is None else "is not a classic group."
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} {what}")
         return group
 
-    def _existing(self, group_id: str) -> AnyGroup:
-        group = self.groups.get(group_id) or self.reconciling(group_id)
+    def _existing(self, group_id: str) -> CommittingGroup:
+        group = self.classic.groups.get(group_id) or self.consumer_or_streams_group(group_id)
         if group is None:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         return group
 
-    # what happens by itself
+    # ---- expiration
 
     def expire(self) -> None:
-        """Remove offsets that are too old, and groups that are empty and have none left."""
-        now = self._now_ms()
-        for group in self.committing():
-            expired = expired_offsets(group, self.offsets, now, self._config.offsets_retention_minutes * 60_000)
-            self._remove_offsets(expired)
-            left = self.offsets.of_group(group.group_id) or self.offsets.has_open_transaction(group.group_id)
-            if group.state in (GroupState.EMPTY, ModernGroupState.EMPTY) and not left:
+        """Remove expired offsets, and empty groups without offsets. Raises BrokerError."""
+        now_ms, retention_ms = self._now_ms(), self._config.offsets_retention_minutes * 60_000
+        for group in self.committing_groups():
+            self._remove_offsets(expired_offsets(group, self.offsets, now_ms, retention_ms))
+            group_id = group.group_id
+            has_offsets = self.offsets.of_group(group_id) or self.offsets.has_open_transaction(group_id)
+            if group.state in (ClassicGroupState.EMPTY, ModernGroupState.EMPTY) and not has_offsets:
                 self._remove_group(group)
 
     def forget_topics(self, topics: Collection[str]) -> Iterator[None]:
-        """Remove the offsets committed to deleted topics, a group at a step. Raises BrokerError."""
+        """Remove the offsets of deleted topics, one group in each step. Raises BrokerError."""
         for group_id in list(self.offsets.group_ids()):
             keys = self.offsets.keys(group_id, topics)
             if keys:
                 self._remove_offsets(keys)
             yield
 
+    def forget_shared_topics(self, topic_ids: Collection[UUID]) -> None:
+        """Remove the share partitions of deleted topics from share groups. Raises BrokerError."""
+        for group in list(self.share.groups.values()):
+            self._commit(forget_deleted_topics(self.share, group, topic_ids))
+
+    # ---- removal
+
     def _remove_offsets(self, keys: Sequence[OffsetKey]) -> None:
-        for at in range(0, len(keys), TOMBSTONES_A_WRITE):
-            some = keys[at : at + TOMBSTONES_A_WRITE]
-            records: list[Record] = [(offset_key(*key), None) for key in some]
-            self._write(records)
-            for key in some:
+        for start in range(0, len(keys), MAX_TOMBSTONES_PER_BATCH):
+            batch = keys[start : start + MAX_TOMBSTONES_PER_BATCH]
+            records: list[Record] = [(offset_key(*key), None) for key in batch]
+            self._append(records)
+            for key in batch:
                 self.offsets.remove(key)
 
-    def committing(self) -> list[AnyGroup]:
-        """All groups that commit offsets."""
-        return [*self.groups.values(), *self.consumer.groups.values(), *self.streams.groups.values()]
-
-    def _remove_group(self, group: AnyGroup) -> None:
-        if isinstance(group, Group):
-            self._write([(group_key(group.group_id), None)])
-            self.classic.remove_group(group)
-        elif isinstance(group, ConsumerGroup):
-            self.consumer.delete(group)
-        elif isinstance(group, StreamsGroup):
-            self.streams.delete(group)
+    def _remove_group(self, group: CommittingGroup) -> None:
+        match group:
+            case ClassicGroup():
+                self._append([(group_key(group.group_id), None)])
+                self.classic.remove_group(group)
+            case ConsumerGroup():
+                self._commit(consumer_group_members.remove_group(self.consumer, group))
+            case StreamsGroup():
+                self._commit(streams_group_members.remove_group(self.streams, group))

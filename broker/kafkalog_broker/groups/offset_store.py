@@ -1,22 +1,22 @@
-"""The offsets that groups have committed, as __consumer_offsets has them (Kafka's OffsetMetadataManager).
+"""Committed offsets of the groups of one partition (Kafka's OffsetMetadataManager).
 
-Offsets that a transaction commits are kept apart until its marker comes; until then they are unstable.
+Offsets that are committed in a transaction are pending until its marker is appended. Until then the partition's offset
+is unstable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.messages import NO_EPOCH, NO_OFFSET, CommitRequest
-from kafkalog_broker.groups.classic.offset_records import OffsetAndMetadata, OffsetKey, offset_key, offset_value
-from kafkalog_spark.log.write.encoded_batch import EncodedRecords
+from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey
+from kafkalog_broker.groups.offset_requests import NO_EPOCH, NO_OFFSET
 
 
 class CommittedOffset(NamedTuple):
-    """Committed offset of a partition, as OffsetFetch tells it; -1 for no offset, and for no leader epoch."""
+    """Committed offset of a partition in the response to OffsetFetch. Offset and leader epoch are -1 if absent."""
 
     partition_index: int
     committed_offset: int = NO_OFFSET
@@ -26,31 +26,40 @@ class CommittedOffset(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """position: orders commits as their records lie. committed: None when a later commit has come after it."""
+    """Offset committed in an open transaction.
+
+    Attributes:
+        position: Orders commits like their records in the log.
+        committed: None if a later commit supersedes it.
+    """
 
     position: int
     committed: OffsetAndMetadata | None
 
 
 class OffsetStore:
+    """Not thread-safe. Loaded in any thread, then used in the event loop."""
+
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, dict[int, OffsetAndMetadata]]] = {}
-        self._pending: dict[int, dict[OffsetKey, _Pending]] = {}  # by producer id
+        self._pending: dict[int, dict[OffsetKey, _Pending]] = {}  # by producer ID
         self._producers: dict[str, dict[OffsetKey, set[int]]] = {}
-        """By group: who has something pending for a key."""
+        """IDs of the producers with a pending offset for a key, by group."""
         self._next_position = 0
 
     def get(self, key: OffsetKey) -> OffsetAndMetadata | None:
         return self._groups.get(key.group_id, {}).get(key.topic, {}).get(key.partition)
 
     def put(self, key: OffsetKey, committed: OffsetAndMetadata) -> None:
-        """A plain commit."""
+        """Commit an offset outside of a transaction."""
         self._supersede(key, self._next_position)
         self._put(key, committed)
 
     def _supersede(self, key: OffsetKey, position: int) -> None:
-        """Let a commit at `position` supersede what open transactions hold for `key` from before, however they end. The
-        partition is unstable until they end, all the same."""
+        """Supersede the earlier pending offsets of a key by a commit at `position`, however their transactions end.
+
+        The offset of the partition stays unstable until the transactions end.
+        """
         for producer_id in self._producers.get(key.group_id, {}).get(key, ()):
             pending = self._pending[producer_id]
             held = pending[key]
@@ -61,7 +70,7 @@ class OffsetStore:
         self._groups.setdefault(key.group_id, {}).setdefault(key.topic, {})[key.partition] = committed
 
     def remove(self, key: OffsetKey) -> None:
-        """A tombstone: also what transactions have pending for it is gone."""
+        """Remove an offset, and the pending ones with the same key."""
         topics = self._groups.get(key.group_id, {})
         partitions = topics.get(key.topic, {})
         partitions.pop(key.partition, None)
@@ -83,15 +92,15 @@ class OffsetStore:
                 del self._producers[key.group_id]
 
     def group_ids(self) -> set[str]:
-        """Groups that have offsets, pending ones too."""
+        """Return the groups that have offsets, including pending ones."""
         return self._groups.keys() | self._producers.keys()
 
     def of_group(self, group_id: str) -> Mapping[str, Mapping[int, OffsetAndMetadata]]:
-        """topic -> partition -> offset; empty for an unknown group."""
+        """Return the committed offsets of a group by topic and partition."""
         return self._groups.get(group_id, {})
 
     def keys(self, group_id: str, topics: Collection[str] | None = None) -> list[OffsetKey]:
-        """Keys of all offsets of a group, or those of some topics, pending ones too, each once."""
+        """Return the keys of all offsets of a group, or of its offsets of some topics, including pending ones."""
         keys = [
             OffsetKey(group_id, topic, partition)
             for topic, partitions in self.of_group(group_id).items()
@@ -104,13 +113,17 @@ class OffsetStore:
     def __len__(self) -> int:
         return sum(len(partitions) for topics in self._groups.values() for partitions in topics.values())
 
-    # transactions
+    # ---- transactions
 
     def put_pending(
         self, producer_id: int, key: OffsetKey, committed: OffsetAndMetadata | None, position: int | None = None
     ) -> None:
-        """Put an offset into an open transaction; None when a later commit has come after it. position: of its record
-        in the log during replay; afterwards it comes after all."""
+        """Put an offset of an open transaction.
+
+        Args:
+            committed: None if a later commit supersedes it.
+            position: Offset of its record during loading; None for the latest record.
+        """
         if position is None:
             position = self._next_position
         self._next_position = max(self._next_position, position + 1)
@@ -118,7 +131,7 @@ class OffsetStore:
         self._producers.setdefault(key.group_id, {}).setdefault(key, set()).add(producer_id)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """Its marker has come. Of several commits of one partition that with the last record stays."""
+        """Commit or drop the pending offsets of a producer. For each key, the commit with the last record wins."""
         for key, held in self._pending.pop(producer_id, {}).items():
             self._forget_producer(key, producer_id)
             if commit and held.committed is not None:
@@ -131,13 +144,18 @@ class OffsetStore:
     def has_open_transaction(self, group_id: str) -> bool:
         return group_id in self._producers
 
-    # OffsetFetch
+    # ---- OffsetFetch
 
     def fetch(
         self, group_id: str, topic: str, partitions: Iterable[int], topic_id: UUID | None = None, *,
         require_stable: bool = False,
     ) -> list[CommittedOffset]:  # fmt: skip
-        """Committed offsets of a topic's partitions; none where committed to another topic id than `topic_id`."""
+        """Return the committed offsets of partitions of a topic.
+
+        Args:
+            topic_id: Offsets that were committed for another topic ID are left out.
+            require_stable: Report UNSTABLE_OFFSET_COMMIT for partitions with a pending offset.
+        """
         committed_of = self.of_group(group_id).get(topic, {})
         fetched = []
         for partition in partitions:
@@ -150,45 +168,3 @@ class OffsetStore:
             else:
                 fetched.append(CommittedOffset(partition, committed.offset, committed.leader_epoch, committed.metadata))
         return fetched
-
-
-# ---- what a commit of offsets writes, made before the group is asked: a request may name a hundred thousand partitions
-#
-# Making and encoding a record takes some 10 microseconds, and nothing of it depends on the group. What does, whether
-# the group takes the commit, appending and remembering it, is one step afterwards.
-
-AT_ONCE = 10  # partitions in a step: some 0.1 ms
-
-
-class PreparedCommit(NamedTuple):
-    """A code for each partition of the request; records and offsets of those that can be committed."""
-
-    codes: list[ErrorCode]
-    records: EncodedRecords
-    committed: list[tuple[OffsetKey, OffsetAndMetadata]]
-
-
-PreparingCommit = Generator[None, None, PreparedCommit]
-
-
-def prepare_commit(request: CommitRequest, max_metadata_bytes: int, now_ms: int) -> PreparingCommit:
-    """In steps; returns what the group is to write."""
-    expire_ms = -1 if request.retention_ms < 0 else now_ms + request.retention_ms
-    codes: list[ErrorCode] = []
-    records = EncodedRecords()
-    committed = []
-    for number, part in enumerate(request.partitions, 1):
-        if not number % AT_ONCE:
-            yield
-        metadata = part.metadata or ""
-        if len(metadata) > max_metadata_bytes:
-            codes.append(ErrorCode.offset_metadata_too_large)
-            continue
-        codes.append(ErrorCode.none)
-        committed_ms = now_ms if part.commit_timestamp_ms == -1 else part.commit_timestamp_ms
-        topic_id = part.topic_id if request.producer is None else None  # Kafka writes none in transactions
-        value = OffsetAndMetadata(part.offset, part.leader_epoch, metadata, committed_ms, expire_ms, topic_id)
-        key = OffsetKey(request.group_id, part.topic, part.partition)
-        records.add(offset_key(*key), offset_value(value))
-        committed.append((key, value))
-    return PreparedCommit(codes, records, committed)

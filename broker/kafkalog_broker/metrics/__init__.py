@@ -1,1 +1,1 @@
-"""Metrics of the broker as Prometheus text over HTTP."""
+"""Metrics of the broker in Prometheus' text format over HTTP."""

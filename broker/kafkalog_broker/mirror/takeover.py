@@ -32,7 +32,7 @@ from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
 from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_broker.transactions.transaction_metadata import load
+from kafkalog_broker.transactions.transaction_records import load
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import MAX_INT32
 from kafkalog_spark.format.names import TRANSACTION_TOPIC

@@ -1,1 +1,1 @@
-"""Client quotas: who may do how much, and how long who did more has to wait."""
+"""Client quotas: limits of users, clients and addresses, and the throttling of requests that exceed them."""

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.config.properties import MetadataTopic
-from kafkalog_broker.coordinator.coordinator_log import record_values
+from kafkalog_broker.coordinator.record_batch import record_values
 from kafkalog_broker.remote.remote_log_metadata_cache import COPY_STARTED, RemoteLogMetadataCache
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.partition.log import Log

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from kafkalog_broker.quotas.client_quotas import TokenBucket, Windows
+from kafkalog_broker.quotas.rates import TokenBucket, Windows
 
 
 class RemoteQuota:

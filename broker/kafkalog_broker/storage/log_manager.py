@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 _UNKNOWN_BROKER_EPOCH = -1
 _CLOSING_THREADS = 8  # each waits for a disk most of the time
 MOST_CREATED_AT_START = 10_000
-"""Partitions without a directory that a start creates: as many as one request may ask for (see topic_changes), so that
+"""Partitions without a directory that a start creates: as many as one request may ask for, so that
 what a crash interrupted is finished. A registry may speak of more."""
 
 

@@ -1,1 +1,1 @@
-"""Metrics that clients push to the broker (KIP-714): subscriptions, and client instances."""
+"""Metrics that clients push to the broker (KIP-714): subscriptions, client instances, and the pushed values."""

@@ -1,5 +1,7 @@
-"""Metrics in OpenTelemetry's format (OTLP), as clients push them: numbers by name and attributes. Of the messages of
-opentelemetry/proto/metrics/v1, only the fields that Kafka's clients fill in are described here."""
+"""Decoder of metrics in OpenTelemetry's format (OTLP).
+
+Of the messages in opentelemetry/proto/metrics/v1 it knows only the fields that Kafka's clients use.
+"""
 
 from __future__ import annotations
 
@@ -13,34 +15,36 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 MAX_MESSAGES = 20_000
-"""Resources, scopes, metrics, points and attributes of one push that are read. 500 series with 10 attributes each have
-some 6,000; an empty one has 2 bytes, and takes a thousand times longer to walk than to parse."""
+"""Upper bound of resources, scopes, metrics, points and attributes in one push; 500 series with 10 attributes each have
+some 6,000. An empty message takes 2 bytes, but far more time to visit than to parse, so the size of the push does not
+bound the work."""
 
 DELTA = 1  # AggregationTemporality
-_F = FieldDescriptorProto
+_Field = FieldDescriptorProto
 _MESSAGES: dict[str, dict[str, tuple[int, Any]]] = {
     "MetricsData": {"resource_metrics": (1, "ResourceMetrics")},
     "ResourceMetrics": {"scope_metrics": (2, "ScopeMetrics")},
     "ScopeMetrics": {"metrics": (2, "Metric")},
-    "Metric": {"name": (1, _F.TYPE_STRING), "gauge": (5, "Gauge"), "sum": (7, "Sum")},
+    "Metric": {"name": (1, _Field.TYPE_STRING), "gauge": (5, "Gauge"), "sum": (7, "Sum")},
     "Gauge": {"data_points": (1, "NumberDataPoint")},
-    "Sum": {"data_points": (1, "NumberDataPoint"), "aggregation_temporality": (2, _F.TYPE_INT32)},
+    "Sum": {"data_points": (1, "NumberDataPoint"), "aggregation_temporality": (2, _Field.TYPE_INT32)},
     "NumberDataPoint": {
-        "as_double": (4, _F.TYPE_DOUBLE), "as_int": (6, _F.TYPE_SFIXED64), "attributes": (7, "KeyValue"),
+        "as_double": (4, _Field.TYPE_DOUBLE), "as_int": (6, _Field.TYPE_SFIXED64), "attributes": (7, "KeyValue"),
     },
-    "KeyValue": {"key": (1, _F.TYPE_STRING), "value": (2, "AnyValue")},
+    "KeyValue": {"key": (1, _Field.TYPE_STRING), "value": (2, "AnyValue")},
     "AnyValue": {
-        "string_value": (1, _F.TYPE_STRING), "bool_value": (2, _F.TYPE_BOOL), "int_value": (3, _F.TYPE_INT64),
-        "double_value": (4, _F.TYPE_DOUBLE),
+        "string_value": (1, _Field.TYPE_STRING), "bool_value": (2, _Field.TYPE_BOOL),
+        "int_value": (3, _Field.TYPE_INT64), "double_value": (4, _Field.TYPE_DOUBLE),
     },
 }  # fmt: skip
 _EITHER = {"as_double", "as_int", "string_value", "bool_value", "int_value", "double_value"}
-"""Fields of which a message has one, also where that is 0."""
-_ONE = {"gauge", "sum", "value"}  # messages that come at most once in another
+"""Fields of a oneof, whose presence is known even if the value is 0."""
+_SINGULAR = {"gauge", "sum", "value"}  # message fields that are not repeated
 
 
 class Point(NamedTuple):
-    """attributes: `key=value,...`, in the order of the client. is_delta: what was added since the last push."""
+    """A data point. `attributes` is `key=value,...` in the order of the client. If `is_delta`, the value is an increase
+    since the last push."""
 
     name: str
     attributes: str
@@ -95,12 +99,12 @@ def _metrics_data() -> Any:
     for name, fields in _MESSAGES.items():
         message = DescriptorProto(name=name)
         for field, (number, kind) in fields.items():
-            made = message.field.add(name=field, number=number, label=_F.LABEL_OPTIONAL)
+            made = message.field.add(name=field, number=number, label=_Field.LABEL_OPTIONAL)
             if isinstance(kind, int):
                 made.type = kind
             else:
-                made.type, made.type_name = _F.TYPE_MESSAGE, f".kafkalog.otlp.{kind}"
-                made.label = _F.LABEL_OPTIONAL if field in _ONE else _F.LABEL_REPEATED
+                made.type, made.type_name = _Field.TYPE_MESSAGE, f".kafkalog.otlp.{kind}"
+                made.label = _Field.LABEL_OPTIONAL if field in _SINGULAR else _Field.LABEL_REPEATED
             if field in _EITHER:
                 made.oneof_index = 0
         if _EITHER & fields.keys():

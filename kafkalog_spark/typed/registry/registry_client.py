@@ -17,9 +17,9 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
+from kafkalog_spark.http_client import HttpClient, Response
 from kafkalog_spark.options import option, plain_text
 from kafkalog_spark.typed.registry.contexts import DEFAULT_CONTEXT, QualifiedSubject
-from kafkalog_spark.typed.registry.http_client import HttpClient, Response
 from kafkalog_spark.typed.registry.schemas import AVRO, RegisteredSchema
 
 _CONTENT = "application/vnd.schemaregistry.v1+json"

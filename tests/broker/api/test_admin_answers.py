@@ -1,4 +1,4 @@
-"""Admin APIs answer what Apache Kafka 4.3.0 answered to the same requests in the same order.
+"""Responses of admin APIs equal those of Apache Kafka 4.3.0 to the same requests in the same order.
 
 The requests are in admin_scenario.py, Kafka's answers in kafka-4.3.0-admin.json (written by record_admin.py).
 """
@@ -33,7 +33,7 @@ UNORDERED = {
 
 
 def compared(answer):
-    """An answer without what belongs to its run, and without orders that mean nothing."""
+    """Return a response without the values that differ between runs, with lists without a defined order sorted."""
     if isinstance(answer, list):
         return [compared(item) for item in answer]
     if not isinstance(answer, dict):
@@ -56,7 +56,7 @@ def compared(answer):
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):
-    """(what was asked, Kafka's answer, ours) of each request."""
+    """Return (request, Kafka's response, our response) of each step."""
     found, ids = [], {}  # type: ignore[var-annotated]
     directory = tmp_path_factory.mktemp("admin")
     with AdminBroker(directory) as broker:
@@ -74,6 +74,6 @@ def answers(tmp_path_factory):
 
 
 @pytest.mark.parametrize("number", range(len(ANSWERS)))
-def test_the_answer_is_kafkas(answers, number):
+def test_response_equals_that_of_kafka(answers, number):
     asked, kafkas, ours = answers[number]
     assert compared(ours) == compared(kafkas), asked

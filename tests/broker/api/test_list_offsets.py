@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.api import list_offsets
+from kafkalog_broker.fetching import offset_query
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from tests.broker.api.helpers.admin_broker import AdminBroker
 from tests.broker.api.helpers.admin_scenario import create, new_topic
@@ -88,7 +89,7 @@ def test_timestamps_are_looked_up_outside_of_the_loop_and_special_ones_in_it(bro
     ]
     assert outside
     outside.clear()
-    monkeypatch.setattr(list_offsets, "AT_ONCE_S", 0)
+    monkeypatch.setattr(offset_query, "AT_ONCE_S", 0)
     offsets(broker, *asked)
     assert len(outside) == 3, "each look-up that takes long is followed by those of other requests"
 

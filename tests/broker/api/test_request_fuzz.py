@@ -1,5 +1,7 @@
-"""Requests of every API and version that is served, whole and damaged, handed to the handlers of a broker in this
-process: an answer that can be encoded or a BrokerError, never another exception."""
+"""Valid and damaged requests of all served APIs and versions, for the handlers of a broker in this process.
+
+Each gets a response that can be encoded, or a BrokerError, but never another exception.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +17,22 @@ from kafkalog_broker import api
 from kafkalog_broker.config.properties import STANDARD
 from kafkalog_broker.errors import BrokerError, MalformedRequest
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
-from kafkalog_broker.protocol.codec import decode_request, encode_response, request_class
+from kafkalog_broker.protocol.frames import decode_request, encode_response
 from kafkalog_broker.security.acl import Acl, Pattern
 from kafkalog_broker.security.authorizer import admit
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
+from tests.broker.protocol.helpers.kio_messages import kio_request_class
 from tests.broker.protocol.helpers.request_fuzz import header
 from tests.broker.protocol.helpers.request_tokens import damaged, joined, tokens_of
 
 FEW, MANY = 1_500, 30_000
 ROUNDS = 50
-"""Of the event loop, that a handler gets before it counts as waiting (for members, for bytes) and is cancelled."""
+"""Rounds of the event loop after which a handler counts as waiting, for members or bytes, and is cancelled."""
 PROPERTIES = {"num.partitions": "1", "auto.create.topics.enable": "false", "group.initial.rebalance.delay.ms": "0"}
 
 
 class InThreads:
-    """Counts what a broker has its threads do and has not got back: for that a handler is waited for."""
+    """Counts the calls that are running in the broker's threads. The test waits for handlers with such a call."""
 
     def __init__(self, broker: Any) -> None:
         self.count = 0
@@ -48,7 +51,7 @@ class InThreads:
 
 
 async def handled(broker: Any, frame: bytes, threads: InThreads) -> str:
-    """What became of a frame. An exception that a client could not have been told passes through."""
+    """Return the outcome of a frame. Exceptions other than BrokerError pass through."""
     try:
         request = decode_request(frame)
     except MalformedRequest:
@@ -74,7 +77,7 @@ async def handled(broker: Any, frame: bytes, threads: InThreads) -> str:
 @pytest.mark.parametrize(
     ("seed", "count"), [(1, FEW), *(pytest.param(seed, MANY, marks=pytest.mark.slow) for seed in (2, 3))]
 )
-def test_handlers_answer_whatever_a_request_says(seed: int, count: int, tmp_path: Path) -> None:
+def test_handlers_respond_to_any_field_values(seed: int, count: int, tmp_path: Path) -> None:
     draw = random.Random(seed)
     served = [
         (key, version) for key, known in sorted(api.load_all().items())
@@ -85,7 +88,7 @@ def test_handlers_answer_whatever_a_request_says(seed: int, count: int, tmp_path
         threads = InThreads(running.broker)
         for place in range(count):
             key, version = served[place] if place < len(served) else draw.choice(served)
-            tokens = tokens_of(request_class(key, version), draw)
+            tokens = tokens_of(kio_request_class(key, version), draw)
             body = joined(tokens) if draw.random() < 0.4 else damaged(tokens, draw)
             frame = header(key, version) + body
             try:
@@ -98,7 +101,7 @@ def test_handlers_answer_whatever_a_request_says(seed: int, count: int, tmp_path
 
 
 async def refused(broker: Any, frame: bytes) -> str:
-    """What the sender without rights is answered, as it can be encoded."""
+    """Return the outcome of a frame from a client with few rights, after its response was encoded."""
     try:
         request = decode_request(frame)
     except MalformedRequest:
@@ -123,8 +126,8 @@ async def refused(broker: Any, frame: bytes) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("only", ["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER", None])
-def test_whoever_may_little_is_answered_whatever_a_request_says(only: str | None, tmp_path: Path) -> None:
-    """only: the kind of resource that everybody may do everything with."""
+def test_handlers_respond_to_any_field_values_of_a_client_with_few_rights(only: str | None, tmp_path: Path) -> None:
+    """`only` is the resource type on which the client has all rights."""
     draw = random.Random(5)
     served = [
         (key, version) for key, known in api.load_all().items() for version in (known.min_version, known.max_version)
@@ -139,7 +142,7 @@ def test_whoever_may_little_is_answered_whatever_a_request_says(only: str | None
             running.broker.authorizer.acls.change((), [everything])
         for place in range(5_000):
             key, version = served[place] if place < len(served) else draw.choice(served)
-            tokens = tokens_of(request_class(key, version), draw)
+            tokens = tokens_of(kio_request_class(key, version), draw)
             body = joined(tokens) if draw.random() < 0.7 else damaged(tokens, draw)
             try:
                 running.run(refused(running.broker, header(key, version) + body))

@@ -92,19 +92,19 @@ def conversation(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"answers": kept.answers, "files": files(directory, names)}
 
 
-def test_the_same_requests_were_asked(conversation):
+def test_recording_has_the_same_requests(conversation):
     assert list(conversation["answers"]) == list(KAFKAS["answers"]), "record_transactions.py must be run again"
 
 
 @pytest.mark.parametrize("label", KAFKAS["answers"])
-def test_the_answer_is_kafkas(conversation, label):
+def test_response_equals_that_of_kafka(conversation, label):
     assert compared(conversation["answers"][label]) == compared(KAFKAS["answers"][label])
 
 
 @pytest.mark.parametrize("name", KAFKAS["files"])
-def test_the_files_hold_what_kafkas_hold(conversation, name):
+def test_log_files_have_the_same_content_as_those_of_kafka(conversation, name):
     assert conversation["files"][name] == KAFKAS["files"][name]
 
 
-def test_there_are_no_other_files(conversation):
+def test_there_are_no_other_log_files(conversation):
     assert sorted(conversation["files"]) == sorted(KAFKAS["files"])

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching import down_conversion
-from kafkalog_broker.fetching.down_conversion import ConversionRequest, convert
+from kafkalog_broker.fetching.converted_window import ConversionRequest, OversizedFirst
+from kafkalog_broker.fetching.down_conversion import convert
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.append.message_sets import validate_message_set
+from kafkalog_broker.storage.append.message_set_validation import validate_message_set
 from kafkalog_spark.format.layout import ControlType
 from tests.broker.fetching.helpers.converted_logs import (
     OLD,
@@ -144,7 +145,7 @@ def test_zstd_is_not_converted(tmp_path: Path) -> None:
     append(log, some(1), codec=ZSTD)
     assert [one.offset for b in whole(data_of(log, 2)) for one in b.records] == [0]
     (one,) = read(log, 2, 1).partitions
-    assert one.answer.error_code == ErrorCode.unsupported_compression_type
+    assert one.error_code == ErrorCode.unsupported_compression_type
     log.discard()
 
 
@@ -155,7 +156,7 @@ def test_one_call_ends_when_it_has_taken_its_time_and_goes_on_where_it_was(
     log = new_log(tmp_path)
     for _ in range(10):
         append(log, some(1), codec=GZIP)
-    found = convert(log, ConversionRequest(0, 10, 1, 1 << 20, whole=False, cut=False))
+    found = convert(log, ConversionRequest(0, 10, 1, 1 << 20, OversizedFirst.OMIT))
     assert (found.next_offset, found.is_full) == (1, False)
     assert [one.offset for one in records_of(log, 2)] == list(range(10))
     log.discard()
@@ -164,11 +165,11 @@ def test_one_call_ends_when_it_has_taken_its_time_and_goes_on_where_it_was(
 def test_a_batch_that_is_too_large_to_be_taken_into_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(down_conversion, "MOST_BATCH", 500)
+    monkeypatch.setattr(down_conversion, "MAX_BATCH_BYTES", 500)
     log = new_log(tmp_path)
     append(log, some(1, size=1_000))
     with pytest.raises(BrokerError) as caught:
-        convert(log, ConversionRequest(0, 1, 0, 1 << 20, whole=False, cut=True))
+        convert(log, ConversionRequest(0, 1, 0, 1 << 20, OversizedFirst.CUT_OFF))
     assert caught.value.code is ErrorCode.message_too_large
     log.discard()
 

@@ -6,8 +6,8 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching import fetch_read
-from kafkalog_broker.fetching.fetch_read import MAX_SLICES, READ_AT_ONCE_BYTES, read_all
-from kafkalog_broker.fetching.fetch_session import FetchPartition
+from kafkalog_broker.fetching.fetch_read import MAX_SLICES, READ_AT_ONCE_BYTES, read_partitions
+from kafkalog_broker.fetching.fetch_request import FetchPartition
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
@@ -34,12 +34,14 @@ def logs(tmp_path):
 
 def fetched(made, *, offset=0, max_bytes=50 * MB):
     asked = [FetchPartition("t", partition, offset, MB, -1) for partition in made]
-    reading = read_all(asked, lambda one: made[one.partition], max_bytes=max_bytes, committed=False, turn=TimeSlice())
+    reading = read_partitions(
+        asked, lambda one: made[one.partition], max_bytes, read_committed=False, time_slice=TimeSlice()
+    )
     return asyncio.run(reading)
 
 
 def records(one):
-    return b"".join(piece.read() if isinstance(piece, FileSlice) else piece for piece in one.answer.records)
+    return b"".join(piece.read() if isinstance(piece, FileSlice) else piece for piece in one.records)
 
 
 def test_small_records_are_read_with_the_request_and_large_ones_when_they_are_sent(logs):
@@ -47,7 +49,7 @@ def test_small_records_are_read_with_the_request_and_large_ones_when_they_are_se
     for partition, size in enumerate([100, READ_AT_ONCE_BYTES, READ_AT_ONCE_BYTES - 1000, 2000]):
         log_of(partition, size)
     found = fetched(made)
-    assert [type(piece) for one in found.partitions for piece in one.answer.records] == [
+    assert [type(piece) for one in found.partitions for piece in one.records] == [
         bytes,
         FileSlice,
         bytes,
@@ -62,9 +64,9 @@ def test_a_response_holds_a_bounded_number_of_files_open(logs):
     for partition in range(MAX_SLICES + 3):
         log_of(partition, READ_AT_ONCE_BYTES)
     found = fetched(made)
-    assert [bool(one.answer.records) for one in found.partitions] == [True] * MAX_SLICES + [False] * 3
+    assert [bool(one.records) for one in found.partitions] == [True] * MAX_SLICES + [False] * 3
     assert found.size == sum(one.size for one in found.partitions)
-    assert not found.has_errors
+    assert not found.must_respond
 
 
 def test_when_responses_hold_many_files_open_those_that_follow_hold_none(logs, monkeypatch):
@@ -76,9 +78,9 @@ def test_when_responses_hold_many_files_open_those_that_follow_hold_none(logs, m
     before = FileHandle.open_now
     monkeypatch.setattr(fetch_read, "MAX_OPEN_WITH_RESPONSES", before)
     found = fetched(made)
-    assert [bool(one.answer.records) for one in found.partitions] == [True, False, True]
+    assert [bool(one.records) for one in found.partitions] == [True, False, True]
     found = fetched({1: made[1]})
-    assert [type(piece) for one in found.partitions for piece in one.answer.records] == [bytes]
+    assert [type(piece) for one in found.partitions for piece in one.records] == [bytes]
     assert records(found.partitions[0]) == log_bytes(made[1]), "one batch is given whole, however large"
     assert FileHandle.open_now == before
     del held
@@ -101,8 +103,8 @@ def test_a_log_that_is_offline_is_an_error_of_its_partition_only(logs):
         log_of(partition, 100)
     made[1].take_offline(OSError(5, "Input/output error"))
     found = fetched(made)
-    assert [one.answer.error_code for one in found.partitions] == [0, ErrorCode.kafka_storage_error, 0]
-    assert found.has_errors
+    assert [one.error_code for one in found.partitions] == [0, ErrorCode.kafka_storage_error, 0]
+    assert found.must_respond
 
 
 def test_a_file_that_cannot_be_read_takes_the_log_offline(logs, monkeypatch):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-from kio.schema.errors import ErrorCode
 
-from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.fetching.fetch_session import FetchPartition, FetchSessions
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.fetching.fetch_read import FetchedPartition
+from kafkalog_broker.fetching.fetch_request import FetchPartition, FetchRequest, SessionRequest
+from kafkalog_broker.fetching.fetch_session import FetchSessions
 
 NOW = 1_000_000
 
@@ -24,7 +25,9 @@ def wants(partition: int, offset: int = 0, topic: str = "t") -> FetchPartition:
 
 def context(cache, session_id, epoch, wanted, forgotten=(), *, by_id=False, now_ms=NOW):  # type: ignore[no-untyped-def]
     by_key = {(one.topic, one.partition): one for one in wanted}
-    return cache.context(session_id, epoch, by_key, list(forgotten), by_id=by_id, now_ms=now_ms)
+    session = SessionRequest(session_id, epoch, list(forgotten), names_topics_by_id=by_id)
+    request = FetchRequest(by_key, {}, session, 0.0, 1, 1 << 20, read_committed=False, correlation_id=0)
+    return cache.context(request, now_ms)
 
 
 def code_of(cache: FetchSessions, session_id: int, epoch: int, *, by_id: bool = False) -> ErrorCode:
@@ -36,16 +39,16 @@ def code_of(cache: FetchSessions, session_id: int, epoch: int, *, by_id: bool = 
 def test_a_request_without_a_session_is_answered_in_full_and_remembered_by_nobody() -> None:
     cache = sessions()
     answered = context(cache, 0, -1, [wants(0)])
-    assert (answered.session_id, answered.incremental, answered.partitions) == (0, False, [wants(0)])
+    assert (answered.session_id, answered.is_incremental, answered.partitions) == (0, False, [wants(0)])
     assert len(cache) == 0
 
 
 def test_epoch_0_opens_a_session_that_is_answered_in_full_once() -> None:
     cache = sessions()
     opened = context(cache, 0, 0, [wants(0), wants(1)])
-    assert (opened.session_id, opened.incremental) == (1, False)
+    assert (opened.session_id, opened.is_incremental) == (1, False)
     following = context(cache, 1, 1, [])
-    assert following.incremental
+    assert following.is_incremental
     assert following.partitions == [wants(0), wants(1)]
 
 
@@ -115,9 +118,18 @@ def test_an_incremental_answer_names_partitions_with_records_errors_or_moved_off
     session = context(cache, 0, 0, [wants(0)]).session
     assert session is not None
 
-    def tell(**changes: object) -> bool:
-        facts = {"has_records": False, "error": False, "high_watermark": 5, "log_start": 0} | changes
-        return bool(session.must_tell("t", 0, **facts))
+    def tell(*, high_watermark: int = 5, log_start: int = 0, has_records: bool = False, error: bool = False) -> bool:
+        return bool(
+            session.must_report(
+                FetchedPartition(
+                    wants(0),
+                    ErrorCode.unknown_server_error if error else ErrorCode.none,
+                    high_watermark=high_watermark,
+                    log_start_offset=log_start,
+                    size=int(has_records),
+                )
+            )
+        )
 
     assert tell()  # nothing was told yet
     assert not tell()
@@ -134,7 +146,7 @@ def test_a_partition_that_gave_records_is_read_last_in_the_next_request() -> Non
     cache = sessions()
     session = context(cache, 0, 0, [wants(0), wants(1), wants(2)]).session
     assert session is not None
-    session.must_tell("t", 0, has_records=True, error=False, high_watermark=1, log_start=0)
+    session.must_report(FetchedPartition(wants(0), high_watermark=1, log_start_offset=0, size=1))
     assert [p.partition for p in context(cache, 1, 1, []).partitions] == [1, 2, 0]
 
 
@@ -178,6 +190,6 @@ def test_a_session_that_has_no_partition_left_is_closed() -> None:
     cache = sessions()
     context(cache, 0, 0, [wants(0)])
     last = context(cache, 1, 1, [], [("t", 0)])
-    assert (last.session_id, last.incremental, list(last.partitions)) == (0, False, [])
+    assert (last.session_id, last.is_incremental, list(last.partitions)) == (0, False, [])
     assert (len(cache), cache.partitions) == (0, 0)
     assert code_of(cache, 1, 2) == ErrorCode.fetch_session_id_not_found

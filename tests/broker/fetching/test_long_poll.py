@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kafkalog_broker import api
-from kafkalog_broker.api import fetch
-from kafkalog_broker.fetching import fetch_read, long_poll
+from kafkalog_broker.api import fetch as fetch_api
+from kafkalog_broker.fetching import fetch, fetch_read, long_poll
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_spark.format.layout import ControlType
@@ -39,7 +39,7 @@ class Polls:
     def __enter__(self):
         self.process.__enter__()
         self.broker = self.process.broker
-        self.broker.long_polls.clock = lambda: 0.0  # a look that takes long on a busy machine puts the next one off
+        self.broker.fetcher.polls.clock = lambda: 0.0  # a look that takes long on a busy machine puts the next one off
         for topic in ("t", "u"):
             topics: Any = [
                 {"name": topic, "num_partitions": 2, "replication_factor": -1, "assignments": [], "configs": []}
@@ -171,7 +171,7 @@ def test_an_append_that_is_not_enough_reads_nothing(polls, monkeypatch):
     assert polls.reads == 60
     assert looks == [20] * 50  # of the log that moved only, and each poll once
     polls.end(*begun)
-    assert len(polls.broker.long_polls) == 0
+    assert len(polls.broker.fetcher.polls) == 0
 
 
 def test_a_poll_is_answered_by_the_append_that_makes_it_enough(polls):
@@ -242,7 +242,7 @@ def test_a_poll_ends_when_its_time_is_over_or_its_connection_is_closed(polls):
         callback()
     polls.turn()
     assert task.done()
-    assert len(polls.broker.long_polls) == 0
+    assert len(polls.broker.fetcher.polls) == 0
 
 
 def test_a_look_that_takes_long_is_followed_by_a_rest(polls, monkeypatch):
@@ -253,7 +253,7 @@ def test_a_look_that_takes_long_is_followed_by_a_rest(polls, monkeypatch):
         now[0] += 100  # what a look takes; no other time passes
         return now[0]
 
-    monkeypatch.setattr(polls.broker.long_polls, "clock", clock)
+    monkeypatch.setattr(polls.broker.fetcher.polls, "clock", clock)
     looks = counted_looks(monkeypatch)
     one = polls.append()
     begun = [polls.begin([("t", 0, 1)], min_bytes=100 * one) for _ in range(3)]
@@ -263,7 +263,7 @@ def test_a_look_that_takes_long_is_followed_by_a_rest(polls, monkeypatch):
     polls.turn()
     assert looks == [3]
     assert not any(task.done() for _, task in begun)
-    (waiting,) = polls.broker.long_polls._waiting.values()
+    (waiting,) = polls.broker.fetcher.polls._waiting.values()
     assert waiting._asleep.when() - polls.process._loop.time() > 800
     waiting._look()
     for poll in begun:
@@ -293,13 +293,13 @@ def test_others_have_their_turn_between_the_partitions_of_a_request(polls, monke
 def test_of_partitions_that_are_not_there_only_the_numbers_are_kept(polls, monkeypatch):
     """200,000 of them took 113 MB. Those that are there are read and answered as ever, whatever comes in between."""
     read: list[Any] = []
-    really = fetch_read.read_all
+    really = fetch_read.read_partitions
 
     async def counted(partitions, *args, **named):
         read.extend((one.topic, one.partition) for one in partitions)
         return await really(partitions, *args, **named)
 
-    monkeypatch.setattr(fetch, "read_all", counted)
+    monkeypatch.setattr(fetch, "read_partitions", counted)
     size = polls.append()
     asked = [("t", 5, 0), ("t", 0, 0), ("gone", 0, 0), ("t", 5, 7), ("t", -1, 0), ("u", 1, 0), ("gone", 0, 0)]
     answer = polls.answer(polls.begin(asked))
@@ -309,12 +309,12 @@ def test_of_partitions_that_are_not_there_only_the_numbers_are_kept(polls, monke
 
 
 def test_a_request_that_is_larger_than_any_session_has_none_and_ends_the_one_it_names(polls, monkeypatch):
-    monkeypatch.setattr(fetch, "MAX_PARTITIONS", 2)
+    monkeypatch.setattr(fetch_api, "MAX_PARTITIONS", 2)
     polls.answer(polls.begin([("t", 0, 0), ("t", 1, 0)], min_bytes=0, session_epoch=0))
-    (session_id,) = polls.broker.fetch_sessions._sessions
+    (session_id,) = polls.broker.fetcher.sessions._sessions
     asked = [("t", 0, 0), ("t", 1, 0), ("u", 0, 0)]
     assert len(polls.answer(polls.begin(asked, min_bytes=0, session_epoch=0, session_id=session_id))) == 3
-    assert len(polls.broker.fetch_sessions) == 0
+    assert len(polls.broker.fetcher.sessions) == 0
 
 
 def test_many_requests_that_one_append_wakes_stand_in_line(polls, monkeypatch):
@@ -335,7 +335,7 @@ def test_many_requests_that_one_append_wakes_stand_in_line(polls, monkeypatch):
     for poll in begun:
         assert polls.answer(poll) == [("t", 0, size)]
     assert len(turns) == 50 - 1 - AWAKE_AT_ONCE
-    assert polls.broker.long_polls.awake == 0
+    assert polls.broker.fetcher.polls.awake == 0
     one = polls.begin([("t", 0, 1)])
     polls.append()
     assert polls.answer(one) == [("t", 0, size)]

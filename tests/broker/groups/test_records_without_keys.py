@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
-from kio.schema.errors import ErrorCode
 
-from kafkalog_broker.coordinator.coordinator_log import decode_batches, encode_batch
-from kafkalog_broker.protocol.client_codec import decode_response, encode_client_request
+from kafkalog_broker.coordinator.record_batch import decode_batches, encode_batch
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol.client_messages import decode_response, encode_client_request
 from kafkalog_broker.testing import RunningBroker
 from tests.broker.net.helpers.served import produce_request
 from tests.log.helpers.batch_builder import V2Record, batch
@@ -34,7 +34,7 @@ def consumer(broker: RunningBroker) -> Consumer:
     return Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "group"})
 
 
-def test_records_with_keys_beside_them_are_read(caplog):
+def test_records_without_a_key_are_logged_and_the_others_are_decoded(caplog):
     without = batch(7, [V2Record(7, 0, None, b"v"), V2Record(8, 0, b"k", b"v"), V2Record(9, 0, b"k", None)])
     read = list(decode_batches([without + encode_batch([(b"l", b"w")], 0, base_offset=10)]))
     assert [one.records for one in read] == [[(b"k", b"v"), (b"k", None)], [(b"l", b"w")]]

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.groups.modern.group_records import GroupRecord, RecordKind, decode
+from kafkalog_broker.groups.modern.group_record_codec import decode
+from kafkalog_broker.groups.modern.group_records import GroupRecord, RecordKind
 from tests.broker.groups.helpers.replayed import replayed
 from tests.broker.groups.helpers.streams_script import PROPERTIES, TOPICS, comparable, run
 from tests.broker.groups.record_consumer_groups import offsets_records

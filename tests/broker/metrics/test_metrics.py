@@ -1,4 +1,4 @@
-"""What --metrics tells: a whole broker is asked over sockets, and its text read by Prometheus' own parser."""
+"""Metrics of a broker that is scraped over HTTP; the text is read by Prometheus' own parser."""
 
 from __future__ import annotations
 
@@ -27,25 +27,28 @@ from kio.static.primitive import i16, i32, i32Timedelta, i64
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafkalog_broker.admin.topic_changes import ensure_topic
+from kafkalog_broker.admin.topic_creation import ensure_topic
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.metrics import exposition, serving
-from kafkalog_broker.metrics.collector import RequestCounts, counted
-from kafkalog_broker.metrics.exposition import METRICS, Samples
-from kafkalog_broker.metrics.serving import MAX_READING, MAX_SCRAPES, MetricsServer
+from kafkalog_broker.metrics import http_server, metric_table
+from kafkalog_broker.metrics.http_server import MAX_READING, MAX_SCRAPES, MetricsServer
+from kafkalog_broker.metrics.metric_table import METRICS
+from kafkalog_broker.metrics.request_counts import RequestCounts, counted
+from kafkalog_broker.metrics.samples import Samples
 from kafkalog_broker.net.dispatch import answer_of
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
-from kafkalog_broker.runtime.traffic import LOOKED_AT, Traffic
-from kafkalog_broker.server import Server
-from kafkalog_broker.testing_support.remote import frame_of
+from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.runtime.clock import SystemClock
+from kafkalog_broker.runtime.traffic import MAX_ENTRIES, Traffic
+from kafkalog_broker.server import Options, Server
+from kafkalog_broker.startup.credentials import load_credentials
+from kafkalog_broker.testing_support.remote import frame_of, kept_port
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.write.encoded_batch import build_batch
 
 ROOT = Path(__file__).parents[3]
 Found = dict[tuple[str, tuple[str, ...]], float]
 OF_REMOTE_STORAGE = {name for name in METRICS if name.startswith("kafkalog_remote_")}
-"""Of brokers that have some."""
+"""Only of brokers with remote storage."""
 
 
 def port_of(server: Server) -> int:
@@ -116,27 +119,30 @@ def commit(group: str, topic: str, offset: int) -> Any:
     )  # fmt: skip
 
 
+METRICS_AT = Options(metrics=("127.0.0.1", 0))
+
+
 @pytest.fixture
-def server(tmp_path: Path) -> Server:
-    config = {
+def config(tmp_path: Path) -> BrokerConfig:
+    properties = {
         "log.dirs": str(tmp_path),
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "offsets.topic.num.partitions": 1,
         "transaction.state.log.num.partitions": 1,
         "log.flush.interval.messages": 1,
     }
-    return Server(BrokerConfig.from_properties(config), metrics=("127.0.0.1", 0))
+    return BrokerConfig.from_properties(properties)
 
 
-def test_a_scrape_tells_what_was_asked_stored_and_committed(server: Server) -> None:
-    batch = bytes(build_batch([(None, b"v" * 50)] * 7, server.clock.now_ms()).data)
+def test_scrape_shows_requests_storage_and_groups(config: BrokerConfig) -> None:
+    batch = bytes(build_batch([(None, b"v" * 50)] * 7, SystemClock().now_ms()).data)
 
     async def go() -> tuple[Found, Found]:
-        await server.start()
+        server = await Server.start(config, METRICS_AT)
         try:
-            await server.loading
-            await ensure_topic(server, "orders", 2, {})
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.advertised[0].port)
+            await server.broker.lifecycle.coordinators_loaded.wait()
+            await ensure_topic(server.broker, "orders", 2, {})
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.broker.advertised[0].port)
             for _ in range(3):
                 await ask(writer, reader, produce_frame("orders", batch))
             await ask(writer, reader, produce_frame("nowhere", batch))
@@ -197,23 +203,24 @@ def test_a_scrape_tells_what_was_asked_stored_and_committed(server: Server) -> N
     assert names <= METRICS.keys()
 
 
-def test_a_broker_is_ready_when_it_serves_and_no_longer_when_it_stops(server: Server) -> None:
+def test_readyz_is_200_only_while_the_broker_serves(config: BrokerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     async def go() -> list[tuple[int, bytes]]:
         seen: list[tuple[int, bytes]] = []
-        load = server._load_users  # a moment in which the start is not done
+        port = kept_port(monkeypatch)
 
-        async def look_then_load() -> None:
-            seen.append(await get(port_of(server), "/readyz"))
-            seen.append(await get(port_of(server), "/healthz"))
-            status, text = await get(port_of(server), "/metrics")
-            assert (status, parsed(text)["kafkalog_ready", ()]) == (200, 0)
-            await load()
+        async def look_then_load(*arguments: Any) -> Any:
+            seen.append(await get(port, "/readyz"))
+            seen.append(await get(port, "/healthz"))
+            status, text = await get(port, "/metrics")
+            found = parsed(text)
+            assert (status, found["kafkalog_ready", ()], found["kafkalog_connections", ("PLAINTEXT",)]) == (200, 0, 0)
+            return await load_credentials(*arguments)
 
-        server._load_users = look_then_load  # type: ignore[method-assign]
-        await server.start()
-        await server.loading
+        monkeypatch.setattr("kafkalog_broker.server.load_credentials", look_then_load)
+        server = await Server.start(config, Options(metrics=("127.0.0.1", port)))
+        await server.broker.lifecycle.coordinators_loaded.wait()
         seen.append(await get(port_of(server), "/readyz"))
-        server.failed.set()
+        server.broker.lifecycle.failed.set()
         seen.append(await get(port_of(server), "/readyz"))
         await server.stop()
         return seen
@@ -248,7 +255,7 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_whoever_speaks_no_http_is_told_or_left(capfd: pytest.CaptureFixture[str]) -> None:
+def test_malformed_request_gets_an_error_or_is_closed(capfd: pytest.CaptureFixture[str]) -> None:
     async def go() -> list[tuple[int, bytes]]:
         async with page() as http:
             with pytest.raises(KafkalogError, match="--metrics cannot be bound to"):
@@ -259,21 +266,23 @@ def test_whoever_speaks_no_http_is_told_or_left(capfd: pytest.CaptureFixture[str
                 await get(http.port, "/metrics", "POST"),
                 await get(http.port, "/"),
                 await raw(http.port, b"\x00\x00\r\n\r\n"),
-                await raw(http.port, b"GET / HTTP/1.1\r\n" + b"x" * serving.HEAD_BYTES),
+                await raw(http.port, b"GET / HTTP/1.1\r\n" + b"x" * http_server.HEAD_BYTES),
             ]
 
     found = asyncio.run(go())
     assert found[0] == (
         200,
-        b"# HELP kafkalog_ready 1 while /readyz says yes\n# TYPE kafkalog_ready gauge\nkafkalog_ready 1.0\n",
+        b"# HELP kafkalog_ready 1 while /readyz responds 200\n# TYPE kafkalog_ready gauge\nkafkalog_ready 1.0\n",
     )
     assert found[1] == (200, b"")
     assert [status for status, _ in found[2:]] == [405, 404, 0, 431]
     assert capfd.readouterr() == ("", "")
 
 
-def test_scraper_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(serving, "SEND_S", 0.1)
+def test_scraper_that_does_not_read_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(http_server, "SEND_S", 0.1)
 
     async def large() -> Samples:
         samples = Samples()
@@ -295,7 +304,7 @@ def test_scraper_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPatch, cap
 
 
 def test_request_that_arrives_byte_by_byte_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "HEAD_S", 0.2)
+    monkeypatch.setattr(http_server, "HEAD_S", 0.2)
 
     async def go() -> None:
         async with page() as http:
@@ -304,7 +313,7 @@ def test_request_that_arrives_byte_by_byte_has_one_deadline(monkeypatch: pytest.
             async def drip() -> None:
                 while True:  # never longer without a byte than a quarter of the deadline
                     writer.write(b"G")
-                    await asyncio.sleep(serving.HEAD_S / 4)
+                    await asyncio.sleep(http_server.HEAD_S / 4)
 
             dripping = asyncio.create_task(drip())
             with suppress(ConnectionResetError):
@@ -350,7 +359,7 @@ def test_scrapes_beyond_the_limit_are_refused() -> None:
     asyncio.run(go())
 
 
-def test_the_text_says_each_name_once() -> None:
+def test_text_has_one_help_line_for_each_metric() -> None:
     samples = Samples()
     for number in range(201):
         samples.add("kafkalog_topic_partitions", number, f"t{number}")
@@ -372,7 +381,7 @@ def test_the_text_says_each_name_once() -> None:
 
 @pytest.mark.parametrize("frame", [b"\0\0" + bytes(98), memoryview(bytearray(b"\0\0" + bytes(98)))])
 @pytest.mark.parametrize("waits", [False, True])
-def test_requests_are_counted_however_they_come_and_are_answered(frame: bytes | memoryview, waits: bool) -> None:
+def test_requests_are_counted_for_all_kinds_of_frames_and_responses(frame: bytes | memoryview, waits: bool) -> None:
     """A large frame is a view of memory that may be written."""
 
     async def later() -> list[bytes]:
@@ -394,7 +403,7 @@ def test_requests_are_counted_however_they_come_and_are_answered(frame: bytes | 
     assert (sum(found.buckets), found.request_bytes, found.response_bytes) == (3, 300, 15)
 
 
-def test_what_clients_make_up_makes_no_series() -> None:
+def test_unknown_api_keys_share_one_counter() -> None:
     counts = RequestCounts()
     for key in range(200, 300):
         counts.of(key.to_bytes(2, "big")).request_bytes += 1
@@ -409,28 +418,28 @@ def test_errors_are_counted_by_entry_up_to_a_bound() -> None:
     results = (
         result(ErrorCode.none),
         result(ErrorCode.invalid_request),
-        *[result(ErrorCode.topic_authorization_failed)] * LOOKED_AT,
+        *[result(ErrorCode.topic_authorization_failed)] * MAX_ENTRIES,
     )
     traffic.answered(20, DeleteTopicsResponse(throttle_time=i32Timedelta.parse(timedelta()), responses=results))
     assert set(traffic.errors) <= {(20, ErrorCode.topic_authorization_failed), (20, ErrorCode.invalid_request)}
-    assert LOOKED_AT - 3 <= sum(traffic.errors.values()) <= LOOKED_AT
+    assert MAX_ENTRIES - 3 <= sum(traffic.errors.values()) <= MAX_ENTRIES
     traffic.bytes_out["gone"] = 1
     traffic.forget({"t"})
     assert not traffic.bytes_out
 
 
-def test_the_page_says_what_its_metrics_mean() -> None:
+def test_metrics_page_equals_the_metric_table() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \| ([^|]+) \|$", page, re.MULTILINE)
     said = [(name, kind, tuple(re.findall(r"`(\w+)`", labels)), meaning) for name, kind, labels, meaning in rows]
     assert len(said) > 10
     assert said == [(one.name, one.kind, one.labels, one.meaning) for one in (METRICS[row[0]] for row in said)]
     assert set(re.findall(r"`(kafkalog_\w+)`", page)) <= set(METRICS)
-    for bound in (exposition.MAX_TOPICS, exposition.MAX_GROUPS, exposition.MAX_GROUP_TOPICS):
+    for bound in (metric_table.MAX_TOPICS, metric_table.MAX_GROUPS, metric_table.MAX_GROUP_TOPICS):
         assert f"{bound:,}" in page
 
 
-def test_the_dashboard_shows_metrics_and_labels_that_there_are() -> None:
+def test_dashboard_uses_existing_metrics_and_labels() -> None:
     board = json.loads((ROOT / "examples" / "grafana_dashboard.json").read_text(encoding="utf-8"))
     shown = [target for panel in board["panels"] for target in panel["targets"]]
     used = set()

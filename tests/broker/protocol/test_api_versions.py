@@ -1,16 +1,17 @@
 from __future__ import annotations
 
-import asyncio
 import struct
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kafkalog_broker.api.api_versions import api_versions_error, handle
+from kafkalog_broker.api.api_versions import api_versions, api_versions_error
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api, on_error
-from kafkalog_broker.protocol.codec import decode_request, encode_response, request_class
+from kafkalog_broker.protocol.api_messages import request_class
+from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.frames import decode_request, encode_response
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_spark.format.varints import uvarint
 
 BROKER: Any = SimpleNamespace(telemetry=SimpleNamespace(receiver=None))
@@ -19,16 +20,16 @@ SOFTWARE = {"client_software_name": "librdkafka", "client_software_version": "2.
 
 @pytest.fixture(autouse=True)
 def _registered(empty_registry: None) -> None:
-    api(18, 0, 4)(handle)
+    api(18, 0, 4)(api_versions)
     on_error(18)(api_versions_error)
-    api(3, 0, 13)(handle)
-    api(0, 0, 13)(handle)
+    api(3, 0, 13)(api_versions)
+    api(0, 0, 13)(api_versions)
 
 
 def answer(version: int, **fields: Any) -> tuple[Any, Request]:
     entity = request_class(18, version)(**fields) if version <= 4 else None
     request = Request(18, version, 1, "me", entity, ConnectionInfo())
-    return asyncio.run(handle(request, BROKER)), request
+    return api_versions(request, BROKER), request
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -45,10 +46,10 @@ def test_the_registry_is_told_in_the_order_of_keys(version: int) -> None:
 @pytest.mark.parametrize(("receiver", "told"), [(None, [0, 3, 18]), ("a receiver", [0, 3, 18, 71, 72])])
 def test_telemetry_is_told_of_where_somebody_receives_it(receiver: Any, told: list[int]) -> None:
     for key in (71, 72):
-        api(key, 0, 0)(handle)
+        api(key, 0, 0)(api_versions)
     request = Request(18, 0, 1, "me", request_class(18, 0)(), ConnectionInfo())
     broker: Any = SimpleNamespace(telemetry=SimpleNamespace(receiver=receiver))
-    response = asyncio.run(handle(request, broker))
+    response = api_versions(request, broker)
     assert [served.api_key for served in response.api_keys] == told  # type: ignore[union-attr]
 
 
@@ -106,7 +107,7 @@ def test_a_bad_software_name_is_an_invalid_request(field: str, bad: str) -> None
 
 def test_an_unknown_version_is_answered_in_version_0_with_the_range_of_api_versions() -> None:
     request = decode_request(struct.pack(">hhih", 18, 5, 77, -1) + b"whatever")
-    (frame,) = encode_response(request, asyncio.run(handle(request, BROKER)))
+    (frame,) = encode_response(request, api_versions(request, BROKER))
     assert frame == struct.pack(">iihihhh", 16, 77, ErrorCode.unsupported_version, 1, 18, 0, 4)
 
 

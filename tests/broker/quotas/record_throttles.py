@@ -1,4 +1,4 @@
-"""Ask Kafka's own classes how long clients have to wait: python -m tests.broker.quotas.record_throttles
+"""Record the throttle times of Kafka's own classes: python -m tests.broker.quotas.record_throttles
 
 Writes kafka-4.3.0-throttles.json beside this file: random loads (time in ms, value recorded) and the throttle times
 (ms) that Rate with QuotaUtils and TokenBucket give for them.

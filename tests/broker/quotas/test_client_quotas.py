@@ -1,4 +1,4 @@
-"""Which quota holds for whom, and what a client gets under it: with a clock passed in."""
+"""Which quota applies to a client, and how it is throttled; the clock is passed in."""
 
 from __future__ import annotations
 
@@ -7,19 +7,10 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.quotas import client_quotas
-from kafkalog_broker.quotas.client_quotas import (
-    CONNECTION,
-    CONSUMER,
-    DEFAULT,
-    MUTATION,
-    PRODUCER,
-    REQUEST,
-    Client,
-    ClientQuotas,
-    Entity,
-    Windows,
-)
-from kafkalog_broker.quotas.quota_changes import ANY, described
+from kafkalog_broker.quotas.client_quotas import Client, ClientQuotas
+from kafkalog_broker.quotas.quota_entity import CONNECTION, CONSUMER, DEFAULT, MUTATION, PRODUCER, REQUEST, Entity
+from kafkalog_broker.quotas.quota_filter import FilterComponent, MatchType, matching_entities
+from kafkalog_broker.quotas.rates import Windows
 from tests.broker.manual_clock import ManualClock
 
 KAFKAS = Windows(11, 1000)
@@ -48,16 +39,16 @@ def quotas_of(clock: ManualClock, values: dict[Entity, dict[str, float]]) -> Cli
     return made
 
 
-def test_the_most_specific_quota_holds(clock: ManualClock) -> None:
+def test_most_specific_quota_applies(clock: ManualClock) -> None:
     alice = Client("alice", "app")
     for first in range(len(LEVELS)):
         given = {entity: {PRODUCER: float(number)} for number, entity in enumerate(LEVELS) if number >= first}
-        found = quotas_of(clock, given).limit(PRODUCER, alice)
+        found = quotas_of(clock, given).quota_of(PRODUCER, alice)
         assert found is not None
-        assert found[1] == first
+        assert found.limit == first
     others = quotas_of(clock, {Entity("bob", "app"): {PRODUCER: 1.0}, Entity(None, "other"): {PRODUCER: 1.0}})
-    assert others.limit(PRODUCER, alice) is None
-    assert quotas_of(clock, {Entity("alice"): {CONSUMER: 1.0}}).limit(PRODUCER, alice) is None
+    assert others.quota_of(PRODUCER, alice) is None
+    assert quotas_of(clock, {Entity("alice"): {CONSUMER: 1.0}}).quota_of(PRODUCER, alice) is None
 
 
 @pytest.mark.parametrize(
@@ -69,7 +60,7 @@ def test_the_most_specific_quota_holds(clock: ManualClock) -> None:
         (Entity(DEFAULT, DEFAULT), ("alice", "app"), ("alice", "other")),
     ],
 )
-def test_who_shares_a_quota(clock: ManualClock, entity: Entity, shared: Any, apart: Any) -> None:
+def test_clients_of_one_entity_share_a_rate(clock: ManualClock, entity: Entity, shared: Any, apart: Any) -> None:
     quotas = quotas_of(clock, {entity: {PRODUCER: 1000.0}})
     assert quotas.record(PRODUCER, Client("alice", "app"), 10_000) == 0
     assert quotas.record(PRODUCER, Client(*apart), 10_000) == 0
@@ -89,17 +80,17 @@ def sent_in(quotas: ClientQuotas, clock: ManualClock, client: Client, seconds: i
 
 
 @pytest.mark.parametrize("size", [16 << 10, 200_000, MB])
-def test_a_client_gets_what_its_quota_allows(clock: ManualClock, size: int) -> None:
+def test_client_that_obeys_throttle_times_reaches_its_quota(clock: ManualClock, size: int) -> None:
     quotas = quotas_of(clock, {Entity("slow"): {PRODUCER: float(MB)}})
     sent = [sent_in(quotas, clock, Client("slow", "x"), 20, size, 2) for _ in range(9)]
     assert 0.95 <= sum(sent) / (180 * MB) <= 1.05
-    # Kafka's windows let a client that was idle spend ten seconds at once: single spans of 20 s differ more.
+    # With Kafka's windows an idle client may use the quota of ten seconds in a burst: spans of 20 s differ more.
     assert min(sent) / (20 * MB) >= 0.65
     assert max(sent) / (20 * MB) <= 1.3
     assert quotas.record(PRODUCER, Client("fast", "x"), 1 << 40) == 0
 
 
-def test_answers_to_fetches_that_have_to_wait_do_not_count(clock: ManualClock) -> None:
+def test_throttled_fetch_response_is_not_recorded(clock: ManualClock) -> None:
     quotas, client = quotas_of(clock, {Entity("slow"): {CONSUMER: 1000.0}}), Client("slow", "")
     largest = quotas.fetch_bytes(client)
     assert largest == 10_000
@@ -112,38 +103,38 @@ def test_answers_to_fetches_that_have_to_wait_do_not_count(clock: ManualClock) -
     assert quotas.record_fetch(Client("fast", ""), 1 << 30) == 0
 
 
-def test_a_request_quota_has_nobody_wait_longer_than_a_window(clock: ManualClock) -> None:
+def test_request_quota_throttles_for_at_most_one_window(clock: ManualClock) -> None:
     quotas = quotas_of(clock, {Entity(DEFAULT): {REQUEST: 1.0}})
     assert quotas.record(REQUEST, Client("a", ""), 5.0) == 0
     assert quotas.record(REQUEST, Client("a", ""), 500.0) == 1000
 
 
-def test_changes_of_topics_go_into_debt_once(clock: ManualClock) -> None:
+def test_mutation_quota_can_be_exceeded_once(clock: ManualClock) -> None:
     quotas, client = quotas_of(clock, {Entity("a"): {MUTATION: 2.0}}), Client("a", "")
-    assert quotas.mutate(client, 22)  # what came together in all windows
+    assert quotas.charge_mutation(client, 22)  # what came together in all windows
     assert quotas.mutation_wait_ms(client) == 0
-    assert quotas.mutate(client, 10)
-    assert not quotas.mutate(client, 1)
+    assert quotas.charge_mutation(client, 10)
+    assert not quotas.charge_mutation(client, 1)
     assert quotas.mutation_wait_ms(client) == 5000
     clock.advance(5000)
     assert quotas.mutation_wait_ms(client) == 0
-    assert quotas.mutate(client, 1)
-    quotas.mutate(client, 3, refuses=False)
+    assert quotas.charge_mutation(client, 1)
+    quotas.charge_mutation(client, 3, may_refuse=False)
     assert quotas.mutation_wait_ms(client) == 2000
-    assert quotas.mutate(Client("b", ""), 1_000_000)
+    assert quotas.charge_mutation(Client("b", ""), 1_000_000)
 
 
-def test_connections_of_an_address(clock: ManualClock) -> None:
+def test_connections_beyond_the_quota_of_an_address_are_held(clock: ManualClock) -> None:
     quotas = quotas_of(clock, {Entity(ip=DEFAULT): {CONNECTION: 1.0}, Entity(ip="::1"): {CONNECTION: 100.0}})
-    waits = [quotas.connection("127.0.0.1") for _ in range(12)]
+    waits = [quotas.record_connection("127.0.0.1") for _ in range(12)]
     assert waits[:10] == [0] * 10
     assert waits[10:] == [1000, 1000]
-    assert [quotas.connection("::1") for _ in range(12)] == [0] * 12
+    assert [quotas.record_connection("::1") for _ in range(12)] == [0] * 12
     clock.advance(11_000)
-    assert quotas.connection("127.0.0.1") == 0
+    assert quotas.record_connection("127.0.0.1") == 0
 
 
-def test_new_quotas_count_what_was_done(clock: ManualClock) -> None:
+def test_new_quotas_count_values_recorded_before(clock: ManualClock) -> None:
     quotas, client = quotas_of(clock, {Entity("a"): {PRODUCER: 1000.0}}), Client("a", "")
     assert quotas.record(PRODUCER, client, 8000) == 0
     quotas.use({Entity("a"): {PRODUCER: 100.0}})
@@ -153,71 +144,71 @@ def test_new_quotas_count_what_was_done(clock: ManualClock) -> None:
     assert quotas.record(PRODUCER, client, 8000) == 0
 
 
-def test_clients_that_make_up_ids_cost_a_bounded_memory(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_quotas, "KNOWN", 10)
+def test_caches_of_clients_are_bounded(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_quotas, "MAX_CACHED_CLIENTS", 10)
     quotas = quotas_of(clock, {Entity(None, DEFAULT): {PRODUCER: 1000.0, MUTATION: 1.0}})
     for number in range(100):
         client = Client("u", str(number))
         quotas.record(PRODUCER, client, 1)
-        quotas.mutate(client, 1, refuses=False)
+        quotas.charge_mutation(client, 1, may_refuse=False)
         clock.advance(2000)
-        caches = quotas._rates["client"], quotas._limit_of, quotas._buckets["client"]
+        caches = quotas._rates["client"], quotas._find_cached, quotas._buckets["client"]
         assert max(cache.cache_info().currsize for cache in caches) <= 10
 
 
-def test_no_made_up_id_makes_the_broker_forget_who_owes(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_quotas, "KNOWN", 10)
+def test_other_client_ids_do_not_evict_a_throttled_client(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_quotas, "MAX_CACHED_CLIENTS", 10)
     limits = {PRODUCER: 1000.0, MUTATION: 1.0}
     quotas = quotas_of(clock, {Entity(None, DEFAULT): limits, Entity("alice"): limits})
     debtors = [Client("alice", "app"), Client("bob", "app")]
     for debtor in debtors:
         quotas.record(PRODUCER, debtor, 20_000)
-        quotas.mutate(debtor, 21, refuses=False)
+        quotas.charge_mutation(debtor, 21, may_refuse=False)
     for number in range(40):
         quotas.record(PRODUCER, Client("eve", str(number)), 1)
-        quotas.mutate(Client("eve", str(number)), 1, refuses=False)
+        quotas.charge_mutation(Client("eve", str(number)), 1, may_refuse=False)
         if number % 5 == 0:
             quotas.record(PRODUCER, debtors[1], 0)
-            quotas.mutate(debtors[1], 0, refuses=False)
+            quotas.charge_mutation(debtors[1], 0, may_refuse=False)
     assert [quotas.record(PRODUCER, debtor, 0) for debtor in debtors] == [10_000] * 2
     assert [quotas.mutation_wait_ms(debtor) for debtor in debtors] == [10_000] * 2
 
 
-def test_long_client_ids_are_not_kept(clock: ManualClock) -> None:
+def test_long_client_ids_are_cached_as_digests(clock: ManualClock) -> None:
     name = "x" * 32_000
     quotas = quotas_of(clock, {Entity(None, name + "1"): {PRODUCER: 100.0}, Entity(None, DEFAULT): {PRODUCER: 1000.0}})
     waits = [quotas.record(PRODUCER, Client("u", name + last), 20_000) for last in "123"]
-    assert waits == [190_000, 10_000, 10_000], "they are told apart"
-    assert quotas._limit_of.cache_info().currsize == 0
-    holders = [quotas.limit(PRODUCER, Client("u", name + last)) for last in "123"]
+    assert waits == [190_000, 10_000, 10_000], "each long client id has its own rate"
+    assert quotas._find_cached.cache_info().currsize == 0
+    holders = [quotas.quota_of(PRODUCER, Client("u", name + last)) for last in "123"]
     assert quotas._rates["client"].cache_info().currsize == len(set(holders)) == 3, "by holder"
     assert max(map(len, map(repr, holders))) < 300
 
 
-def test_whom_any_quota_holds_for(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_quotas, "KNOWN", 3)
+def test_has_any_is_true_for_clients_with_a_quota(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_quotas, "MAX_CACHED_CLIENTS", 3)
     quotas = quotas_of(clock, {Entity(client_id="slow"): {PRODUCER: 10.0}, Entity(ip=DEFAULT): {CONNECTION: 1.0}})
     for _ in range(2):
-        assert quotas.limits("User:alice", "slow")
-        assert not quotas.limits("User:alice", "fast")
-        assert not quotas.limits("User:alice", None)
+        assert quotas.has_any("User:alice", "slow")
+        assert not quotas.has_any("User:alice", "fast")
+        assert not quotas.has_any("User:alice", None)
     quotas.change(Entity(user="alice"), {CONSUMER: 5.0})
-    assert quotas.limits("User:alice", "fast")
-    assert not quotas.limits("User:bob", "fast")
+    assert quotas.has_any("User:alice", "fast")
+    assert not quotas.has_any("User:bob", "fast")
     quotas.change(Entity(user="alice"), {})
-    assert not quotas.limits("User:alice", "fast")
+    assert not quotas.has_any("User:alice", "fast")
     for number in range(10):
-        assert not quotas.limits("User:bob", f"{number}")
-        assert not quotas.limits("User:bob", f"{number}" * 1000)
-    assert quotas._any_limit_of.cache_info().currsize == 3
+        assert not quotas.has_any("User:bob", f"{number}")
+        assert not quotas.has_any("User:bob", f"{number}" * 1000)
+    assert quotas._has_any_cached.cache_info().currsize == 3
 
 
-def test_a_change_is_that_of_one_entity(clock: ManualClock) -> None:
+def test_change_replaces_the_quotas_of_one_entity(clock: ManualClock) -> None:
     quotas = quotas_of(clock, {Entity("a"): {PRODUCER: 100.0}, Entity("b"): {PRODUCER: 100.0}})
     kept = quotas.quotas[Entity("b")]
-    assert quotas.limit(PRODUCER, Client("a", "")) == (("a", None), 100.0)
+    assert quotas.quota_of(PRODUCER, Client("a", "")) == (("a", None), 100.0)
     quotas.change(Entity("a"), {CONSUMER: 5.0})
-    assert quotas.limit(PRODUCER, Client("a", "")) is None
+    assert quotas.quota_of(PRODUCER, Client("a", "")) is None
     assert quotas.in_use == {PRODUCER, CONSUMER}
     assert quotas.quotas[Entity("b")] is kept
     quotas.change(Entity("b"), {})
@@ -225,14 +216,14 @@ def test_a_change_is_that_of_one_entity(clock: ManualClock) -> None:
     assert quotas.in_use == {CONSUMER}
 
 
-def test_entities_are_described_in_order() -> None:
+def test_matching_entities_are_in_order() -> None:
     quotas = {
         Entity(user, client): {PRODUCER: 1.0}
         for number in range(1100)
         for user, client in [(f"u{number * 7919 % 1100:04}", None), (f"u{number:04}", DEFAULT)]
     }
-    found = described(quotas, [], strict=False)
+    found = matching_entities(quotas, [], strict=False)
     names = [f"u{number:04}" for number in range(1100)]
     assert found == [Entity(name, client) for name in names for client in (DEFAULT, None)]
-    found = described(quotas, [("user", ANY, None)], strict=True)
+    found = matching_entities(quotas, [FilterComponent("user", MatchType.SPECIFIED, None)], strict=True)
     assert found == [Entity(name) for name in names]

@@ -1,4 +1,7 @@
-"""Quotas on disk, and what is refused before it gets there. What Kafka refuses: tests/interop/test_quotas.py."""
+"""The quota file, and alterations that are refused before it is written.
+
+tests/interop/test_quotas.py compares the refusals with those of Kafka.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.quotas.client_quotas import DEFAULT, Entity
-from kafkalog_broker.quotas.quota_changes import FILE, altered, quota_file
+from kafkalog_broker.quotas.quota_alteration import QuotaOperation, alter
+from kafkalog_broker.quotas.quota_entity import DEFAULT, Entity
+from kafkalog_broker.quotas.quota_file import FILE, quota_file
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 
 QUOTAS = {
@@ -17,7 +21,7 @@ QUOTAS = {
 }
 
 
-def test_the_newest_copy_counts(tmp_path: Path) -> None:
+def test_load_returns_the_newest_undamaged_copy(tmp_path: Path) -> None:
     directories = [tmp_path / "a", tmp_path / "b"]
     for directory in directories:
         directory.mkdir()
@@ -45,23 +49,23 @@ def test_the_newest_copy_counts(tmp_path: Path) -> None:
         b'{"version": 0, "generation": 1, "quotas": [{"entity": {"user": "a"}, "values": {"request_percentage": 0}}]}',
     ],
 )  # fmt: skip
-def test_damage_is_found(data: bytes) -> None:
+def test_parse_of_damaged_file_raises_corrupt_file(data: bytes) -> None:
     with pytest.raises(CorruptFile):
         quota_file([]).parse(data)
 
 
-def test_what_is_written_is_read() -> None:
+def test_parse_returns_what_dump_wrote_and_refuses_a_later_version() -> None:
     file = quota_file([])
     assert file.parse(file.dump(7, {**QUOTAS, Entity("empty"): {}})) == (7, QUOTAS)
     with pytest.raises(UnsupportedFormat):
         file.parse(file.dump(1, {}).replace(b'"version": 0', b'"version": 1'))
 
 
-def test_operations_are_made_one_after_another() -> None:
-    operations = [("producer_byte_rate", None), ("consumer_byte_rate", 9.0000000001)]
-    assert altered(QUOTAS, [("client-id", None), ("user", "alice")], operations) == (
+def test_alter_applies_operations_in_order_and_refuses_large_values() -> None:
+    operations = [QuotaOperation("producer_byte_rate", None), QuotaOperation("consumer_byte_rate", 9.0000000001)]
+    assert alter(QUOTAS, [("client-id", None), ("user", "alice")], operations) == (
         Entity("alice", DEFAULT),
         {"request_percentage": 12.5, "consumer_byte_rate": 9.0},
     )
     with pytest.raises(BrokerError, match="too large"):
-        altered({}, [("user", "a")], [("producer_byte_rate", 2.0**63)])
+        alter({}, [("user", "a")], [QuotaOperation("producer_byte_rate", 2.0**63)])

@@ -1,26 +1,24 @@
-"""Throttle times: what Kafka's own classes say of the same loads (record_throttles.py)."""
+"""Throttle times, compared with those of Kafka's own classes under the same loads (record_throttles.py)."""
 
 from __future__ import annotations
 
 import json
 import struct
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from kio.schema.delete_topics.v6.response import DeleteTopicsResponse
-from kio.static.primitive import i32Timedelta
 
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.protocol.codec import encode_response, with_throttle_time
-from kafkalog_broker.quotas.client_quotas import Rate, TokenBucket, Windows
+from kafkalog_broker.protocol.api_messages import response_class
+from kafkalog_broker.protocol.frames import encode_response, with_throttle_time
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.quotas.rates import Rate, TokenBucket, Windows
 from tests.broker.quotas.record_throttles import RECORDED
 
 CASES: list[dict[str, Any]] = json.loads(RECORDED.read_text())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['kind']} {case['count']} x {case['ms']} ms")
-def test_throttle_times_are_those_of_kafka(case: dict[str, Any]) -> None:
+def test_throttle_times_equal_those_of_kafka(case: dict[str, Any]) -> None:
     windows, limit = Windows(case["count"], case["ms"]), case["limit"]
     rate, bucket = Rate(windows), TokenBucket(windows)
     found = []
@@ -35,11 +33,11 @@ def test_throttle_times_are_those_of_kafka(case: dict[str, Any]) -> None:
     assert any(found)
 
 
-def test_the_loads_show_both_kinds() -> None:
+def test_recorded_loads_cover_rates_and_buckets() -> None:
     assert {case["kind"] for case in CASES} == {"rate", "bucket"}
 
 
-def test_nobody_waits_longer_than_an_answer_can_say() -> None:
+def test_throttle_time_is_at_most_the_int32_of_a_response() -> None:
     windows = Windows(11, 1000)
     for limit in (1e-310, 5e-324, 1e-9, 1.0):
         rate, bucket = Rate(windows), TokenBucket(windows)
@@ -48,12 +46,11 @@ def test_nobody_waits_longer_than_an_answer_can_say() -> None:
         waits = [rate.throttle_ms(limit, 0), bucket.throttle_ms(limit, 0)]
         assert waits == [2**31 - 1] * 2
     request = Request(20, 6, 1, None, object(), ConnectionInfo())
-    none = i32Timedelta.parse(timedelta(0))
-    told = with_throttle_time(DeleteTopicsResponse(throttle_time=none, responses=()), waits[0])
-    assert struct.pack(">i", 2**31 - 1) in bytes(encode_response(request, told)[0])
+    response = with_throttle_time(response_class(20, 6)(), waits[0])
+    assert struct.pack(">i", 2**31 - 1) in bytes(encode_response(request, response)[0])
 
 
-def test_what_was_taken_back_was_never_there() -> None:
+def test_negative_value_takes_back_an_earlier_one() -> None:
     rate = Rate(Windows(11, 1000))
     rate.record(50, 0)
     rate.record(100_000, 10)

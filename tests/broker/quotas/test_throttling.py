@@ -1,4 +1,4 @@
-"""A whole broker under quotas: what is answered, and that a throttled connection is muted, and no other."""
+"""A running broker with quotas: throttle times in responses, and muting of throttled connections."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,22 @@ from kio.schema.types import TopicName
 from kio.static.primitive import f64, i8, i32, i32Timedelta
 
 from kafkalog_broker import api
-from kafkalog_broker.admin.topic_changes import ensure_topic
+from kafkalog_broker.admin.topic_creation import ensure_topic
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.net.connection import Connection
-from kafkalog_broker.protocol.api_registry import Api, ConnectionInfo, Layer, Request
-from kafkalog_broker.protocol.client_codec import create_topic_request, decode_response
-from kafkalog_broker.protocol.codec import decode_request, encode_response, with_throttle_time
+from kafkalog_broker.protocol.api_registry import Api, Layer
+from kafkalog_broker.protocol.client_messages import create_topic_request, decode_response
+from kafkalog_broker.protocol.frames import decode_request, encode_response, with_throttle_time
 from kafkalog_broker.protocol.hot_messages import (
     FetchResponse,
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
 )
-from kafkalog_broker.protocol.response_entity import respond
-from kafkalog_broker.server import Server
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.server import Options, Server
 from kafkalog_broker.testing_support.remote import frame_of
 from kafkalog_spark.log.write.encoded_batch import build_batch
 from tests.broker.manual_clock import ManualClock
@@ -81,22 +83,23 @@ class Client:
 
 def with_broker(tmp_path: Path, scenario: Callable[[Server, Callable[[], Awaitable[Client]]], Awaitable[None]]) -> None:
     config = BrokerConfig.from_properties({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
-    server = Server(config, ManualClock())
     writers = []
 
-    async def connect() -> Client:
-        before = set(server.network.admission.open)
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.advertised[0].port)
+    async def connect(server: Server) -> Client:
+        before = set(server.network.quotas.open)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.broker.advertised[0].port)
         writers.append(writer)
-        while not (new := server.network.admission.open - before):
+        while not (new := server.network.quotas.open - before):
             await asyncio.sleep(0)
-        return Client(reader, writer, new.pop())
+        connection = new.pop()
+        assert isinstance(connection, Connection)
+        return Client(reader, writer, connection)
 
     async def go() -> None:
-        await server.start()
+        server = await Server.start(config, Options(clock=ManualClock()))
         try:
-            await server.loading
-            await scenario(server, connect)
+            await server.broker.lifecycle.coordinators_loaded.wait()
+            await scenario(server, partial(connect, server))
         finally:
             for writer in writers:
                 writer.close()
@@ -106,54 +109,54 @@ def with_broker(tmp_path: Path, scenario: Callable[[Server, Callable[[], Awaitab
 
 
 def advance(server: Server, ms: int) -> None:
-    assert isinstance(server.clock, ManualClock)
-    server.clock.advance(ms)
+    assert isinstance(server.broker.clock, ManualClock)
+    server.broker.clock.advance(ms)
 
 
 METADATA_TIMEOUT = timedelta(seconds=1)
 METADATA = MetadataRequest(topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False)
 
 
-def test_a_throttled_producer_is_told_and_muted_and_nobody_else(tmp_path: Path) -> None:
+def test_only_the_throttled_producer_gets_a_throttle_time_and_is_muted(tmp_path: Path) -> None:
     batch = bytes(build_batch([(None, b"v" * 900)], 0).data)
     frame = produce_frame("orders", batch)
 
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
-        await ensure_topic(server, "orders", 1, {})
+        await ensure_topic(server.broker, "orders", 1, {})
         slow, other = await connect(), await connect()
-        unthrottled = dict(server.apis)
+        unthrottled = dict(server.broker.apis)
         assert (await slow.ask(alteration({"producer_byte_rate": 200.0}, user="ANONYMOUS", client_id=None))).entries
-        assert server.apis != unthrottled
+        assert server.broker.apis != unthrottled
         assert (await slow.send(frame))[-4:] == struct.pack(">i", 0)
         wait_ms = 5 * (2 * len(frame) - 2000)  # at 200 bytes a second, beyond those of ten seconds
-        told = await slow.send(frame)
-        assert struct.unpack(">i", told[-4:])[0] == wait_ms
-        assert server.logs.get("orders", 0).log_end_offset == 2  # type: ignore[union-attr]
+        response = await slow.send(frame)
+        assert struct.unpack(">i", response[-4:])[0] == wait_ms
+        assert server.broker.logs.get("orders", 0).log_end_offset == 2  # type: ignore[union-attr]
         assert slow.is_muted
         slow.writer.write(2 * (struct.pack(">i", len(frame)) + frame))
         for _ in range(3):
             await other.ask(METADATA)
-        assert server.logs.get("orders", 0).log_end_offset == 2  # type: ignore[union-attr]
+        assert server.broker.logs.get("orders", 0).log_end_offset == 2  # type: ignore[union-attr]
         slow.unmute()
         await slow.answer()
         assert slow.is_muted
-        assert server.logs.get("orders", 0).log_end_offset == 3  # type: ignore[union-attr]
+        assert server.broker.logs.get("orders", 0).log_end_offset == 3  # type: ignore[union-attr]
         slow.unmute()
         await slow.answer()
         advance(server, 1_000_000)
         slow.unmute()
         assert (await slow.send(frame))[-4:] == struct.pack(">i", 0)
         await slow.ask(alteration({"producer_byte_rate": None}, user="ANONYMOUS", client_id=None))
-        assert server.apis == unthrottled, "without quotas no request is looked at"
+        assert server.broker.apis == unthrottled, "without quotas no request is looked at"
 
     with_broker(tmp_path, scenario)
 
 
-def test_a_throttled_consumer_gets_an_empty_answer_and_its_records_later(tmp_path: Path) -> None:
+def test_throttled_consumer_gets_an_empty_response_and_its_records_later(tmp_path: Path) -> None:
     batch = bytes(build_batch([(None, b"v" * 900)], 0).data)
 
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
-        await ensure_topic(server, "orders", 1, {})
+        await ensure_topic(server.broker, "orders", 1, {})
         client = await connect()
         for _ in range(2):
             await client.send(produce_frame("orders", batch))
@@ -171,7 +174,7 @@ def test_a_throttled_consumer_gets_an_empty_answer_and_its_records_later(tmp_pat
     with_broker(tmp_path, scenario)
 
 
-def test_changes_beyond_the_quota_are_refused_topic_by_topic(tmp_path: Path) -> None:
+def test_mutations_beyond_the_quota_are_refused_for_each_topic(tmp_path: Path) -> None:
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
         client = await connect()
         await client.ask(alteration({"controller_mutation_rate": 1.0}, client_id="kafkalog-testing"))
@@ -183,7 +186,7 @@ def test_changes_beyond_the_quota_are_refused_topic_by_topic(tmp_path: Path) -> 
         assert [(topic.name, topic.error_code, topic.error_message) for topic in refused.topics] == [
             ("b", ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded.")
         ]
-        assert "b" not in server.topics
+        assert "b" not in server.broker.topics
         client.unmute()
         more = enlarging(("a", 13))
         assert [one.error_code for one in (await client.ask(more)).results] == [ErrorCode.throttling_quota_exceeded]
@@ -206,6 +209,9 @@ class DeniedAccess:
     def may(self, operation: Any, resource: Any, name: str | None, *, quiet: bool = False) -> bool:
         return name != "secret"
 
+    def operations(self, resource: Any, name: str) -> int:
+        raise AssertionError("no request of these tests asks for operations")
+
 
 def denying(served: Api) -> Api:
     async def handler(request: Request, broker: Any) -> Any:
@@ -217,7 +223,7 @@ def denying(served: Api) -> Api:
 
 def creating(*topics: tuple[str, int], configs: dict[str, str] | None = None) -> Any:
     made = [create_topic_request(name, partitions, configs or {}) for name, partitions in topics]
-    return replace(made[0], topics=tuple(topic for one in made for topic in one.topics))
+    return made[0]._replace(topics=tuple(topic for one in made for topic in one.topics))
 
 
 def deleting(*topics: Any) -> Any:
@@ -239,12 +245,12 @@ def codes(answer: Any) -> dict[str | None, str]:
     return {topic.name: ErrorCode(topic.error_code).name for topic in getattr(answer, field)}
 
 
-def test_what_is_refused_for_another_reason_costs_nothing_and_comes_first(tmp_path: Path) -> None:
+def test_topics_refused_for_another_reason_are_not_charged(tmp_path: Path) -> None:
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
-        server.apis.wrap(Layer.ACCESS, denying)
+        server.broker.apis.wrap(Layer.ACCESS, denying)
         client = await connect()
-        await ensure_topic(server, "there", 3, {})
-        await ensure_topic(server, "secret", 3, {})
+        await ensure_topic(server.broker, "there", 3, {})
+        await ensure_topic(server.broker, "secret", 3, {})
         await client.ask(alteration({"controller_mutation_rate": 1.0}, client_id="kafkalog-testing"))
         free: list[tuple[Any, dict[str | None, str]]] = [
             (creating(("huge", 2**31 - 1)), {"huge": "policy_violation"}),
@@ -274,7 +280,7 @@ def test_what_is_refused_for_another_reason_costs_nothing_and_comes_first(tmp_pa
             "secret": "topic_authorization_failed", "b": "throttling_quota_exceeded", "there": "topic_already_exists"
         }  # fmt: skip
         client.unmute()
-        known = server.topics.get("there")
+        known = server.broker.topics.get("there")
         assert known is not None
         gone = await client.ask(deleting(known.id, "two"))
         assert [(one.name, one.topic_id, one.error_code) for one in gone.responses] == [
@@ -283,14 +289,14 @@ def test_what_is_refused_for_another_reason_costs_nothing_and_comes_first(tmp_pa
         ]
         client.unmute()
         assert codes(await client.ask(enlarging(("there", 4)))) == {"there": "throttling_quota_exceeded"}
-        assert {topic.name: topic.partitions for topic in server.topics} == {
+        assert {topic.name: topic.partitions for topic in server.broker.topics} == {
             "there": 3, "secret": 3, "one.a": 11, "two": 2
         }  # fmt: skip
 
     with_broker(tmp_path, scenario)
 
 
-def test_what_a_request_costs_counts_and_quotas_outlive_the_broker(tmp_path: Path) -> None:
+def test_request_time_is_recorded_and_quotas_survive_a_restart(tmp_path: Path) -> None:
     everything = describe.DescribeClientQuotasRequest(components=(), strict=False)
 
     async def first(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
@@ -314,14 +320,14 @@ def test_what_a_request_costs_counts_and_quotas_outlive_the_broker(tmp_path: Pat
         client.unmute()
         component = describe.ComponentData(entity_type="ip", match_type=i8(9), match=None)
         wrong = describe.DescribeClientQuotasRequest(components=(component,), strict=False)
-        told = await client.ask(wrong)
-        assert (told.error_code, told.error_message) == (ErrorCode.invalid_request, "Unknown match type 9")
+        response = await client.ask(wrong)
+        assert (response.error_code, response.error_message) == (ErrorCode.invalid_request, "Unknown match type 9")
 
     with_broker(tmp_path, first)
     with_broker(tmp_path, second)
 
 
-def test_quotas_are_answered_in_kafkas_order(tmp_path: Path) -> None:
+def test_quotas_are_described_in_the_order_of_kafka(tmp_path: Path) -> None:
     quotas: dict[str, float | None] = {"request_percentage": 50.0, "producer_byte_rate": 1e9, "consumer_byte_rate": 1e9}
 
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
@@ -342,7 +348,7 @@ def test_quotas_are_answered_in_kafkas_order(tmp_path: Path) -> None:
     with_broker(tmp_path, scenario)
 
 
-def test_a_request_that_fails_as_a_whole_counts_too(tmp_path: Path) -> None:
+def test_request_that_fails_as_a_whole_is_recorded(tmp_path: Path) -> None:
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
         client = await connect()
         await client.ask(alteration({"request_percentage": 1e-9}, user=None))
@@ -359,15 +365,15 @@ def test_a_request_that_fails_as_a_whole_counts_too(tmp_path: Path) -> None:
     with_broker(tmp_path, scenario)
 
 
-def test_connections_beyond_the_quota_are_closed_unserved(tmp_path: Path) -> None:
+def test_connections_beyond_the_quota_are_closed_without_being_served(tmp_path: Path) -> None:
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
         client = await connect()
         await client.ask(alteration({"connection_creation_rate": 1.0}, ip="127.0.0.1"))
         for _ in range(10):
             await connect()
-        admission = server.network.admission
+        admission = server.network.quotas
         assert (admission.admitted, admission.refused) == (11, 0)
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.advertised[0].port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.broker.advertised[0].port)
         while not admission.refused:
             await asyncio.sleep(0)
         assert not reader.at_eof(), "it is kept for a while, so that trying again does not pay"
@@ -385,7 +391,7 @@ VERSIONS = [(0, version) for version in range(14)] + [(1, version) for version i
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_the_throttle_time_gets_into_answers(key: int, version: int) -> None:
+def test_throttle_time_is_set_in_responses(key: int, version: int) -> None:
     request = Request(key, version, 1, None, None, ConnectionInfo())
     produced = TopicProduceResponse(name_of(version >= 13), [PartitionProduceResponse(0, 0)])
     answers: dict[int, Callable[[], Any]] = {
@@ -395,9 +401,10 @@ def test_the_throttle_time_gets_into_answers(key: int, version: int) -> None:
     }
     made = with_throttle_time(answers[key](), 4711)
     body = b"".join(bytes(piece) for piece in encode_response(request, made))[4:]
-    found = getattr(decode_response(key, version, body), "throttle_time", None)
+    answer = decode_response(key, version, body)
     has_it = version >= (3 if key == 3 else 1)
-    assert (None if found is None else found.total_seconds()) == (4.711 if has_it else None)
+    assert ("throttle_time" in answer._fields) == has_it
+    assert answer.throttle_time.total_seconds() == (4.711 if has_it else 0)
 
 
 def name_of(by_id: bool) -> Any:
@@ -407,7 +414,7 @@ def name_of(by_id: bool) -> Any:
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
-def test_the_size_of_a_produce_request_is_that_of_its_frame(version: int) -> None:
+def test_size_of_a_produce_request_is_that_of_its_frame(version: int) -> None:
     from importlib import import_module
 
     module: Any = import_module(f"kio.schema.produce.v{version}.request")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafkalog_broker.admin.config_listing import broker_entries
+from kafkalog_broker.admin.config_entries import broker_entries
 from kafkalog_broker.config.definition import ConfigError
 from tests.broker.security.stores import config, inline, settings
 

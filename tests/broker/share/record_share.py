@@ -1,6 +1,6 @@
-"""Ask a real Kafka the share script and keep what it says: python -m tests.broker.share.record_share
+"""Run the share script against a real Kafka and record its responses: python -m tests.broker.share.record_share
 
-Writes kafka-4.3.0-share.json.xz beside this file: the answers by label.
+Writes kafka-4.3.0-share.json.xz beside this file: the responses by label.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory, RealKafka(directory, PROPERTIES, short_lived=True) as kafka:
         answers = prepared(kafka.bootstrap)
     ANSWERS.write_bytes(lzma.compress(json.dumps(answers, indent=1, sort_keys=True).encode()))
-    print(f"{len(answers)} answers in {ANSWERS.name}")
+    print(f"{len(answers)} responses in {ANSWERS.name}")
 
 
 if __name__ == "__main__":

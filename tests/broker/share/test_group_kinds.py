@@ -1,4 +1,4 @@
-"""One id is one group, whatever its protocol: members of the other kinds are refused, as Kafka refuses them."""
+"""A group id has one type: members of other types are refused, as in Kafka."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def consumer(broker: RunningBroker, group: str) -> str:
     return str(answer.error_code.name)
 
 
-def test_a_consumer_group_is_no_share_group(broker: RunningBroker) -> None:
+def test_share_member_is_refused_by_a_consumer_group(broker: RunningBroker) -> None:
     assert consumer(broker, "a") == "none"
     assert share(broker, "a") == "group_id_not_found"
 
 
-def test_a_share_group_is_no_consumer_group(broker: RunningBroker) -> None:
+def test_consumer_member_is_refused_by_a_share_group(broker: RunningBroker) -> None:
     assert share(broker, "b") == "none"
     assert consumer(broker, "b") == "group_id_not_found"

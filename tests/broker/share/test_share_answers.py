@@ -1,6 +1,6 @@
-"""Requests of share groups are answered as Apache Kafka 4.3.0 answered them (kafka-4.3.0-share.json.xz).
+"""Responses to requests of share groups equal those of Apache Kafka 4.3.0 (kafka-4.3.0-share.json.xz).
 
-The requests are in helpers/share_script.py; record_share.py asks a real Kafka.
+The requests are in helpers/share_script.py; record_share.py sends them to a real Kafka.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture(scope="module")
 def ours(broker: RunningBroker) -> dict[str, Any]:
-    """With locks longer than those Kafka had, which the clock ended: how long they are is made what Kafka said."""
+    """Responses of this broker. Its locks are longer than those of the recorded Kafka and expire by its manual clock.
+    The lock duration in responses is replaced by the recorded one."""
 
     def locks_end() -> None:
         broker.clock.advance(seconds=PATIENT_LOCK_MS / 1000 + 1)
@@ -50,16 +51,16 @@ def _with_kafkas_locks(answer: Any) -> Any:
     return found
 
 
-def test_the_script_is_the_one_that_kafka_was_asked(ours: dict[str, Any]) -> None:
+def test_script_is_the_one_sent_to_kafka(ours: dict[str, Any]) -> None:
     assert set(ours) == set(KAFKAS), "record_share.py must be run again"
 
 
 @pytest.mark.parametrize("label", sorted(KAFKAS.keys() - BY_CHANCE))
-def test_the_answer_is_kafkas(ours: dict[str, Any], label: str) -> None:
+def test_response_equals_that_of_kafka(ours: dict[str, Any], label: str) -> None:
     assert are_the_same(label, ours[label], KAFKAS[label]), (ours[label], KAFKAS[label])
 
 
-def test_two_members_share_the_partitions_between_them(ours: dict[str, Any]) -> None:
+def test_partitions_are_assigned_to_both_members(ours: dict[str, Any]) -> None:
     labels = ("the first has one left", "the second joins")
     given = [ours[label]["assignment"]["topic_partitions"][0]["partitions"] for label in labels]
     assert sorted(given) == [[0], [1]]

@@ -1,4 +1,4 @@
-"""The share coordinator: what is written is read again, and pruning keeps what is needed."""
+"""The share coordinator over a log in memory: writing, loading, fencing, cold snapshots and pruning."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from uuid import UUID
 import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, OffsetsBatch, ProducerIdAndEpoch, Record
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch, Record
+from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.share.share_coordinator import (
-    KEYS_A_STEP,
-    UNKNOWN_STATE,
-    ShareCoordinator,
-)
-from kafkalog_broker.share.state_records import SNAPSHOT, SharePartitionKey, StateBatch, decode_state_key
+from kafkalog_broker.share.share_coordinator import ShareCoordinator
+from kafkalog_broker.share.share_state import UNKNOWN_STATE, SharePartitionKey, StateBatch
+from kafkalog_broker.share.share_state_records import SNAPSHOT
+from kafkalog_broker.share.share_state_shard import KEYS_PER_STEP
+from kafkalog_spark.format.messages.internal import decode_key
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
@@ -47,9 +48,9 @@ class Topic(CoordinatorLog):
     def owned(self) -> range:
         return range(1)
 
-    def scan(self, partition: int) -> Iterator[OffsetsBatch]:
+    def scan(self, partition: int) -> Iterator[CoordinatorBatch]:
         for offset in range(self.start, len(self.records)):
-            yield OffsetsBatch(offset, -1, False, None, [self.records[offset]])
+            yield CoordinatorBatch(offset, -1, False, None, [self.records[offset]])
 
     def append(
         self, partition: int, records: Sequence[Record] | EncodedRecords,
@@ -78,33 +79,42 @@ def coordinator(topic: Topic, clock: ManualClock | None = None) -> ShareCoordina
     return ShareCoordinator(config, clock or ManualClock(), topic, topics)
 
 
-def change(number: int) -> tuple[int, int, int, int, list[StateBatch]]:
-    """State epoch, leader epoch, start offset, complete deliveries, batches."""
-    return 1, 0, number, 0, [StateBatch(number, number + 9, 0, 1)]
+def write(
+    one: ShareCoordinator, number: int, key: SharePartitionKey = KEY, *, state_epoch: int = 1, leader_epoch: int = 0
+) -> None:
+    """Write a state that begins at offset `number`, with one batch."""
+    one.write(
+        key,
+        state_epoch=state_epoch,
+        leader_epoch=leader_epoch,
+        start_offset=number,
+        delivery_complete_count=0,
+        batches=[StateBatch(number, number + 9, 0, 1)],
+    )
 
 
 def kinds(topic: Topic) -> list[int]:
-    return [found[0] for key, _ in topic.records if (found := decode_state_key(key)) is not None]
+    return [found[0] for key, _ in topic.records if (found := decode_key(SHARE_STATE_TOPIC, key)) is not None]
 
 
-def test_what_was_written_is_read_again_by_the_next_broker(topic: Topic) -> None:
+def test_written_state_is_loaded_after_a_restart(topic: Topic) -> None:
     one = coordinator(topic)
     one.initialize(KEY, 1, 0)
     for number in range(12):
-        one.write(KEY, *change(number))
+        write(one, number)
         two = coordinator(topic)
         assert two.read(KEY, 0) == one.read(KEY, 0)
         assert two.read(KEY, 0).batches == (StateBatch(number, number + 9, 0, 1),)
     assert kinds(topic) == [0, *[1] * UPDATES, 0, *[1] * UPDATES, 0]
 
 
-def test_pruning_keeps_the_last_snapshot_and_what_follows(topic: Topic) -> None:
+def test_pruning_keeps_the_last_snapshot_and_later_records(topic: Topic) -> None:
     one = coordinator(topic)
     other = SharePartitionKey("g", TOPIC, 1)
     for key in (KEY, other):
         one.initialize(key, 1, 0)
     for number in range(20):
-        one.write(KEY, *change(number))
+        write(one, number)
     asyncio.run(one.prune())
     assert topic.start == 1  # the other one's snapshot is needed
     one.delete(other)
@@ -129,16 +139,16 @@ def test_pruning_waits_until_the_superseding_snapshot_is_on_disk(tmp_path: Path)
         assert log.recovery_point > 2
 
 
-def test_what_does_not_change_is_snapshotted_now_and_then(topic: Topic) -> None:
+def test_unchanged_share_partitions_are_snapshotted_at_the_interval(topic: Topic) -> None:
     clock = ManualClock()
     one = coordinator(topic, clock)
     other = SharePartitionKey("g", TOPIC, 1)
     for key in (KEY, other):
         one.initialize(key, 1, 5)
     for number in range(10):
-        one.write(KEY, *change(number))
+        write(one, number)
     clock.advance(300_001)
-    list(one.due())
+    list(one.snapshot_cold_if_due())
     asyncio.run(one.prune_if_due())
     assert topic.start > 1
     assert coordinator(topic).read(other, 0).start_offset == 5
@@ -147,45 +157,47 @@ def test_what_does_not_change_is_snapshotted_now_and_then(topic: Topic) -> None:
 def many(topic: Topic, clock: ManualClock) -> tuple[ShareCoordinator, list[SharePartitionKey]]:
     """Share partitions for more than ten steps, which are due to be snapshotted."""
     one = coordinator(topic, clock)
-    keys = [SharePartitionKey(f"group {number}", TOPIC, 0) for number in range(10 * KEYS_A_STEP + 1)]
+    keys = [SharePartitionKey(f"group {number}", TOPIC, 0) for number in range(10 * KEYS_PER_STEP + 1)]
     for key in keys:
         one.initialize(key, 1, 5)
     clock.advance(300_001)
     return one, keys
 
 
-def test_many_share_partitions_are_snapshotted_step_by_step(topic: Topic) -> None:
+def test_cold_snapshots_are_written_in_steps(topic: Topic) -> None:
     one, keys = many(topic, clock := ManualClock())
     written = [len(topic.records)]
-    for _ in one.due():
+    for _ in one.snapshot_cold_if_due():
         written.append(len(topic.records))
     asyncio.run(one.prune_if_due())
     assert len(topic.records) == 2 * len(keys)
-    assert max(after - before for before, after in pairwise(written)) == KEYS_A_STEP
+    assert max(after - before for before, after in pairwise(written)) == KEYS_PER_STEP
     assert topic.start == len(keys), "what the snapshots supersede is pruned"
     again = coordinator(topic, clock)
     assert {again.read(key, 0).start_offset for key in keys} == {5}
     clock.advance(300_001)
-    assert not [len(topic.records) for _ in one.due() if len(topic.records) != 2 * len(keys)], "nothing has moved since"
+    assert not [len(topic.records) for _ in one.snapshot_cold_if_due() if len(topic.records) != 2 * len(keys)], (
+        "nothing has moved since"
+    )
 
 
-def test_what_happens_between_two_steps_counts(topic: Topic) -> None:
+def test_changes_between_two_steps_of_cold_snapshots_are_kept(topic: Topic) -> None:
     one, keys = many(topic, clock := ManualClock())
-    steps = one.due()
+    steps = one.snapshot_cold_if_due()
     while len(topic.records) == len(keys):
         next(steps)
     last, gone = keys[-1], keys[-2]
     clock.advance(1)
-    one.write(last, 1, 0, 9, 0, ())
+    write(one, 9, last)
     one.delete(gone)
     list(steps)
     assert coordinator(topic, clock).read(last, 0).start_offset == 9
     assert coordinator(topic, clock).summary(gone) == UNKNOWN_STATE
 
 
-def test_a_partition_that_is_given_up_is_written_no_more(topic: Topic) -> None:
+def test_cold_snapshots_stop_when_the_partition_is_unloaded(topic: Topic) -> None:
     one, keys = many(topic, ManualClock())
-    steps = one.due()
+    steps = one.snapshot_cold_if_due()
     while len(topic.records) == len(keys):
         next(steps)
     written = len(topic.records)
@@ -194,7 +206,7 @@ def test_a_partition_that_is_given_up_is_written_no_more(topic: Topic) -> None:
     assert len(topic.records) == written
 
 
-def test_the_state_of_deleted_topics_goes_step_by_step(topic: Topic) -> None:
+def test_state_of_deleted_topics_is_deleted_in_steps(topic: Topic) -> None:
     one, keys = many(topic, ManualClock())
     assert len(list(one.on_topics_deleted([TOPIC]))) == 11
     assert len(topic.records) == 2 * len(keys)
@@ -202,15 +214,15 @@ def test_the_state_of_deleted_topics_goes_step_by_step(topic: Topic) -> None:
     assert {again.summary(key) for key in keys} == {UNKNOWN_STATE}
 
 
-def test_later_leaders_fence_those_before(topic: Topic) -> None:
+def test_older_epochs_are_fenced(topic: Topic) -> None:
     one = coordinator(topic)
     one.initialize(KEY, 1, 0)
     assert one.read(KEY, 3).leader_epoch == 0
     assert coordinator(topic).summary(KEY).leader_epoch == 3
     for ask, code in (
         (lambda: one.read(KEY, 2), ErrorCode.fenced_leader_epoch),
-        (lambda: one.write(KEY, 1, 2, 0, 0, ()), ErrorCode.fenced_leader_epoch),
-        (lambda: one.write(KEY, 0, 3, 0, 0, ()), ErrorCode.fenced_state_epoch),
+        (lambda: write(one, 0, leader_epoch=2), ErrorCode.fenced_leader_epoch),
+        (lambda: write(one, 0, state_epoch=0, leader_epoch=3), ErrorCode.fenced_state_epoch),
         (lambda: one.initialize(KEY, 0, 0), ErrorCode.fenced_state_epoch),
         (lambda: one.initialize(SharePartitionKey("g", TOPIC, 2), 0, 0), ErrorCode.unknown_topic_or_partition),
         (lambda: one.summary(SharePartitionKey("g", UUID(int=8), 0)), ErrorCode.unknown_topic_or_partition),
@@ -220,19 +232,19 @@ def test_later_leaders_fence_those_before(topic: Topic) -> None:
         assert refused.value.code is code
 
 
-def test_what_cannot_be_written_has_not_happened(topic: Topic) -> None:
+def test_failed_append_leaves_the_state_unchanged(topic: Topic) -> None:
     one = coordinator(topic)
     one.initialize(KEY, 1, 0)
     before = one.read(KEY, 0)
     topic.fails = ErrorCode.kafka_storage_error
     with pytest.raises(BrokerError) as refused:
-        one.write(KEY, *change(3))
+        write(one, 3)
     assert refused.value.code is ErrorCode.not_coordinator
     topic.fails = None
     assert one.read(KEY, 0) == before == coordinator(topic).read(KEY, 0)
 
 
-def test_state_of_deleted_topics_goes(topic: Topic) -> None:
+def test_state_of_deleted_topic_is_deleted(topic: Topic) -> None:
     one = coordinator(topic)
     one.initialize(KEY, 1, 0)
     for _ in one.on_topics_deleted({TOPIC}):
@@ -240,10 +252,10 @@ def test_state_of_deleted_topics_goes(topic: Topic) -> None:
     assert one.summary(KEY) == UNKNOWN_STATE == coordinator(topic).summary(KEY)
 
 
-def test_a_damaged_record_does_not_hide_the_others(topic: Topic) -> None:
+def test_damaged_record_is_skipped(topic: Topic) -> None:
     one = coordinator(topic)
     one.initialize(KEY, 1, 0)
     key, value = topic.records[0]
     topic.records.append((key[:-3], value))
-    one.write(KEY, *change(1))
+    write(one, 1)
     assert coordinator(topic).read(KEY, 0).start_offset == 1

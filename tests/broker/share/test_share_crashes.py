@@ -1,6 +1,7 @@
-"""Kills (-9) of the broker and members whose connections break: what was accepted is not given again, nothing is lost.
+"""Share groups while the broker is killed and connections break: no record is lost, none is delivered after it was
+accepted.
 
-The members are threads with sockets of their own; tests/interop/test_share_kills.py does the same with Java's.
+The members are threads with a socket each; tests/interop/test_share_kills.py does the same with Java consumers.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def broker() -> Iterator[RunningBroker]:
 
 
 class Ledger:
-    """What all members know: who was given what, and what the broker has confirmed."""
+    """Deliveries and confirmed acknowledgements of all members."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -107,7 +108,8 @@ class Member(threading.Thread):
                 time.sleep(0.02)
 
     def _live(self, connection: socket.socket, member: str, life: int) -> None:
-        """Until the connection breaks. What a broken request had accepted may count or not: nobody knows."""
+        """Fetch and acknowledge until the connection breaks. The acknowledgements of the last request may have been
+        accepted or not."""
 
         def said(key: int, version: int, **values: Any) -> Any:
             return ask(connection, request_entity(key, version, {"group_id": GROUP, "member_id": member, **values}, {}))
@@ -150,7 +152,7 @@ def lag(broker: RunningBroker) -> int:
     return sum(lags) if len(lags) == PARTITIONS and min(lags) >= 0 else RECORDS
 
 
-def test_nothing_is_lost_and_nothing_accepted_comes_again(broker: RunningBroker) -> None:
+def test_no_record_is_lost_or_delivered_again_after_it_was_accepted(broker: RunningBroker) -> None:
     topic_id = read_partition_metadata(broker.log_dir / f"{TOPIC}-0" / "partition.metadata")
     assert topic_id is not None
     _initialize(broker, topic_id)

@@ -1,4 +1,4 @@
-"""Loading share partitions: what changes while the first offset is looked up."""
+"""Loading share partitions, with changes while the reset offset is looked up."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_context import share_group_settings
+from kafkalog_broker.groups.modern.group_settings import share_group_settings
 from kafkalog_broker.share.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.share_partition_manager import SharePartitionManager
-from kafkalog_broker.share.state_records import NO_START_OFFSET
+from kafkalog_broker.share.share_state import NO_START_OFFSET
 from tests.broker.manual_clock import ManualClock
 from tests.broker.share.test_share_coordinator import KEY, Topic, coordinator
 
@@ -45,7 +45,7 @@ def manager(share_coordinator: ShareCoordinator, meanwhile: Callable[[Any], None
     )
 
 
-def test_a_share_partition_whose_topic_is_deleted_while_it_is_loaded_is_not_kept() -> None:
+def test_load_fails_if_the_topic_is_deleted_meanwhile() -> None:
     share_coordinator = coordinator(Topic())
     share_coordinator.initialize(KEY, 1, NO_START_OFFSET)
     made = manager(share_coordinator, lambda log: setattr(log, "is_closed", True))
@@ -55,16 +55,16 @@ def test_a_share_partition_whose_topic_is_deleted_while_it_is_loaded_is_not_kept
     assert not made.active()
 
 
-def test_a_share_partition_that_is_initialized_while_it_is_loaded_has_its_new_state() -> None:
+def test_load_uses_the_state_that_was_initialized_meanwhile() -> None:
     share_coordinator = coordinator(Topic())
     share_coordinator.initialize(KEY, 1, NO_START_OFFSET)
     made = manager(share_coordinator, lambda log: share_coordinator.initialize(KEY, 2, 7))
     active = asyncio.run(made.load(KEY))
     assert active.partition.start_offset == 7
-    assert active._epochs == (2, 0)
+    assert (active.state_epoch, active.leader_epoch) == (2, 0)
 
 
-def test_a_share_partition_without_a_start_begins_at_the_record_of_the_time() -> None:
+def test_load_without_start_offset_begins_at_the_reset_offset() -> None:
     share_coordinator = coordinator(Topic())
     share_coordinator.initialize(KEY, 1, NO_START_OFFSET)
     assert asyncio.run(manager(share_coordinator, lambda log: None).load(KEY)).partition.start_offset == 3

@@ -1,4 +1,4 @@
-"""What a running broker makes of requests that no client of Kafka's sends."""
+"""Requests to a running broker that Kafka's clients do not send."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def beat(connection: socket.socket, group: str, epoch: int, names: list[str] | N
                 subscribed_topic_names=names)  # fmt: skip
 
 
-def test_a_partition_named_twice_in_the_first_fetch_is_given_once(
+def test_partition_named_twice_in_the_first_fetch_is_returned_once(
     broker: RunningBroker, connection: socket.socket
 ) -> None:
     known_id = read_partition_metadata(broker.log_dir / f"{TOPIC}-0" / "partition.metadata")
@@ -91,7 +91,7 @@ def test_a_partition_named_twice_in_the_first_fetch_is_given_once(
     assert given[0].records
 
 
-def test_a_member_of_a_share_group_names_so_many_topics(connection: socket.socket) -> None:
+def test_topics_of_a_share_group_member_are_limited(connection: socket.socket) -> None:
     names = [f"topic-{number}" for number in range(MOST_NAMES + 1)]
     refused = beat(connection, "many", 0, names)
     assert refused.error_code.name == "invalid_request"
@@ -99,7 +99,7 @@ def test_a_member_of_a_share_group_names_so_many_topics(connection: socket.socke
     assert not beat(connection, "many", 0, names[:MOST_NAMES]).error_code
 
 
-def test_a_member_of_a_consumer_group_names_so_many_topics(connection: socket.socket) -> None:
+def test_topics_of_a_consumer_group_member_are_limited(connection: socket.socket) -> None:
     def joined(names: list[str]) -> Any:
         return said(
             connection, 68, 1, group_id="consumers", member_id="m", member_epoch=0, instance_id=None, rack_id=None,

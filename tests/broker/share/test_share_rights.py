@@ -1,4 +1,4 @@
-"""What members and administrators of share groups may do, where there is an authorizer."""
+"""Rights that requests of share groups need with an authorizer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.protocol.client_codec import plain_login_requests
+from kafkalog_broker.protocol.client_messages import plain_login_requests
 from kafkalog_broker.testing import RunningBroker, allow, running_broker
 from kafkalog_broker.testing_support.remote import ask
 from tests.broker.api.helpers.plain_entities import request_entity
@@ -29,7 +29,7 @@ def broker() -> Iterator[RunningBroker]:
     with running_broker(
         PROPERTIES, topics={"open": 1, "closed": 1}, security="SASL_PLAINTEXT", users={"alice": "secret"}, acls=RIGHTS
     ) as running:
-        with running.connect() as connection:  # as an administrator, who lets the internal topics be made
+        with running.connect() as connection:  # as an administrator, so that the internal topics are created
             while said(connection, 10, 6, key_type=0, coordinator_keys=["seen"]).coordinators[0].error_code:
                 pass
         yield running
@@ -59,19 +59,19 @@ def beat(connection: socket.socket, group: str, topic: str) -> str:
     return str(answer.error_code.name)
 
 
-def test_members_may_read_the_group_and_describe_its_topics(connection: socket.socket) -> None:
+def test_heartbeat_needs_read_of_the_group_and_describe_of_its_topics(connection: socket.socket) -> None:
     assert beat(connection, "other", "open") == "group_authorization_failed"
     assert beat(connection, "readers", "closed") == "topic_authorization_failed"
 
 
 @pytest.mark.parametrize("key", [78, 79])
-def test_who_may_not_read_the_group_fetches_and_acknowledges_nothing(connection: socket.socket, key: int) -> None:
+def test_fetch_and_acknowledge_need_read_of_the_group(connection: socket.socket, key: int) -> None:
     answer = said(connection, key, 2, group_id="other", member_id="m", share_session_epoch=1, max_wait=0, min_bytes=0,
                   max_bytes=1, max_records=1, batch_size=1, topics=[], forgotten_topics_data=[])  # fmt: skip
     assert answer.error_code.name == "group_authorization_failed"
 
 
-def test_topics_that_the_member_may_not_read_are_refused_one_by_one(broker: RunningBroker) -> None:
+def test_unauthorized_topics_are_refused_individually(broker: RunningBroker) -> None:
     ids = _ids(broker)
     with alice(broker) as connection:
         named = [
@@ -100,7 +100,7 @@ def _ids(broker: RunningBroker) -> dict[str, uuid.UUID]:
 
 
 @pytest.mark.parametrize(("key", "version"), [(83, 0), (84, 0), (85, 1), (86, 0), (87, 1)])
-def test_the_state_is_for_brokers_alone(connection: socket.socket, key: int, version: int) -> None:
+def test_state_requests_need_cluster_action(connection: socket.socket, key: int, version: int) -> None:
     number = {"partition": 0, "state_epoch": 0, "start_offset": 0, "leader_epoch": 0, "delivery_complete_count": 0,
               "state_batches": []}  # fmt: skip
     topics = [{"topic_id": str(uuid.uuid4()), "partitions": [number]}]
@@ -108,7 +108,7 @@ def test_the_state_is_for_brokers_alone(connection: socket.socket, key: int, ver
     assert answer.results[0].partitions[0].error_code.name == "cluster_authorization_failed"
 
 
-def test_administrators_see_and_change_what_they_may(connection: socket.socket) -> None:
+def test_administration_needs_rights_on_group_and_topics(connection: socket.socket) -> None:
     groups = said(connection, 77, 1, group_ids=["seen", "other"], include_authorized_operations=False).groups
     codes = [group.error_code.name for group in groups]
     assert codes == ["group_authorization_failed", "group_id_not_found"], "in the order of KafkaApis"

@@ -1,5 +1,7 @@
-"""Client instances: which subscriptions they have, and how long they are remembered. Who may push when is in the admin
-scenario (tests/broker/api/test_admin_answers.py), as Kafka answers it."""
+"""Client instances: their subscriptions, and when they are removed.
+
+When an instance may push is compared with Kafka in tests/broker/api/test_admin_answers.py.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ from uuid import UUID
 
 import pytest
 
-from kafkalog_broker.admin import config_changes
+from kafkalog_broker.admin import client_metrics_changes
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.telemetry import client_instances
 from kafkalog_broker.telemetry.client_instances import ClientInstances
 from tests.broker.api.helpers.admin_scenario import CLIENT_METRICS, SET, change, incremental
@@ -39,7 +41,7 @@ def world() -> World:
     return World()
 
 
-def test_of_all_subscriptions_that_match_it_has_the_metrics_and_the_shortest_interval(world: World) -> None:
+def test_instance_gets_all_metrics_and_the_shortest_interval_of_matching_subscriptions(world: World) -> None:
     world.subscriptions = {
         "one": {"metrics": "b.,a.", "interval.ms": "2000", "match": "client_id=m.*,client_software_name=java"},
         "two": {"metrics": "a.,c.", "interval.ms": "1000"},
@@ -53,12 +55,12 @@ def test_of_all_subscriptions_that_match_it_has_the_metrics_and_the_shortest_int
     assert world.get(3, client_id=None).metrics == ["a.", "c."]
 
 
-def test_all_metrics_are_all(world: World) -> None:
+def test_subscription_to_all_metrics_replaces_the_others(world: World) -> None:
     world.subscriptions = {"one": {"metrics": "a."}, "two": {"metrics": "*"}}
     assert world.get(2).metrics == ["*"]
 
 
-def test_instances_of_a_connection_are_forgotten_with_it(world: World) -> None:
+def test_instances_are_removed_when_their_connection_closes(world: World) -> None:
     connection = ConnectionInfo()
     first, second = world.get(0, connection), world.get(0, connection)
     assert first.id != second.id
@@ -70,12 +72,12 @@ def test_instances_of_a_connection_are_forgotten_with_it(world: World) -> None:
     assert world.instances._of_connection == {}
 
 
-def test_instances_of_a_connection_beyond_the_limit_replace_the_first(world: World) -> None:
+def test_instance_beyond_the_limit_of_a_connection_replaces_the_first(world: World) -> None:
     connection = ConnectionInfo()
-    ids = [world.get(0, connection).id for _ in range(client_instances.MAX_OF_CONNECTION + 2)]
+    ids = [world.get(0, connection).id for _ in range(client_instances.MAX_INSTANCES_OF_CONNECTION + 2)]
     assert world.forgotten == ids[:2]
-    assert len(world.instances) == client_instances.MAX_OF_CONNECTION
-    assert len(world.instances._of_connection[id(connection)]) == client_instances.MAX_OF_CONNECTION
+    assert len(world.instances) == client_instances.MAX_INSTANCES_OF_CONNECTION
+    assert len(world.instances._of_connection[id(connection)]) == client_instances.MAX_INSTANCES_OF_CONNECTION
 
 
 def test_attributes_of_an_instance_are_cut(world: World) -> None:
@@ -84,18 +86,18 @@ def test_attributes_of_an_instance_are_cut(world: World) -> None:
     assert max(map(len, found.attributes.values())) == client_instances.MAX_ATTRIBUTE
 
 
-def test_who_is_silent_is_forgotten(world: World) -> None:
+def test_instance_is_removed_after_the_expiry_time(world: World) -> None:
     world.subscriptions = {"often": {"interval.ms": "100"}}
     world.get(2)
     world.clock.advance(59_999)
     world.get(3)
     assert world.forgotten == []
     world.clock.advance(1)
-    world.instances.forget_silent()
+    world.instances.remove_expired()
     assert world.forgotten == [UUID(int=2)]
 
 
-def test_no_more_than_so_many_are_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instances_beyond_the_limit_replace_the_oldest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_instances, "MAX_INSTANCES", 3)
     for number in range(2, 7):
         world.get(number)
@@ -103,7 +105,7 @@ def test_no_more_than_so_many_are_remembered(world: World, monkeypatch: pytest.M
     assert world.forgotten == [UUID(int=2), UUID(int=3)]
 
 
-def test_an_interval_passes_between_questions(world: World) -> None:
+def test_second_get_within_the_interval_is_throttled(world: World) -> None:
     world.get(2)
     world.clock.advance(299_999)
     with pytest.raises(BrokerError) as caught:
@@ -114,7 +116,7 @@ def test_an_interval_passes_between_questions(world: World) -> None:
 
 
 def test_subscriptions_beyond_the_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config_changes, "MAX_SUBSCRIPTIONS", 2)
+    monkeypatch.setattr(client_metrics_changes, "MAX_SUBSCRIPTIONS", 2)
     with BrokerInProcess(tmp_path) as process:
         for name, code in (("a", "none"), ("b", "none"), ("c", "policy_violation"), ("a", "none")):
             key, versions, values = incremental(change(CLIENT_METRICS, name, ("interval.ms", SET, "1000")))

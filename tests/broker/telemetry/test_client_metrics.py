@@ -1,4 +1,4 @@
-"""Metrics that clients push: OpenTelemetry's bytes, made here field by field, and how much is kept of them."""
+"""Metrics that clients push: which values and series are kept. The tests encode OTLP field by field."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import snappy
 import zstandard
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.telemetry import client_instances, otlp
-from kafkalog_broker.telemetry.client_instances import ClientMetrics
+from kafkalog_broker.telemetry import client_metrics, otlp
+from kafkalog_broker.telemetry.client_metrics import ClientMetrics
 from kafkalog_spark.format.varints import uvarint
 
 ID, SHOWN = UUID(int=2), "AAAAAAAAAAAAAAAAAAAAAg"
@@ -52,7 +52,7 @@ def total(name: str, temporality: int, *points: bytes) -> bytes:
 
 
 def pushed(*metrics: bytes) -> bytes:
-    resource = field(1, field(1, b"of a client"))  # what is not described is passed over
+    resource = field(1, field(1, b"of a client"))  # a field that the decoder does not know
     return field(1, resource + field(2, b"".join(metrics)))
 
 
@@ -64,7 +64,7 @@ class World:
         return function(*arguments)
 
     def push(self, payload: bytes, codec: int = 0, instance: UUID = ID, client_id: str = "me") -> None:
-        made: Any = SimpleNamespace(id=instance, attributes={"client_id": client_id}, expires_ms=1)
+        made: Any = SimpleNamespace(id=instance, attributes={"client_id": client_id}, is_removed=False)
         asyncio.run(self.kept.received(made, codec, payload))
 
     def refused(self, payload: bytes, codec: int = 0) -> ErrorCode:
@@ -73,7 +73,7 @@ class World:
         return caught.value.code
 
     def all(self) -> dict[tuple[str, str], float]:
-        found = list(self.kept.all())
+        found = list(self.kept.samples())
         assert {(client_id, instance) for client_id, instance, *_ in found} <= {("me", SHOWN)}
         return {(name, attributes): value for _, _, name, attributes, value in found}
 
@@ -83,7 +83,7 @@ def world() -> World:
     return World()
 
 
-def test_the_last_value_of_a_gauge_and_the_sum_of_what_was_added(world: World) -> None:
+def test_gauges_keep_the_last_value_and_deltas_are_summed(world: World) -> None:
     node = attribute("node", b"\x18\x07"), attribute("leads", b"\x10\x01"), attribute("share", b"\x21" + bytes(8))
     for value in (5, 0):
         world.push(pushed(
@@ -94,7 +94,7 @@ def test_the_last_value_of_a_gauge_and_the_sum_of_what_was_added(world: World) -
     assert world.all() == {
         ("a", ""): 0, ("a", "topic=orders,node=7,leads=True,share=0.0"): 0, ("delta", ""): 10, ("cumulative", ""): 2.5,
     }  # fmt: skip
-    assert (world.kept.pushes, world.kept.left_out) == (2, 0)
+    assert (world.kept.pushes, world.kept.dropped) == (2, 0)
 
 
 CODECS = {
@@ -103,38 +103,40 @@ CODECS = {
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_codec_is_read_up_to_a_limit(world: World, codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_push_of_every_codec_is_read_up_to_the_size_limit(
+    world: World, codec: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     payload = pushed(gauge("a", double(1)))
     world.push(CODECS[codec](payload), codec)
     assert world.all() == {("a", ""): 1}
     assert world.kept.bytes == len(CODECS[codec](payload))
-    monkeypatch.setattr(client_instances, "MAX_DECOMPRESSED", len(payload) - 1)
+    monkeypatch.setattr(client_metrics, "MAX_DECOMPRESSED", len(payload) - 1)
     assert world.refused(CODECS[codec](payload), codec) is ErrorCode.invalid_record
     assert world.refused(payload) is ErrorCode.invalid_record
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_what_is_no_metrics_is_an_invalid_record(world: World, codec: int) -> None:
+def test_malformed_push_is_an_invalid_record(world: World, codec: int) -> None:
     assert world.refused(b"\xff\xff\xff nonsense", codec) is ErrorCode.invalid_record
     assert world.all() == {}
 
 
-def test_what_a_client_makes_up_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_instances, "MAX_SERIES_OF_A_CLIENT", 3)
-    monkeypatch.setattr(client_instances, "MAX_CLIENT_SERIES", 4)
+def test_series_of_clients_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_metrics, "MAX_SERIES_OF_A_CLIENT", 3)
+    monkeypatch.setattr(client_metrics, "MAX_CLIENT_SERIES", 4)
     long = gauge("x" * 201, double(1)), gauge("a", double(1, attribute("k", text("v" * 500)))), gauge("", double(1))
     world.push(pushed(*long))
-    assert (world.all(), world.kept.left_out) == ({}, 3)
+    assert (world.all(), world.kept.dropped) == ({}, 3)
     world.push(pushed(*(gauge(f"m{number}", double(number)) for number in range(5))))
-    assert (len(world.all()), world.kept.left_out) == (3, 5)
+    assert (len(world.all()), world.kept.dropped) == (3, 5)
     other = UUID(int=3)
     world.push(pushed(gauge("a", double(1)), gauge("b", double(1))), instance=other, client_id="c")
-    found = [(client_id, name) for client_id, instance, name, *_ in world.kept.all() if instance != SHOWN]
+    found = [(client_id, name) for client_id, instance, name, *_ in world.kept.samples() if instance != SHOWN]
     assert found == [("c", "a")]
-    assert world.kept.left_out == 6
+    assert world.kept.dropped == 6
     world.kept.forget(ID)
     world.push(pushed(gauge("b", double(2))), instance=other)  # there is room again
-    assert len(list(world.kept.all())) == 2
+    assert len(list(world.kept.samples())) == 2
 
 
 EMPTY = field(5, b"\x0a\x00" * 9)  # gauge with nine empty points
@@ -170,7 +172,7 @@ def test_pushes_are_read_two_at_a_time(world: World, monkeypatch: pytest.MonkeyP
         return function(*arguments)
 
     monkeypatch.setattr(world, "run_computing", run_computing)
-    made: Any = SimpleNamespace(id=ID, attributes={"client_id": "me"}, expires_ms=1)
+    made: Any = SimpleNamespace(id=ID, attributes={"client_id": "me"}, is_removed=False)
 
     async def push() -> None:
         await asyncio.gather(*(world.kept.received(made, 0, pushed(gauge("a", double(1)))) for _ in range(8)))
@@ -180,7 +182,7 @@ def test_pushes_are_read_two_at_a_time(world: World, monkeypatch: pytest.MonkeyP
     assert len(reading) == 8
 
 
-def test_without_protobuf_pushes_are_counted(
+def test_pushes_are_only_counted_without_protobuf(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delitem(sys.modules, "kafkalog_broker.telemetry.otlp", raising=False)

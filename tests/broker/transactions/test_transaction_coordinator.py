@@ -1,15 +1,13 @@
+"""The transaction coordinator over a state log in memory: steps of a transaction, crashes between them, expiration."""
+
 from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.transactions.transaction_metadata import (
-    CLASSIC,
-    EPOCH_BUMP,
-    LAST_EPOCH,
-    TransactionState,
-)
+from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, LAST_EPOCH
+from kafkalog_broker.transactions.transaction_state import TransactionState
 from tests.broker.transactions.helpers.ledger import ALL, ORDERS, Ledger
 
 TIMEOUT = 60_000
@@ -40,7 +38,7 @@ def code(call) -> ErrorCode:  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("version", [CLASSIC, EPOCH_BUMP])
 @pytest.mark.parametrize("commit", [True, False])
-def test_every_partition_gets_its_marker_before_the_transaction_is_complete(ledger, version, commit):
+def test_transaction_is_completed_after_every_partition_has_its_marker(ledger, version, commit):
     producer = opened(ledger, version=version)
     after = ledger.coordinator.end("t", producer, commit=commit, client_version=version)
     assert ledger.coordinator.prepared == ["t"]
@@ -58,7 +56,7 @@ def test_every_partition_gets_its_marker_before_the_transaction_is_complete(ledg
 @pytest.mark.parametrize("version", [CLASSIC, EPOCH_BUMP])
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("written", range(4))
-def test_a_crash_between_markers_is_gone_on_from(ledger, version, commit, written):
+def test_markers_are_completed_after_a_crash_between_them(ledger, version, commit, written):
     producer = opened(ledger, version=version)
     ledger.coordinator.end("t", producer, commit=commit, client_version=version)
     ledger.refuses = dict.fromkeys(ORDERS[written:], ErrorCode.kafka_storage_error)
@@ -76,7 +74,7 @@ def test_a_crash_between_markers_is_gone_on_from(ledger, version, commit, writte
     assert state(ledger).may_expire
 
 
-def test_a_crash_before_the_decision_leaves_the_transaction_open(ledger):
+def test_crash_before_the_outcome_leaves_the_transaction_open(ledger):
     producer = opened(ledger)
     ledger.crash()
     assert state(ledger) is TransactionState.ONGOING
@@ -85,7 +83,7 @@ def test_a_crash_before_the_decision_leaves_the_transaction_open(ledger):
     assert ledger.complete("t")
 
 
-def test_a_partition_that_takes_no_marker_is_asked_again_and_the_others_are_not(ledger):
+def test_only_partitions_without_a_marker_are_retried(ledger):
     producer = opened(ledger)
     ledger.coordinator.end("t", producer, commit=True, client_version=CLASSIC)
     ledger.refuses = {ORDERS[1]: ErrorCode.coordinator_load_in_progress}
@@ -110,7 +108,7 @@ def test_a_partition_that_takes_no_marker_is_asked_again_and_the_others_are_not(
         ErrorCode.transaction_coordinator_fenced,
     ],
 )
-def test_a_partition_that_can_never_take_the_marker_holds_nothing_up(ledger, why):
+def test_partition_that_cannot_take_the_marker_is_skipped(ledger, why):
     producer = opened(ledger)
     ledger.refuses = {ORDERS[0]: why}
     ledger.coordinator.end("t", producer, commit=True, client_version=CLASSIC)
@@ -119,31 +117,31 @@ def test_a_partition_that_can_never_take_the_marker_holds_nothing_up(ledger, why
 
 
 @pytest.mark.parametrize("failure", [ErrorCode.kafka_storage_error, ErrorCode.record_list_too_large])
-def test_a_step_that_cannot_be_written_is_not_taken(ledger, failure):
+def test_failed_append_leaves_the_state_unchanged(ledger, failure):
     producer = opened(ledger)
     known = ledger.coordinator.describe("t")
     ledger.state.failure = failure
-    told = ErrorCode.not_coordinator if failure is ErrorCode.kafka_storage_error else ErrorCode.unknown_server_error
+    expected = ErrorCode.not_coordinator if failure is ErrorCode.kafka_storage_error else ErrorCode.unknown_server_error
     for call in (
         lambda: ledger.coordinator.end("t", producer, commit=True, client_version=CLASSIC),
         lambda: ledger.coordinator.init_producer_id("t", TIMEOUT, None),
         lambda: ledger.coordinator.init_producer_id("new", TIMEOUT, None),
     ):
-        assert code(call) is told
+        assert code(call) is expected
     assert ledger.coordinator.describe("t") == known
     assert ledger.coordinator.prepared == []
     assert code(lambda: ledger.coordinator.describe("new")) is ErrorCode.transactional_id_not_found
     ledger.state.failure = None
     ledger.coordinator.end("t", producer, commit=True, client_version=CLASSIC)
     ledger.state.failure = failure
-    assert code(lambda: ledger.complete("t")) is told
+    assert code(lambda: ledger.complete("t")) is expected
     assert ledger.coordinator.prepared == ["t"]
     ledger.state.failure = None
     assert ledger.complete("t")
     assert len(ledger.markers) == 3, "a marker that was written is not written again"
 
 
-def test_what_times_out_is_aborted_and_its_producer_fenced():
+def test_timed_out_transaction_is_aborted_and_its_producer_fenced():
     ledger = Ledger({ABORT_INTERVAL: 10_000})
     slow, quick = opened(ledger, "slow", timeout=5_000), opened(ledger, "quick")
     ledger.clock.advance(5_001)
@@ -159,7 +157,7 @@ def test_what_times_out_is_aborted_and_its_producer_fenced():
     ledger.coordinator.end("quick", quick, commit=True, client_version=CLASSIC)
 
 
-def test_timed_out_transactions_are_aborted_also_after_the_clock_was_set_back():
+def test_transaction_times_out_after_the_clock_was_set_back():
     ledger = Ledger({ABORT_INTERVAL: 10_000})
     ledger.clock.jump(-3_600_000)
     opened(ledger, "slow", timeout=5_000)
@@ -168,7 +166,7 @@ def test_timed_out_transactions_are_aborted_also_after_the_clock_was_set_back():
     assert ledger.coordinator.prepared == ["slow"]
 
 
-def test_ids_that_nobody_uses_are_forgotten_unless_something_is_open():
+def test_expired_ids_without_an_open_transaction_are_removed():
     ledger = Ledger({"transactional.id.expiration.ms": 100_000, EXPIRY_INTERVAL: 1_000, ABORT_INTERVAL: 2**31 - 1})
     idle = ledger.coordinator.init_producer_id("idle", TIMEOUT, None)
     opened(ledger, "open")
@@ -179,12 +177,12 @@ def test_ids_that_nobody_uses_are_forgotten_unless_something_is_open():
     assert {found.transactional_id for found in ledger.coordinator.all()} == {"open", "young"}
     ledger.crash()
     assert {found.transactional_id for found in ledger.coordinator.all()} == {"open", "young"}
-    anew = ledger.coordinator.init_producer_id("idle", TIMEOUT, None)
-    assert anew.producer_id > idle.producer_id
-    assert anew.epoch == 0
+    again = ledger.coordinator.init_producer_id("idle", TIMEOUT, None)
+    assert again.producer_id > idle.producer_id
+    assert again.epoch == 0
 
 
-def test_the_last_epoch_leads_to_a_new_producer_id_also_over_a_crash(ledger):
+def test_exhausted_epoch_gets_a_new_producer_id_also_after_a_crash(ledger):
     producer = ledger.coordinator.init_producer_id("t", TIMEOUT, None)
     while producer.epoch < LAST_EPOCH:
         producer = ledger.coordinator.init_producer_id("t", TIMEOUT, None)
@@ -199,7 +197,7 @@ def test_the_last_epoch_leads_to_a_new_producer_id_also_over_a_crash(ledger):
     assert ledger.coordinator.end("t", producer, commit=True, client_version=EPOCH_BUMP) == after, "asked again"
 
 
-def test_a_partition_that_is_being_read_or_is_not_here_says_so(ledger):
+def test_loading_and_absent_partitions_have_their_error_codes(ledger):
     ledger.coordinator.runtime.begin_loading([0])
     asked = lambda: ledger.coordinator.init_producer_id("t", TIMEOUT, None)  # noqa: E731
     assert code(asked) is ErrorCode.coordinator_load_in_progress

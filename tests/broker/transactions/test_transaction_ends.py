@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.transactions.transaction_coordinator import TransactionEnds
+from kafkalog_broker.transactions.transaction_coordinator import UnflushedRecord
+from kafkalog_broker.transactions.transaction_ends import TransactionEnds
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC
 from tests.broker.net.helpers.fakes import in_a_loop, settle
 from tests.broker.transactions.helpers.ledger import ALL, Ledger
@@ -36,7 +37,8 @@ async def test_caller_waits_while_another_one_completes_the_transaction(monkeypa
     producer = coordinator.init_producer_id("t", 60_000, None)
     coordinator.add_partitions("t", producer, ALL, CLASSIC)
     coordinator.end("t", producer, commit=True, client_version=CLASSIC)
-    monkeypatch.setattr(coordinator, "unflushed", lambda _: None if disk.done.is_set() else ("log", 1))
+    record = UnflushedRecord(Any, 1)  # type: ignore[arg-type]
+    monkeypatch.setattr(coordinator, "unflushed", lambda _: None if disk.done.is_set() else record)
     flushes: Any = disk
     ends = TransactionEnds(coordinator, no_log, flushes)
     callers = [asyncio.ensure_future(ends.complete("t")) for _ in range(2)]

@@ -1,5 +1,5 @@
-"""After a power cut that left __transaction_state and the partitions with different tails, every transaction ends, and
-none with the wrong outcome."""
+"""After a power cut that removed different tails from __transaction_state and from partitions, every transaction ends
+with the right outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry_file import TOPICS_FILE
-from kafkalog_broker.transactions.transaction_metadata import TransactionState
+from kafkalog_broker.transactions.transaction_state import TransactionState
 from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
@@ -36,7 +36,7 @@ COMMIT, ABORT = True, False
 
 
 class Crashing:
-    """A broker that loses power. ends: what `cut` keeps, by name of the log."""
+    """A broker that can lose power."""
 
     def __init__(self, directory: Path) -> None:
         self._directories = iter(directory / str(number) for number in range(100))
@@ -71,6 +71,10 @@ class Crashing:
         disk = disk_after_power_cut(self._running, self.directory, next(self._directories), cut(**ends))
         self.stop()
         self.directory = disk
+        self.start()
+
+    def start(self) -> None:
+        """Start in the present directory and complete what was prepared."""
         self._start()
         while self.broker.transactions.prepared:
             self._running.tick()
@@ -138,7 +142,7 @@ def test_transaction_whose_addition_was_lost_is_aborted_and_its_producer_fenced(
 
 @versions
 @pytest.mark.parametrize("commit", [COMMIT, ABORT])
-def test_transaction_whose_marker_was_lost_ends_as_decided(crashing, versions, commit):
+def test_transaction_whose_marker_was_lost_gets_its_outcome(crashing, versions, commit):
     produce, end = versions
     producer = crashing.producer()
     crashing.produce(producer, produce, 0, 1)
@@ -149,8 +153,8 @@ def test_transaction_whose_marker_was_lost_ends_as_decided(crashing, versions, c
     assert crashing.outcome(0) == crashing.outcome(1) == [commit]
 
 
-def test_start_that_lacks_descriptors_for_the_decisions_ends_and_the_next_one_settles(crashing, monkeypatch):
-    """Else read_committed consumers would wait for the open transaction until another unclean start."""
+def test_start_without_file_descriptors_fails_and_the_next_one_settles(crashing, monkeypatch):
+    """Otherwise read_committed consumers would wait for the open transaction until the next unclean start."""
     producer = crashing.producer()
     crashing.produce(producer, OF_EPOCH[0], 0)
     before_marker = crashing.log().log_end_offset
@@ -160,10 +164,10 @@ def test_start_that_lacks_descriptors_for_the_decisions_ends_and_the_next_one_se
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr("kafkalog_broker.transactions.unclean_start.decisions", refuse)
+        patch.setattr("kafkalog_broker.transactions.unclean_start_plan.read_outcomes", refuse)
         with pytest.raises(OSError, match="Too many open files"):
             crashing.lose_power(accounts_0=before_marker)
-    crashing.lose_power()
+    crashing.start()
     assert crashing.outcome(0) == [COMMIT]
 
 
@@ -182,7 +186,7 @@ def test_open_transaction_after_a_committed_one_of_the_same_producer_is_aborted(
 
 @versions
 @pytest.mark.parametrize("commit", [COMMIT, ABORT])
-def test_partition_whose_addition_was_lost_is_given_back_to_the_open_transaction(crashing, versions, commit):
+def test_partition_whose_addition_was_lost_is_added_again(crashing, versions, commit):
     produce, end = versions
     producer = crashing.producer()
     crashing.produce(producer, produce, 0)
@@ -196,7 +200,7 @@ def test_partition_whose_addition_was_lost_is_given_back_to_the_open_transaction
 
 @versions
 @pytest.mark.parametrize("commit", [COMMIT, ABORT])
-def test_transaction_with_a_marker_in_one_partition_ends_so_in_the_others(crashing, versions, commit):
+def test_transaction_with_a_marker_in_one_partition_gets_it_in_the_others(crashing, versions, commit):
     produce, end = versions
     producer = crashing.producer()
     crashing.clock.advance(5)
@@ -226,7 +230,7 @@ def test_open_transaction_after_one_whose_end_was_lost_is_aborted(crashing, part
     assert crashing.describe().state.may_expire
 
 
-def test_decided_transaction_in_a_new_segment_with_old_timestamps_ends_as_decided(crashing):
+def test_transaction_in_a_new_segment_with_old_timestamps_gets_its_outcome(crashing):
     """The last marker lies in the segment before, and clients choose the timestamps of records."""
     producer = crashing.producer()
     crashing.clock.advance(5)
@@ -262,7 +266,7 @@ def test_aborted_transaction_whose_log_lost_a_later_committed_one_is_aborted(cra
 
 
 @pytest.mark.parametrize("commit", [COMMIT, ABORT])
-def test_transaction_known_by_a_marker_alone_ends_so_in_other_partitions(crashing, commit):
+def test_transaction_known_only_by_a_marker_gets_it_in_other_partitions(crashing, commit):
     producer = crashing.producer()
     known = crashing.state
     crashing.produce(producer, 12, 0, 1)
@@ -272,7 +276,7 @@ def test_transaction_known_by_a_marker_alone_ends_so_in_other_partitions(crashin
     assert crashing.outcome(0) == crashing.outcome(1) == [commit]
 
 
-def test_epochs_that_the_coordinator_lost_are_not_given_out_again(crashing):
+def test_epochs_that_the_coordinator_lost_are_not_assigned_again(crashing):
     producer = crashing.producer()
     known = crashing.state
     for _ in range(3):
@@ -288,7 +292,7 @@ def test_epochs_that_the_coordinator_lost_are_not_given_out_again(crashing):
     assert crashing.outcome() == [COMMIT] * 4
 
 
-def test_producer_that_lost_only_the_coordinators_records_goes_on(crashing):
+def test_producer_continues_if_only_records_of_the_coordinator_were_lost(crashing):
     producer = crashing.producer()
     known = crashing.state
     crashing.produce(producer, 12, 0)
@@ -315,7 +319,7 @@ def test_second_power_cut_does_not_turn_an_abort_into_a_commit(crashing):
 
 
 @pytest.mark.parametrize("commit", [COMMIT, ABORT])
-def test_offsets_of_a_transaction_whose_marker_was_lost_end_as_decided(crashing, commit):
+def test_offsets_of_a_transaction_whose_marker_was_lost_get_its_outcome(crashing, commit):
     producer = crashing.producer()
     assert not _errors(producer.commit_offsets("", 5, "g", 7))
     offsets = crashing.log(0, OFFSETS_TOPIC)
@@ -324,12 +328,12 @@ def test_offsets_of_a_transaction_whose_marker_was_lost_end_as_decided(crashing,
     crashing.lose_power(consumer_offsets_0=before_marker)
     assert crashing.outcome(0, OFFSETS_TOPIC) == [commit]
     answer = crashing.client.send(OFFSET_FETCH, 8, **offset_fetch_fields("g", stable=True))
-    told = answer["groups"][0]["topics"][0]["partitions"][0]
-    assert (told["committed_offset"], told["error_code"]) == (7 if commit else -1, "none")
+    committed = answer["groups"][0]["topics"][0]["partitions"][0]
+    assert (committed["committed_offset"], committed["error_code"]) == (7 if commit else -1, "none")
 
 
 @versions
-def test_kill_without_a_power_cut_leaves_transactions_to_their_coordinator(crashing, versions, caplog):
+def test_transactions_are_left_to_the_coordinator_after_a_kill_without_power_cut(crashing, versions, caplog):
     """Everything is in the page cache: the coordinator knows all."""
     produce, end = versions
     other = crashing.producer("other")
@@ -350,7 +354,7 @@ def test_kill_without_a_power_cut_leaves_transactions_to_their_coordinator(crash
     assert crashing.outcome() == [COMMIT, COMMIT]
 
 
-def test_without_the_coordinators_topic_open_transactions_are_reported_and_left(crashing, tmp_path, caplog):
+def test_open_transactions_without_transaction_state_topic_are_only_logged(crashing, tmp_path, caplog):
     producer = crashing.producer()
     crashing.produce(producer, 12, 0)
     disk = disk_after_power_cut(crashing._running, crashing.directory, tmp_path / "taken", everything)

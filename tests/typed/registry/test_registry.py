@@ -17,12 +17,12 @@ import pytest
 
 from kafkalog_broker.testing_support.security import Authority
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
+from kafkalog_spark.http_client import TIMEOUT_S, HttpClient
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.write.record_encoder import BatchParams
 from kafkalog_spark.sink.columns import SinkColumns
 from kafkalog_spark.typed.decoder import Decoded
 from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources, format_of
-from kafkalog_spark.typed.registry.http_client import TIMEOUT_S, HttpClient
 from kafkalog_spark.typed.registry.registry_client import RegistryClient, RegistryOptions
 from kafkalog_spark.typed.registry.schema_listing import listed_records
 from kafkalog_spark.typed.registry.schema_records import SchemaRecords
@@ -577,7 +577,7 @@ def test_json_texts_are_written_after_the_id_of_the_subjects_schema() -> None:
 
 def test_a_scan_without_spark_reads_the_ids_in_headers_whatever_its_columns(tmp_path: Path) -> None:
     from kafkalog_spark import LogDirs as TypedLogDirs
-    from kafkalog_spark.log.decode.record_schema import ScanRequest
+    from kafkalog_spark.log.decode.scan_request import ScanRequest
 
     with RegistryServer() as registry:
         named = b"\1" + UUID(registry.guid(registry.register("t-value", AB))).bytes

@@ -1,1 +1,1 @@
-"""Groups of the classic protocol: JoinGroup, SyncGroup, rebalances."""
+"""Classic groups: JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""

@@ -1,5 +1,5 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: what a request means for its group, and how a group gets from one
-generation to the next (the classic groups of Kafka's GroupMetadataManager)."""
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of classic groups, and the join and sync phases between generations
+(Kafka's GroupMetadataManager)."""
 
 from __future__ import annotations
 
@@ -7,55 +7,59 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kafkalog_broker.coordinator.runtime import Timers, Write
+from kafkalog_broker.coordinator.coordinator_runtime import Append
+from kafkalog_broker.coordinator.coordinator_timer import CoordinatorTimer
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.classic_group import MAY_FOLLOW, Group, GroupState, Member
-from kafkalog_broker.groups.classic.messages import (
+from kafkalog_broker.groups.classic.classic_group import PREVIOUS_STATES, ClassicGroup, ClassicGroupState
+from kafkalog_broker.groups.classic.classic_group_member import ClassicGroupMember
+from kafkalog_broker.groups.classic.classic_requests import (
     NO_MEMBER,
-    JoinAnswer,
     JoinCallback,
     JoinRequest,
+    JoinResponse,
     LeavingMember,
-    SyncAnswer,
     SyncCallback,
     SyncRequest,
+    SyncResponse,
 )
 from kafkalog_broker.groups.modern.group_context import GroupContext
 
-log = logging.getLogger(__name__)
-
+_log = logging.getLogger(__name__)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
-"""A new member sends no heartbeats before its first generation: it could go unnoticed. No property in Kafka either."""
+"""Session timeout of a new member, which sends no heartbeats before its first generation. A constant in Kafka too."""
 
 
 class ClassicGroupManager:
-    """The classic groups of one partition of __consumer_offsets. Three timers of a group, which end with it: `join`
-    ends a join phase, `sync` a sync phase, and `heartbeat` is the session of one member."""
+    """The classic groups of one partition of __consumer_offsets. Not thread-safe; call from the event loop.
 
-    def __init__(self, context: GroupContext, timers: Timers, write: Write) -> None:
-        self.groups: dict[str, Group] = {}
+    A group has three kinds of timers: "join" ends the join phase, "sync" ends the sync phase, and "heartbeat" ends the
+    session of one member.
+    """
+
+    def __init__(self, context: GroupContext, timer: CoordinatorTimer, append: Append) -> None:
+        self.groups: dict[str, ClassicGroup] = {}
         self._config = context.config
-        self._timers = timers
-        self._write = write
+        self._timer = timer
+        self._append = append
         self._now_ms = context.clock.now_ms
         self._new_id = context.new_id
 
-    # JoinGroup
+    # ---- JoinGroup
 
     def join(self, request: JoinRequest, answer: JoinCallback) -> None:
-        """`answer` is called once, now or when the join phase is over. Or BrokerError is raised."""
+        """Call `answer` once, now or when the join phase has ended. Or raise BrokerError."""
         group = self.groups.get(request.group_id)
         if group is None:
             if request.member_id != NO_MEMBER:
                 raise BrokerError(ErrorCode.unknown_member_id, f"there is no group {request.group_id!r}")
-            # A new group is in the log before it is answered, as in Kafka; its record says nothing yet.
-            group = Group(request.group_id, self._now_ms)
-            self._write([group.to_record()])
+            # As in Kafka, the (empty) record of a new group is in the log before the response.
+            group = ClassicGroup(request.group_id, self._now_ms)
+            self._append([group.to_record()])
             self.groups[request.group_id] = group
         if not self._has_room(group, request.member_id):
             self._drop_pending(group, request.member_id)
-            answer(JoinAnswer(ErrorCode.group_max_size_reached))
+            answer(JoinResponse(ErrorCode.group_max_size_reached))
             self._maybe_complete_join(group)
         elif not group.supports(request.protocol_type, request.protocols):
             raise BrokerError(ErrorCode.inconsistent_group_protocol)
@@ -66,19 +70,19 @@ class ClassicGroupManager:
         else:
             self._rejoin(group, request, answer)
 
-    def _has_room(self, group: Group, member_id: str) -> bool:
-        """True if a member may join. During a join phase only who has joined is counted: the last ones stay out."""
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+        """Return whether a member may join. In a join phase, only the members that have joined are counted."""
         match group.state:
-            case GroupState.PREPARING_REBALANCE:
+            case ClassicGroupState.PREPARING_REBALANCE:
                 member = group.members.get(member_id)
                 waits = member is not None and member.awaiting_join is not None
                 return waits or group.awaiting_join_count < self._config.group_max_size
-            case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
+            case ClassicGroupState.COMPLETING_REBALANCE | ClassicGroupState.STABLE:
                 return member_id in group.members or len(group.members) < self._config.group_max_size
             case _:
                 return True
 
-    def _join_new(self, group: Group, request: JoinRequest, answer: JoinCallback) -> None:
+    def _join_new(self, group: ClassicGroup, request: JoinRequest, answer: JoinCallback) -> None:
         instance = request.group_instance_id
         if instance is not None:
             new_id = f"{instance}-{self._new_id()}"
@@ -90,148 +94,154 @@ class ClassicGroupManager:
             return
         new_id = f"{request.client_id}-{self._new_id()}"
         if request.requires_known_member_id:
-            group.pending_members.add(new_id)  # forgotten unless somebody joins with it
+            group.pending_members.add(new_id)  # removed by its session timeout unless it is used to join
             self._begin_session(group, new_id, request.session_timeout_ms)
-            answer(JoinAnswer(ErrorCode.member_id_required, new_id))
+            answer(JoinResponse(ErrorCode.member_id_required, new_id))
         else:
             self._add(group, request, new_id, answer)
 
-    def _add(self, group: Group, request: JoinRequest, member_id: str, answer: JoinCallback) -> None:
-        member = Member(
+    def _add(self, group: ClassicGroup, request: JoinRequest, member_id: str, answer: JoinCallback) -> None:
+        member = ClassicGroupMember(
             member_id, request.group_instance_id, request.client_id, request.client_host,
             request.rebalance_timeout_ms, request.session_timeout_ms, request.protocol_type, request.protocols,
             awaiting_join=answer,
             is_new=True,
         )  # fmt: skip
-        if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE and group.previous_state is ClassicGroupState.EMPTY:
             group.new_member_added = True
         group.add(member)
-        # Before v4 it does not know its id, so it sends no heartbeats, and nobody reads its connection while its
-        # request is parked: its wait is limited by another, longer time than the session's (KAFKA-7610).
+        # Before v4 the member does not know its ID, so it sends no heartbeats. A lost connection is not noticed while
+        # its request waits. Hence a longer timeout than that of its session (KAFKA-7610).
         self.expect_heartbeat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalance_or_complete(group, f"new member {member_id}; client reason: {request.reason}")
 
-    def _rejoin(self, group: Group, request: JoinRequest, answer: JoinCallback) -> None:
+    def _rejoin(self, group: ClassicGroup, request: JoinRequest, answer: JoinCallback) -> None:
         member_id = request.member_id
         group.check_member(member_id, request.group_instance_id)
         member = group.members[member_id]
         is_leader = member_id == group.leader
         unchanged = member.protocols == request.protocols
         match group.state:
-            case GroupState.COMPLETING_REBALANCE if unchanged:
-                # It may have missed the answer to its first JoinGroup.
+            case ClassicGroupState.COMPLETING_REBALANCE if unchanged:
+                # The response to its first JoinGroup may have been lost.
                 answer(group.current_generation(member_id, with_members=is_leader))
-            case GroupState.STABLE if unchanged and not is_leader:
+            case ClassicGroupState.STABLE if unchanged and not is_leader:
                 answer(group.current_generation(member_id, with_members=False))
             case _:
-                # A leader that joins again wants a rebalance: it has seen what the coordinator cannot, new partitions.
+                # A leader that joins again wants a rebalance: it has seen a change of metadata, such as new partitions.
                 group.update(member, request, answer)
                 self._rebalance_or_complete(group, f"member {member_id} joins again; client reason: {request.reason}")
 
     def _return_static(
-        self, group: Group, request: JoinRequest, old_id: str, new_id: str, answer: JoinCallback
+        self, group: ClassicGroup, request: JoinRequest, old_id: str, new_id: str, answer: JoinCallback
     ) -> None:
-        """A static member is back after a restart, under a new member id (KIP-345)."""
+        """Let a static member that is back after a restart join with a new member ID (KIP-345)."""
         instance = request.group_instance_id
         assert instance is not None
         old_leader = group.leader or ""
-        self._timers.cancel(("heartbeat", group.group_id, old_id))
+        self._timer.cancel(("heartbeat", group.group_id, old_id))
         member = group.replace_static(instance, old_id, new_id)
         before = replace(member)
         group.update(member, request, answer)
         self.expect_heartbeat(group, member)
         reason = f"static member {new_id} is back; client reason: {request.reason}"
         match group.state:
-            case GroupState.STABLE if group.protocol == group.select_protocol():
+            case ClassicGroupState.STABLE if group.protocol == group.select_protocol():
                 pass
-            case GroupState.STABLE:
+            case ClassicGroupState.STABLE:
                 self._rebalance_or_complete(group, reason)
                 return
-            case GroupState.COMPLETING_REBALANCE:
-                # The leader may be assigning to the old member id just now, and the new one would get nothing.
+            case ClassicGroupState.COMPLETING_REBALANCE:
+                # The assignment of the leader may be for the old member ID; the new one would get nothing.
                 self.prepare(group, reason)
                 return
             case _:
                 self._maybe_complete_join(group)
                 return
         try:
-            self._write([group.to_record()])
+            self._append([group.to_record()])
         except BrokerError as error:
-            log.warning("group %.200r: static member %.200r could not be written: %s", group.group_id, instance, error)
+            _log.warning("group %.200r: static member %.200r could not be written: %s", group.group_id, instance, error)
             group.update(member, before, None)
-            self._timers.cancel(("heartbeat", group.group_id, new_id))
+            self._timer.cancel(("heartbeat", group.group_id, new_id))
             restored = group.replace_static(instance, new_id, old_id)
             self.expect_heartbeat(group, restored)
-            answer(JoinAnswer(error.code, NO_MEMBER, group.generation, group.protocol_type, group.protocol, old_leader))
+            answer(
+                JoinResponse(error.code, NO_MEMBER, group.generation, group.protocol_type, group.protocol, old_leader)
+            )
             return
-        # No rebalance: the member goes on with the assignment it had. Clients before v9, who would assign again if they
-        # were answered to be the leader, get the leader's id from before, which is nobody's if it was theirs.
-        skips = request.supports_skipping_assignment and new_id == group.leader
-        kept = group.current_generation(new_id, with_members=skips)._replace(skip_assignment=skips)
-        group.answer_join(member, kept if request.supports_skipping_assignment else kept._replace(leader=old_leader))
+        # No rebalance: the member keeps its assignment. A client before v9 would assign again if it were told that it
+        # is the leader. It gets the previous leader ID, which is its own old member ID if it was the leader.
+        skips_assignment = request.supports_skipping_assignment and new_id == group.leader
+        response = group.current_generation(new_id, with_members=skips_assignment)
+        response = response._replace(skip_assignment=skips_assignment)
+        if not request.supports_skipping_assignment:
+            response = response._replace(leader=old_leader)
+        group.answer_join(member, response)
 
-    # SyncGroup
+    # ---- SyncGroup
 
     def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
-        """`answer` is called once: now, or when the leader's assignment is there. Raises BrokerError."""
+        """Call `answer` once, now or when the leader has sent the assignment. Or raise BrokerError."""
         group = self.groups.get(request.group_id)
-        if group is None or group.state is GroupState.EMPTY:
+        if group is None or group.state is ClassicGroupState.EMPTY:
             raise BrokerError(ErrorCode.unknown_member_id, f"group {request.group_id!r} has no members")
         group.check_member(request.member_id, request.group_instance_id)
         group.check_generation(request.generation)
-        for wanted, current in ((request.protocol_type, group.protocol_type), (request.protocol, group.protocol)):
-            if wanted is not None and current is not None and wanted != current:
+        for stated, current in ((request.protocol_type, group.protocol_type), (request.protocol, group.protocol)):
+            if stated is not None and current is not None and stated != current:
                 raise BrokerError(
                     ErrorCode.inconsistent_group_protocol,
-                    f"group {group.group_id!r} has protocol {current!r}, the member says {wanted!r}",
+                    f"group {group.group_id!r} has protocol {current!r}, the request of the member has {stated!r}",
                 )
         member = group.members[request.member_id]
         match group.state:
-            case GroupState.PREPARING_REBALANCE:
-                answer(SyncAnswer(ErrorCode.rebalance_in_progress))
-            case GroupState.COMPLETING_REBALANCE:
-                # A client that has given up on its first request sends a second: only the last one is answered.
-                group.answer_sync(member, SyncAnswer(ErrorCode.rebalance_in_progress))
+            case ClassicGroupState.PREPARING_REBALANCE:
+                answer(SyncResponse(ErrorCode.rebalance_in_progress))
+            case ClassicGroupState.COMPLETING_REBALANCE:
+                # After a timeout a client sends a second request. Only the last one gets the assignment.
+                group.answer_sync(member, SyncResponse(ErrorCode.rebalance_in_progress))
                 member.awaiting_sync = answer
                 self._has_synced(group, member.member_id)
                 if member.member_id == group.leader:
                     self._assign(group, dict(request.assignments))
             case _:
                 self._has_synced(group, member.member_id)
-                answer(SyncAnswer(ErrorCode.none, group.protocol_type, group.protocol, member.assignment))
+                answer(SyncResponse(ErrorCode.none, group.protocol_type, group.protocol, member.assignment))
 
-    # Heartbeat
+    # ---- Heartbeat
 
     def heartbeat(self, group_id: str, member_id: str, generation: int, group_instance_id: str | None) -> None:
-        """Returns when all is well. Raises BrokerError, REBALANCE_IN_PROGRESS when the member has to join again."""
+        """Raises BrokerError: rebalance_in_progress if the member has to join again; unknown_member_id and others."""
         group = self.groups.get(group_id)
         if group is None:
             raise BrokerError(ErrorCode.unknown_member_id, f"there is no group {group_id!r}")
         group.check_member(member_id, group_instance_id)
         group.check_generation(generation)
         self.expect_heartbeat(group, group.members[member_id])
-        if group.state is GroupState.PREPARING_REBALANCE:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             raise BrokerError(ErrorCode.rebalance_in_progress, f"group {group_id!r} is in its join phase")
 
-    # LeaveGroup
+    # ---- LeaveGroup
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
+        """Return an error code for each member, in their order."""
         group = self.groups.get(group_id)
         if group is None:
             return [ErrorCode.unknown_member_id] * len(leaving)
         codes = [self._leave(group, member) for member in leaving]
-        gone = [member.member_id for member, code in zip(leaving, codes, strict=True) if code is ErrorCode.none]
-        if gone and group.state is not GroupState.EMPTY:
-            self._rebalance_or_complete(group, f"members {gone} have left")
+        left = [member.member_id for member, code in zip(leaving, codes, strict=True) if code is ErrorCode.none]
+        if left and group.state is not ClassicGroupState.EMPTY:
+            self._rebalance_or_complete(group, f"members {left} have left")
         return codes
 
-    def _leave(self, group: Group, leaving: LeavingMember) -> ErrorCode:
+    def _leave(self, group: ClassicGroup, leaving: LeavingMember) -> ErrorCode:
         member_id = leaving.member_id
         if member_id in group.pending_members:
             self._drop_pending(group, member_id)
             return ErrorCode.none
         if member_id == NO_MEMBER:
-            # An administrator removes a static member by its instance id.
+            # An administrator removes a static member by its instance ID.
             known = group.static_members.get(leaving.group_instance_id or "")
             if leaving.group_instance_id is None or known is None:
                 return ErrorCode.unknown_member_id
@@ -240,89 +250,94 @@ class ClassicGroupManager:
             group.check_member(member_id, leaving.group_instance_id)
         except BrokerError as error:
             return error.code
-        log.info("group %.200r: member %.200r leaves (%.200r)", group.group_id, member_id, leaving.reason)
+        _log.info("group %.200r: member %.200r leaves (%.200r)", group.group_id, member_id, leaving.reason)
         self._drop(group, group.members[member_id])
         return ErrorCode.none
 
-    def remove_group(self, group: Group) -> None:
-        """The group's tombstone is written: nobody finds it any more."""
-        self._timers.cancel(("join", group.group_id))
-        self._timers.cancel(("sync", group.group_id))
+    def remove_group(self, group: ClassicGroup) -> None:
+        """Forget a group whose tombstone is in the log, or that is unloaded."""
+        self._timer.cancel(("join", group.group_id))
+        self._timer.cancel(("sync", group.group_id))
         for member_id in (*group.members, *group.pending_members):
-            self._timers.cancel(("heartbeat", group.group_id, member_id))
-        group.become(GroupState.DEAD)
+            self._timer.cancel(("heartbeat", group.group_id, member_id))
+        group.become(ClassicGroupState.DEAD)
         self.groups.pop(group.group_id, None)
 
-    def forget(self, group: Group, code: ErrorCode = ErrorCode.rebalance_in_progress) -> None:
-        """A group has become a consumer group, or goes to another coordinator: waiting members get the code."""
+    def forget(self, group: ClassicGroup, code: ErrorCode = ErrorCode.rebalance_in_progress) -> None:
+        """Answer the waiting members of a group with an error code, and forget it: it was upgraded or is unloaded."""
         for member in group.members.values():
-            group.answer_join(member, JoinAnswer(code, member.member_id))
-            group.answer_sync(member, SyncAnswer(code))
+            group.answer_join(member, JoinResponse(code, member.member_id))
+            group.answer_sync(member, SyncResponse(code))
         self.remove_group(group)
 
-    def take_over(self, group: Group, rebalance: str | None) -> None:
-        """Take over a written group that was a consumer group. rebalance: why it begins with one, or None."""
+    def take_over(self, group: ClassicGroup, rebalance: str | None) -> None:
+        """Add a group that was downgraded from a consumer group, and whose record is in the log.
+
+        Args:
+            rebalance: Why the group begins with a rebalance; None if it does not.
+        """
         self.groups[group.group_id] = group
         for member in group.members.values():
             self.expect_heartbeat(group, member)
         if rebalance is not None:
             self.prepare(group, rebalance)
 
-    # members
+    # ---- members and their sessions
 
-    def _drop(self, group: Group, member: Member) -> None:
-        """A member leaves or has left. A client that still waits is to join again."""
-        self._timers.cancel(("heartbeat", group.group_id, member.member_id))
-        group.answer_join(member, JoinAnswer(ErrorCode.unknown_member_id))
-        group.answer_sync(member, SyncAnswer(ErrorCode.unknown_member_id))
+    def _drop(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
+        """Remove a member. Its waiting requests are answered with UNKNOWN_MEMBER_ID, so that a client joins again."""
+        self._timer.cancel(("heartbeat", group.group_id, member.member_id))
+        group.answer_join(member, JoinResponse(ErrorCode.unknown_member_id))
+        group.answer_sync(member, SyncResponse(ErrorCode.unknown_member_id))
         group.remove(member.member_id)
 
-    def _drop_pending(self, group: Group, member_id: str) -> None:
-        self._timers.cancel(("heartbeat", group.group_id, member_id))
+    def _drop_pending(self, group: ClassicGroup, member_id: str) -> None:
+        self._timer.cancel(("heartbeat", group.group_id, member_id))
         group.remove(member_id)
 
-    def expect_heartbeat(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
+    def expect_heartbeat(self, group: ClassicGroup, member: ClassicGroupMember, timeout_ms: int | None = None) -> None:
+        """Restart the session of a member; its timeout is that of the member if `timeout_ms` is None."""
         self._begin_session(group, member.member_id, member.session_timeout_ms if timeout_ms is None else timeout_ms)
 
-    def _begin_session(self, group: Group, member_id: str, timeout_ms: int) -> None:
+    def _begin_session(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
         key = ("heartbeat", group.group_id, member_id)
-        self._timers.schedule(key, timeout_ms, lambda: self._session_expired(group, member_id))
+        self._timer.schedule(key, timeout_ms, lambda: self._session_expired(group, member_id))
 
-    def _session_expired(self, group: Group, member_id: str) -> None:
+    def _session_expired(self, group: ClassicGroup, member_id: str) -> None:
         member = group.members.get(member_id)
         if member_id in group.pending_members:
-            log.info("group %.200r: member id %.200r was never used", group.group_id, member_id)
+            _log.info("group %.200r: member ID %.200r was not used to join", group.group_id, member_id)
             group.remove(member_id)
         elif member is None or member.has_satisfied_heartbeat:
             return
         else:
-            log.info("group %.200r: member %.200r has failed (no heartbeat)", group.group_id, member_id)
+            _log.info("group %.200r: member %.200r has failed (no heartbeat)", group.group_id, member_id)
             self._drop(group, member)
-            if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            if group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
                 self._rebalance_or_complete(group, f"no heartbeat of member {member_id}")
-        if group.state is GroupState.PREPARING_REBALANCE and group.has_all_joined:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE and group.has_all_joined:
             self._complete_join(group)
 
-    # join phase
+    # ---- join phase
 
-    def _rebalance_or_complete(self, group: Group, reason: str) -> None:
-        if group.state in MAY_FOLLOW[GroupState.PREPARING_REBALANCE]:
+    def _rebalance_or_complete(self, group: ClassicGroup, reason: str) -> None:
+        if group.state in PREVIOUS_STATES[ClassicGroupState.PREPARING_REBALANCE]:
             self.prepare(group, reason)
         else:
             self._maybe_complete_join(group)
 
-    def prepare(self, group: Group, reason: str) -> None:
+    def prepare(self, group: ClassicGroup, reason: str) -> None:
         """Begin a join phase: every member has to join again."""
-        if group.state is GroupState.COMPLETING_REBALANCE:
+        if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             self._propagate_error(group, ErrorCode.rebalance_in_progress)
         group.pending_sync.clear()
-        self._timers.cancel(("sync", group.group_id))
-        first = group.state is GroupState.EMPTY
+        self._timer.cancel(("sync", group.group_id))
+        first = group.state is ClassicGroupState.EMPTY
         if first:
             delay = self._config.group_initial_rebalance_delay_ms
             self._schedule_initial_join(group, delay, max(group.rebalance_timeout_ms - delay, 0))
-        group.become(GroupState.PREPARING_REBALANCE)
-        log.info("group %.200r: rebalance after generation %d (%.200r)", group.group_id, group.generation, reason)
+        group.become(ClassicGroupState.PREPARING_REBALANCE)
+        _log.info("group %.200r: rebalance after generation %d (%.200r)", group.group_id, group.generation, reason)
         if first:
             return
         if group.has_all_joined:
@@ -330,19 +345,19 @@ class ClassicGroupManager:
         else:
             self._schedule_join(group)
 
-    def _maybe_complete_join(self, group: Group) -> None:
-        """End the join phase if everybody is there. The first phase of a group always lasts its time."""
+    def _maybe_complete_join(self, group: ClassicGroup) -> None:
+        """End the join phase if all members have joined. The first phase of a group always lasts its full time."""
         if (
-            group.state is GroupState.PREPARING_REBALANCE
-            and group.previous_state is not GroupState.EMPTY
+            group.state is ClassicGroupState.PREPARING_REBALANCE
+            and group.previous_state is not ClassicGroupState.EMPTY
             and group.has_all_joined
         ):
             self._complete_join(group)
 
-    def _schedule_join(self, group: Group) -> None:
-        self._timers.schedule(("join", group.group_id), group.rebalance_timeout_ms, lambda: self._complete_join(group))
+    def _schedule_join(self, group: ClassicGroup) -> None:
+        self._timer.schedule(("join", group.group_id), group.rebalance_timeout_ms, lambda: self._complete_join(group))
 
-    def _schedule_initial_join(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
+    def _schedule_initial_join(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
         def end() -> None:
             if not group.new_member_added or remaining_ms == 0:
                 self._complete_join(group)
@@ -351,31 +366,31 @@ class ClassicGroupManager:
             delay = min(self._config.group_initial_rebalance_delay_ms, remaining_ms)
             self._schedule_initial_join(group, delay, max(remaining_ms - delay_ms, 0))
 
-        self._timers.schedule(("join", group.group_id), delay_ms, end)
+        self._timer.schedule(("join", group.group_id), delay_ms, end)
 
-    def _complete_join(self, group: Group) -> None:
-        """End the join phase: who has not joined is out (static members stay), the next generation begins."""
-        if group.state is not GroupState.PREPARING_REBALANCE:
+    def _complete_join(self, group: ClassicGroup) -> None:
+        """End the join phase: remove dynamic members that have not joined, and begin the next generation."""
+        if group.state is not ClassicGroupState.PREPARING_REBALANCE:
             return
-        self._timers.cancel(("join", group.group_id))
+        self._timer.cancel(("join", group.group_id))
         absent = [m for m in group.members.values() if m.awaiting_join is None and m.group_instance_id is None]
         for member in absent:
-            log.info("group %.200r: member %.200r has not joined again", group.group_id, member.member_id)
+            _log.info("group %.200r: member %.200r has not joined again", group.group_id, member.member_id)
             self._drop(group, member)
         if group.members and not group.elect_joined_leader():
-            # Only static members are left, and none has come. Their sessions will end, or they return.
+            # Only static members remain, and none has joined. They will join, or their sessions expire.
             self._schedule_join(group)
             return
         group.begin_generation()
         if not group.members:
-            log.info("group %.200r: empty in generation %d", group.group_id, group.generation)
+            _log.info("group %.200r: empty in generation %d", group.group_id, group.generation)
             try:
-                self._write([group.to_record()])
+                self._append([group.to_record()])
             except BrokerError as error:
-                # After a crash the generation before this one would be back, whose members time out: nothing is lost.
-                log.warning("group %.200r: that it is empty could not be written: %s", group.group_id, error)
+                # After a crash the previous generation is loaded, and its members time out.
+                _log.warning("group %.200r: that it is empty could not be written: %s", group.group_id, error)
             return
-        log.info(
+        _log.info(
             "group %.200r: generation %d, %d members, protocol %.200r",
             group.group_id, group.generation, len(group.members), group.protocol,
         )  # fmt: skip
@@ -385,42 +400,42 @@ class ClassicGroupManager:
             self.expect_heartbeat(group, member)
             member.is_new = False
             group.pending_sync.add(member.member_id)
-        self._timers.schedule(("sync", group.group_id), group.rebalance_timeout_ms, lambda: self._sync_expired(group))
+        self._timer.schedule(("sync", group.group_id), group.rebalance_timeout_ms, lambda: self._sync_expired(group))
 
-    # sync phase
+    # ---- sync phase
 
-    def _sync_expired(self, group: Group) -> None:
-        silent = sorted(group.pending_sync)
-        for member_id in silent:
+    def _sync_expired(self, group: ClassicGroup) -> None:
+        not_synced = sorted(group.pending_sync)
+        for member_id in not_synced:
             self._drop(group, group.members[member_id])
-        if silent:
-            self.prepare(group, f"members {silent} have not asked for their assignment")
+        if not_synced:
+            self.prepare(group, f"members {not_synced} have not sent SyncGroup")
 
-    def _has_synced(self, group: Group, member_id: str) -> None:
+    def _has_synced(self, group: ClassicGroup, member_id: str) -> None:
         group.pending_sync.discard(member_id)
         if not group.pending_sync:
-            self._timers.cancel(("sync", group.group_id))
+            self._timer.cancel(("sync", group.group_id))
 
-    def _assign(self, group: Group, assignments: dict[str, bytes]) -> None:
-        """The leader's assignment: into the log, then to everybody. Members it leaves out get an empty one."""
+    def _assign(self, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
+        """Append the assignment of the leader to the log, then answer all members. Members without one get b""."""
         complete = {member_id: assignments.get(member_id, b"") for member_id in group.members}
         try:
-            self._write([group.to_record(complete)])
+            self._append([group.to_record(complete)])
         except BrokerError as error:
-            log.warning("group %.200r: its assignment could not be written: %s", group.group_id, error)
+            _log.warning("group %.200r: its assignment could not be written: %s", group.group_id, error)
             self._propagate_error(group, error.code)
             self._rebalance_or_complete(group, f"the assignment could not be written ({error.code.name})")
             return
         for member in group.members.values():
             member.assignment = complete[member.member_id]
-        group.become(GroupState.STABLE)
+        group.become(ClassicGroupState.STABLE)
         for member in group.members.values():
-            answer = SyncAnswer(ErrorCode.none, group.protocol_type, group.protocol, member.assignment)
+            answer = SyncResponse(ErrorCode.none, group.protocol_type, group.protocol, member.assignment)
             if group.answer_sync(member, answer):
                 self.expect_heartbeat(group, member)
 
-    def _propagate_error(self, group: Group, code: ErrorCode) -> None:
+    def _propagate_error(self, group: ClassicGroup, code: ErrorCode) -> None:
         for member in group.members.values():
             member.assignment = b""
-            if group.answer_sync(member, SyncAnswer(code)):
+            if group.answer_sync(member, SyncResponse(code)):
                 self.expect_heartbeat(group, member)

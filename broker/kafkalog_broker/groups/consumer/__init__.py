@@ -1,1 +1,1 @@
-"""Consumer groups of the newer protocol (KIP-848): the coordinator assigns, and members follow by heartbeats."""
+"""Consumer groups (KIP-848): the coordinator assigns partitions through ConsumerGroupHeartbeat."""

@@ -1,71 +1,88 @@
-"""A consumer group in memory (Kafka's ConsumerGroup)."""
+"""A consumer group and its members (Kafka's ConsumerGroup and ConsumerGroupMember)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
-from typing import Self
+from collections.abc import Iterable
+from dataclasses import dataclass
 from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import CommittedPartition
-from kafkalog_broker.groups.consumer.reconciling import ReconcilingGroup, ReconcilingMember, stale, still_has
-from kafkalog_broker.groups.modern.group_manager import Reported
-from kafkalog_broker.groups.modern.group_records import (
-    GroupRecord,
-    GroupType,
-    MemberState,
-    Owned,
-    RecordKind,
-    ResolvedRegex,
+from kafkalog_broker.groups.consumer.partition_owners import PartitionOwners
+from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType, RecordKind, ResolvedRegex
+from kafkalog_broker.groups.modern.modern_group import (
+    ModernGroup,
+    ModernGroupState,
+    ReconcilingMember,
+    assignment_state,
+    subtract,
 )
-from kafkalog_broker.groups.modern.modern_group import add_count
+from kafkalog_broker.groups.modern.stale_epoch import stale_member_epoch
+from kafkalog_broker.groups.offset_requests import CommittedPartition
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember(ReconcilingMember):
+    """A member. `regex` is its subscription by regular expression, `assignor` the server-side assignor it asks for."""
+
     regex: str | None = ""
     assignor: str | None = None
 
 
-class ConsumerGroup(ReconcilingGroup[ConsumerMember]):
-    """Every partition has one owner at any time."""
+class ConsumerGroup(ModernGroup[ConsumerMember]):
+    """A group in which every partition has at most one owner."""
 
     group_type = GroupType.CONSUMER
-    member_class = ConsumerMember
 
     def __init__(self, group_id: str) -> None:
-        super().__init__(group_id)
-        self.regexes: dict[str, ResolvedRegex] = {}  # expressions that have been resolved
-        self.is_resolving = False  # expressions are matched in the background
-        self.matched_version = -1
-        """Version of the topics that expressions were last matched with in this process."""
-        self.has_topics_record = False  # Kafka 4.0 left the topics' metadata in the log
-        self.classic_members = 0
-        self.regex_names: Counter[str] = Counter()  # how many resolved expressions match a topic
-        self.subscribed_regexes: Counter[str] = Counter()
-        self._owner_epochs: dict[UUID, dict[int, int]] = {}
+        self.owners = PartitionOwners()
+        self.counts = _MemberCounts()
+        super().__init__(group_id, ConsumerMember, self.owners, self.counts)
+        self.regexes: dict[str, ResolvedRegex] = {}  # resolved regular expressions
+        self.matched_topics: Counter[str] = Counter()  # how many resolved regular expressions match each topic
+        self.matched_generation = -1
+        """Generation of the broker's topics when this process last resolved the regular expressions; -1 if never."""
+        self.has_topics_metadata_record = False  # written by Kafka 4.0
 
-    def snapshot(self) -> Self:
-        copied = super().snapshot()
-        copied.regexes, copied.regex_names = dict(self.regexes), self.regex_names.copy()
-        return copied
+    @property
+    def state(self) -> ModernGroupState:
+        return assignment_state(self)
+
+    @property
+    def subscribed_regexes(self) -> Counter[str]:
+        """How many members subscribe with each regular expression."""
+        return self.counts.regexes
+
+    @property
+    def classic_members(self) -> int:
+        """Number of members that use JoinGroup and SyncGroup."""
+        return self.counts.classic_members
 
     def replay(self, record: GroupRecord) -> None:
-        if record.kind is RecordKind.TOPICS:
-            self.has_topics_record = record.value is not None
-        elif record.kind is RecordKind.REGEX:
-            self._set_regex(record.name, record.value)
-        else:
-            super().replay(record)
+        match record.kind:
+            case RecordKind.TOPICS:
+                self.has_topics_metadata_record = record.value is not None
+            case RecordKind.REGEX:
+                self._replay_regex(record.name, record.value)
+            case _:
+                super().replay(record)
 
-    def last_records(self) -> Iterable[tuple[RecordKind, str]]:
-        regexes = ((RecordKind.REGEX, regex) for regex in self.regexes)
-        return [*regexes, (RecordKind.TOPICS, ""), (RecordKind.EPOCH, "")]
+    def _replay_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
+        before = self.regexes.pop(regex, None)
+        if before is not None:
+            subtract(self.matched_topics, before.topics)
+        if resolved is not None:
+            self.regexes[regex] = resolved
+            self.matched_topics.update(resolved.topics)
 
-    def identified(self, member_id: str, instance_id: str | None) -> ConsumerMember:
-        """The member that has this id, and instance id. Raises BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    # ---- members
+
+    def identified_member(self, member_id: str, instance_id: str | None) -> ConsumerMember:
+        """Return the member with this ID, and instance ID if that is given.
+
+        Raises:
+            BrokerError: unknown_member_id; fenced_instance_id if another member has the instance ID.
+        """
         if instance_id is None:
             return self.member(member_id)
         owner = self.static_member(instance_id)
@@ -78,105 +95,84 @@ class ConsumerGroup(ReconcilingGroup[ConsumerMember]):
             )
         return owner
 
-    # ---- owners of partitions
-
-    def _count(self, member: ConsumerMember, by: int) -> None:
-        super()._count(member, by)
-        self.classic_members += by * (member.classic is not None)
-        if member.regex:
-            add_count(self.subscribed_regexes, member.regex, by)
-        change_owner = self._own if by > 0 else self._disown
-        for owned in (member.assigned, member.pending_revocation):
-            change_owner(owned, member.epoch)
-
-    def _own(self, owned: Owned, epoch: int) -> None:
-        for topic, partitions in owned.items():
-            epochs = self._owner_epochs.setdefault(topic, {})
-            for partition in partitions:
-                epochs[partition] = max(epoch, epochs.get(partition, epoch))
-
-    def _disown(self, owned: Owned, epoch: int) -> None:
-        """Except what another has taken over at another epoch (a static member that was replaced)."""
-        for topic, partitions in owned.items():
-            epochs = self._owner_epochs.get(topic, {})
-            for partition in partitions:
-                if epochs.get(partition) == epoch:
-                    del epochs[partition]
-            if not epochs:
-                self._owner_epochs.pop(topic, None)
-
-    def has_owner(self, topic: UUID, partition: int) -> bool:
-        """True if some member has a partition, or is still to give it up."""
-        return self._owner_epochs.get(topic, {}).get(partition, -1) != -1
-
-    def is_free_for(self, member: ConsumerMember, key: UUID, partition: int) -> bool:
-        return not self.has_owner(key, partition) or partition in member.pending_revocation.get(key, ())
-
-    def waits_for_partitions(self, member: ConsumerMember) -> bool:
-        return any(
-            partition not in member.assigned.get(topic, {}) and self.has_owner(topic, partition)
-            for topic, partitions in self.target.get(member.member_id, {}).items()
-            for partition in partitions
-        )
-
-    # ---- subscriptions
-
-    def _set_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
-        before = self.regexes.pop(regex, None)
-        for topic in before.topics if before is not None else ():
-            add_count(self.regex_names, topic, -1)
-        if resolved is not None:
-            self.regexes[regex] = resolved
-            for topic in resolved.topics:
-                add_count(self.regex_names, topic, 1)
-
-    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        resolved = self.regexes.get(member.regex) if member.regex else None
-        return member.topics if resolved is None else member.topics | resolved.topics
-
-    def is_subscribed_to(self, topic: str) -> bool:
-        return topic in self.names or topic in self.regex_names
-
-    def regexes_after(self, leaving: Iterable[ConsumerMember], joining: Iterable[ConsumerMember] = ()) -> Counter[str]:
-        """How many members subscribe with each expression once some have gone and others come."""
-        regexes = self.subscribed_regexes.copy()
-        regexes.subtract(member.regex for member in leaving if member.regex)
-        regexes.update(member.regex for member in joining if member.regex)
-        return +regexes
-
-    def matched_after(self, leaving: Iterable[ConsumerMember], joining: Iterable[ConsumerMember] = ()) -> set[str]:
-        regexes = self.regexes_after(leaving, joining) if self.regexes else ()
-        return {name for regex in regexes if regex in self.regexes for name in self.regexes[regex].topics}
-
-    def supports(self, protocols: Iterable[str]) -> bool:
-        """True if all classic members know one of these protocols."""
+    def supports_classic_protocols(self, protocols: Iterable[str]) -> bool:
+        """Return whether all classic members support one of these protocols (assignment strategies)."""
         counts: Counter[str] = Counter()
         for member in self.members.values():
             if member.classic is not None:
                 counts.update({name for name, _ in member.classic.protocols})
         return any(counts[name] == self.classic_members for name in protocols)
 
-    def assigned_since(self, member: ConsumerMember, partition: CommittedPartition) -> int:
+    # ---- subscriptions
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        """Return the topics that a member subscribes to, by name or regular expression, whether they exist or not."""
+        resolved = self.regexes.get(member.regex) if member.regex else None
+        return member.topics if resolved is None else member.topics | resolved.topics
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return topic in self.subscribed_topics or topic in self.matched_topics
+
+    def subscribed_regexes_after(
+        self, leaving: Iterable[ConsumerMember], joining: Iterable[ConsumerMember] = ()
+    ) -> Counter[str]:
+        """Return how many members subscribe with each expression once some have left and others have joined."""
+        regexes = self.subscribed_regexes.copy()
+        regexes.subtract(member.regex for member in leaving if member.regex)
+        regexes.update(member.regex for member in joining if member.regex)
+        return +regexes
+
+    def matched_topics_after(
+        self, leaving: Iterable[ConsumerMember], joining: Iterable[ConsumerMember] = ()
+    ) -> set[str]:
+        """Return the topics matched by resolved expressions once some members have left and others have joined."""
+        regexes = self.subscribed_regexes_after(leaving, joining) if self.regexes else ()
+        return {topic for regex in regexes if regex in self.regexes for topic in self.regexes[regex].topics}
+
+    # ---- owners of partitions
+
+    def is_free_for(self, member: ConsumerMember, topic_id: UUID, partition: int) -> bool:
+        """Return whether no other member owns a partition."""
+        return not self.owners.has_owner(topic_id, partition) or partition in member.pending_revocation.get(
+            topic_id, ()
+        )
+
+    def has_unreleased_partitions(self, member: ConsumerMember) -> bool:
+        """Return whether another member still owns partitions of the target assignment of a member."""
+        return any(
+            partition not in member.assigned.get(topic_id, {}) and self.owners.has_owner(topic_id, partition)
+            for topic_id, partitions in self.target.get(member.member_id, {}).items()
+            for partition in partitions
+        )
+
+    def assignment_epoch_of(self, member: ConsumerMember, partition: CommittedPartition) -> int:
+        """Return the epoch in which a member was assigned a partition.
+
+        Raises:
+            BrokerError: See `stale_member_epoch`, if the member does not own the partition.
+        """
         topic_id, index = partition.topic_id, partition.partition
-        since = None
+        epoch = None
         for owned in (member.pending_revocation, member.assigned):
-            since = since if topic_id is None else owned.get(topic_id, {}).get(index, since)
-        if since is None:
-            raise stale(member, f"Partition {index} of {topic_id} is not assigned or pending revocation.")
-        return since
+            epoch = epoch if topic_id is None else owned.get(topic_id, {}).get(index, epoch)
+        if epoch is None:
+            raise stale_member_epoch(member, f"Partition {index} of {topic_id} is not assigned or pending revocation.")
+        return epoch
 
 
-def without_unsubscribed(
-    member: ConsumerMember, reported: Reported | None, subscribed: Collection[UUID]
-) -> ConsumerMember:
-    """In its epoch, without the topics that it does not subscribe to any more."""
-    gone = {topic for topic in member.assigned if topic not in subscribed}
-    if not gone:
-        return member
-    assigned = {topic: epochs for topic, epochs in member.assigned.items() if topic not in gone}
-    pending = {topic: dict(epochs) for topic, epochs in member.pending_revocation.items()}
-    for topic in gone:
-        pending.setdefault(topic, {}).update(member.assigned[topic])
-    if still_has(pending, reported):
-        return member.at_epoch(member.epoch, MemberState.UNREVOKED_PARTITIONS, assigned, pending)
-    return replace(member, previous_epoch=member.epoch, assigned=assigned)  # it has given them up already
+class _MemberCounts:
+    """Counts of classic members and of subscriptions by regular expression."""
+
+    def __init__(self) -> None:
+        self.classic_members = 0
+        self.regexes: Counter[str] = Counter()
+
+    def add(self, member: ConsumerMember) -> None:
+        self.classic_members += member.classic is not None
+        if member.regex:
+            self.regexes[member.regex] += 1
+
+    def discard(self, member: ConsumerMember) -> None:
+        self.classic_members -= member.classic is not None
+        if member.regex:
+            subtract(self.regexes, (member.regex,))

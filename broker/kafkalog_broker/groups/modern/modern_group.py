@@ -1,4 +1,4 @@
-"""A consumer, share or streams group in memory, as its records say it (Kafka's ModernGroup and ModernGroupMember)."""
+"""State that consumer, share and streams groups have in common (Kafka's ModernGroup and ModernGroupMember)."""
 
 from __future__ import annotations
 
@@ -7,37 +7,45 @@ from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_records import (
-    CURRENT_FIELDS,
+    ClassicMetadata,
     GroupRecord,
     GroupType,
     MemberState,
+    Owned,
     Partitions,
     RecordKind,
+    current_assignment_fields,
 )
 
-LEAVING = -1  # the member epoch of who leaves for good
-LEAVING_STATIC = -2  # the member epoch of a static member that will be back
+JOIN_GROUP_EPOCH = 0  # member epoch of a heartbeat that joins, or joins again
+LEAVE_GROUP_EPOCH = -1  # member epoch of a heartbeat that leaves for good
+LEAVE_GROUP_STATIC_EPOCH = -2  # member epoch of a static member that leaves and will be back
 _FIRST_EPOCH = 1
 
 
 class ModernGroupState(Enum):
-    """The value is the name that ListGroups shows."""
+    """State of a group. The value is the name in ListGroups."""
 
     EMPTY = "Empty"
     NOT_READY = "NotReady"
-    """Topics of a streams group's topology are missing, or not partitioned as it needs them."""
-    ASSIGNING = "Assigning"  # members have changed, and the target assignment has not been made anew yet
-    RECONCILING = "Reconciling"  # members are on their way to the target assignment
+    """Topics of a streams group's topology are missing, or have partition counts that do not fit."""
+    ASSIGNING = "Assigning"  # the target assignment is older than the group epoch
+    RECONCILING = "Reconciling"  # members have not reached the target assignment yet
     STABLE = "Stable"
 
 
 @dataclass(frozen=True, slots=True)
 class ModernMember:
-    """A member; replaced, never changed. topics: names that it subscribes to. assigned: by topic id, or TasksKey."""
+    """A member. Replaced on every change, never modified.
+
+    Attributes:
+        topics: Names of the topics that it subscribes to by name.
+        assigned: Partitions by topic ID; tasks by TasksKey in streams groups.
+    """
 
     member_id: str
     epoch: int = 0
@@ -54,44 +62,84 @@ class ModernMember:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
 
+@dataclass(frozen=True, slots=True)
+class ReconcilingMember(ModernMember):
+    """A member of a group in which a partition or task has one owner, who revokes it before the next one gets it.
+
+    Attributes:
+        assigned: Assignment epoch of each partition or task.
+        pending_revocation: What the member has to revoke and has not revoked yet, like `assigned`.
+        classic: Set if the member uses JoinGroup and SyncGroup.
+    """
+
+    rebalance_timeout_ms: int = -1
+    assigned: Owned = field(default_factory=dict)
+    pending_revocation: Owned = field(default_factory=dict)
+    classic: ClassicMetadata | None = None
+
+
 M = TypeVar("M", bound=ModernMember)
+IndexedT = TypeVar("IndexedT", bound=ModernMember, contravariant=True)
+
+
+def with_stated(member: M, **stated: Any) -> M:
+    """Return the member with the stated fields; None means unchanged.
+
+    Returns the same object if nothing changes, as in nearly every heartbeat.
+    """
+    if all(value is None or value == getattr(member, name) for name, value in stated.items()):
+        return member
+    return replace(member, **{name: value for name, value in stated.items() if value is not None})
+
+
+class MemberIndex(Protocol[IndexedT]):
+    """Something that a group derives from its members."""
+
+    def add(self, member: IndexedT, /) -> None: ...
+
+    def discard(self, member: IndexedT, /) -> None: ...
 
 
 class ModernGroup(Generic[M]):
-    """A group whose members follow by heartbeats. `member_class` makes a member that is in no record yet."""
+    """A group whose members are assigned partitions by the coordinator, through heartbeats.
 
-    group_type: ClassVar[GroupType]
-    member_class: type[M]
+    Changed only by `replay`; a start replays the latest record of each key, in any order.
+    """
 
-    def __init__(self, group_id: str) -> None:
+    group_type: GroupType
+
+    def __init__(self, group_id: str, new_member: type[M], *indexes: MemberIndex[M]) -> None:
+        """
+        Args:
+            new_member: Makes a member from its ID.
+            indexes: Told about every member that is put or removed.
+        """
         self.group_id = group_id
         self.epoch = _FIRST_EPOCH
         self.metadata_hash = 0
         self.assignment_epoch = _FIRST_EPOCH
         self.assignment_timestamp_ms = 0
         self.members: dict[str, M] = {}
-        self.static_members: dict[str, str] = {}  # group.instance.id to member id
-        self.target: dict[str, Partitions] = {}
-        self.names: Counter[str] = Counter()  # how many members subscribe to a topic by name
-        self.is_assigning = False  # an assignment is made in the background
-        self.seen_topics_version = -1
-        """Version of the broker's topics when the metadata hash was last computed; -1: never."""
-
-    @property
-    def state(self) -> ModernGroupState:
-        raise NotImplementedError
+        self.static_members: dict[str, str] = {}  # group.instance.id to member ID
+        self.target: dict[str, Partitions] = {}  # target assignment by member ID
+        self.subscribed_topics: Counter[str] = Counter()  # how many members subscribe to each topic by name
+        self.hashed_topics_generation = -1
+        """Generation of the broker's topics when the metadata hash was last computed; -1 if never."""
+        self._new_member = new_member
+        self._indexes = indexes
 
     def snapshot(self) -> Self:
-        """Copy of the state that an assignor reads, for another thread."""
+        """Return a copy for another thread, which has its own dictionaries of members, targets and subscriptions."""
         copied = copy(self)
-        copied.members, copied.static_members, copied.target = (
-            dict(self.members), dict(self.static_members), dict(self.target)
-        )  # fmt: skip
+        for name, value in vars(self).items():
+            if isinstance(value, dict):
+                setattr(copied, name, value.copy())
         return copied
 
     # ---- members
 
     def member(self, member_id: str) -> M:
+        """Raises BrokerError: unknown_member_id."""
         member = self.members.get(member_id)
         if member is None:
             raise BrokerError(
@@ -107,62 +155,50 @@ class ModernGroup(Generic[M]):
     def put(self, member: M) -> None:
         before = self.members.get(member.member_id)
         if before is not None:
-            self._count(before, -1)
+            self._remove_from_indexes(before)
         self.members[member.member_id] = member
-        self._count(member, 1)
+        self.subscribed_topics.update(member.topics)
+        for index in self._indexes:
+            index.add(member)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
 
     def remove(self, member_id: str) -> None:
         member = self.members.pop(member_id, None)
         if member is not None:
-            self._count(member, -1)
+            self._remove_from_indexes(member)
             if member.instance_id is not None:
                 self.static_members.pop(member.instance_id, None)
 
-    def _count(self, member: M, by: int) -> None:
-        for topic in member.topics:
-            add_count(self.names, topic, by)
+    def _remove_from_indexes(self, member: M) -> None:
+        subtract(self.subscribed_topics, member.topics)
+        for index in self._indexes:
+            index.discard(member)
 
     def target_of(self, member: M) -> Partitions:
-        """Target assignment of a member; of a static member that replaces another, that one's."""
+        """Return the target assignment of a member. A static member that replaces another one has that one's."""
         instance_id = member.instance_id
         member_id = member.member_id if instance_id is None else self.static_members.get(instance_id, "")
         return self.target.get(member_id, {})
 
-    # ---- subscriptions
-
-    def topics_of(self, member: M) -> frozenset[str]:
-        """Names that a member subscribes to, whether they exist or not."""
-        return member.topics
-
-    def names_after(self, leaving: Iterable[M], joining: Iterable[M] = ()) -> set[str]:
-        """Names that members subscribe to once some have gone and others come."""
-        names = self.names.copy()
+    def subscribed_topics_after(self, leaving: Iterable[M], joining: Iterable[M] = ()) -> set[str]:
+        """Return the topics that members subscribe to by name once some have left and others have joined."""
+        topics = self.subscribed_topics.copy()
         for member in leaving:
-            names.subtract(member.topics)
+            topics.subtract(member.topics)
         for member in joining:
-            names.update(member.topics)
-        return set(+names)
-
-    def matched_after(self, leaving: Iterable[M], joining: Iterable[M] = ()) -> set[str]:
-        """Names that members subscribe to without naming them."""
-        return set()
+            topics.update(member.topics)
+        return set(+topics)
 
     # ---- records
 
-    def last_records(self) -> Iterable[tuple[RecordKind, str]]:
-        """Kind and name of those about no member that end a group that is removed, in Kafka's order."""
-        raise NotImplementedError
-
     def replay(self, record: GroupRecord) -> None:
-        """Take over a record. A start replays what is left of each key, so the order of records does not count."""
         value = record.value
         match record.kind:
             case RecordKind.EPOCH:
                 self.epoch, self.metadata_hash, *_ = value
             case RecordKind.TARGET_EPOCH:
-                self.assignment_epoch, self.assignment_timestamp_ms = (LEAVING, 0) if value is None else value
+                self.assignment_epoch, self.assignment_timestamp_ms = (LEAVE_GROUP_EPOCH, 0) if value is None else value
             case RecordKind.TARGET if value is None:
                 self.target.pop(record.name, None)
             case RecordKind.TARGET:
@@ -171,18 +207,27 @@ class ModernGroup(Generic[M]):
                 self.remove(record.name)
             case RecordKind.CURRENT if value is None:
                 if (member := self.members.get(record.name)) is not None:
-                    nothing = values_of(self.member_class(""), CURRENT_FIELDS[self.group_type])
-                    self.put(replace(member, **nothing | {"epoch": LEAVING, "previous_epoch": LEAVING}))
+                    unassigned = current_assignment_fields(self.group_type, self._new_member(""))
+                    unassigned |= {"epoch": LEAVE_GROUP_EPOCH, "previous_epoch": LEAVE_GROUP_EPOCH}
+                    self.put(replace(member, **unassigned))
             case RecordKind.MEMBER | RecordKind.CURRENT:
-                self.put(replace(self.members.get(record.name) or self.member_class(record.name), **value))
+                self.put(replace(self.members.get(record.name) or self._new_member(record.name), **value))
 
 
-def values_of(member: ModernMember, fields: Iterable[str]) -> dict[str, Any]:
-    """The value of a record of a member."""
-    return {name: getattr(member, name) for name in fields}
+def assignment_state(group: ModernGroup[Any]) -> ModernGroupState:
+    """Return the state of a consumer or streams group, as far as members and epochs determine it."""
+    if not group.members:
+        return ModernGroupState.EMPTY
+    if group.epoch > group.assignment_epoch:
+        return ModernGroupState.ASSIGNING
+    if all(member.is_reconciled_to(group.assignment_epoch) for member in group.members.values()):
+        return ModernGroupState.STABLE
+    return ModernGroupState.RECONCILING
 
 
-def add_count(counts: Counter[str], key: str, by: int) -> None:
-    counts[key] += by
-    if counts[key] <= 0:
-        del counts[key]
+def subtract(counts: Counter[str], keys: Iterable[str]) -> None:
+    """Count each key once less, and forget keys whose count is 0."""
+    for key in keys:
+        counts[key] -= 1
+        if counts[key] <= 0:
+            del counts[key]

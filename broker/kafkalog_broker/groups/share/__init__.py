@@ -1,1 +1,1 @@
-"""Share groups (KIP-932): their members, target assignments, and which share partitions have state."""
+"""Share groups (KIP-932): ShareGroupHeartbeat, and which share partitions have state."""

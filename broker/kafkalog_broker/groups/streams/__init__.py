@@ -1,1 +1,1 @@
-"""Streams groups (KIP-1071): the applications of Kafka Streams, whose tasks the broker assigns."""
+"""Streams groups (KIP-1071): StreamsGroupHeartbeat, topologies and task assignment."""

@@ -1,84 +1,212 @@
-"""The assignor `sticky` of streams groups (Kafka's StickyTaskAssignor): tasks go to who had them, as far as all members
-get about equally many, then to the process with the least load, and in it to the member with the fewest tasks.
+"""The assignor `sticky` of streams groups (Kafka's StickyTaskAssignor).
 
-Ties go as Kafka's priority queues decide them, with members and processes in the order of their ids.
+Tasks stay with their previous owner as long as the load stays balanced. The other tasks go to the least loaded process,
+and in it to the member with the fewest tasks. Ties are resolved as by Kafka's priority queues, with members and
+processes in the order of their IDs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from kafkalog_broker.groups.modern.group_records import Partitions, TaskRole, TasksKey
+from kafkalog_broker.groups.streams.java_priority_queue import JavaPriorityQueue
 
-Task = tuple[str, int]  # subtopology id and partition
+Task = tuple[str, int]
+"""Subtopology ID and partition. A plain tuple, because there is one for each task of a large group."""
 _by_partition = itemgetter(1, 0)
 
 
 class TaskCount(NamedTuple):
-    """Number of tasks of a subtopology. stateful: it has changelogs, and so standby tasks."""
+    """Number of tasks of a subtopology. A stateful one has changelogs, and so standby tasks."""
 
     tasks: int
     stateful: bool
 
 
 class AssignedTasks(NamedTuple):
-    """A member as the assignor sees it. tasks: its target assignment so far."""
+    """A member as the assignor sees it. `tasks` is its current target assignment."""
 
     process_id: str
     tasks: Partitions
 
 
-E = TypeVar("E")
+def assign_sticky(
+    members: Mapping[str, AssignedTasks], topology: Mapping[str, TaskCount], replicas: int
+) -> dict[str, Partitions]:
+    """Return the target assignment by member ID.
+
+    Args:
+        members: By member ID. Must not be empty.
+        topology: By subtopology ID.
+        replicas: Number of standby tasks of each stateful task. Limited by the number of processes.
+    """
+    assignment = _Assignment(members, topology, replicas)
+    assignment.assign_active(topology)
+    if replicas:
+        stateful = ((name, range(count.tasks)) for name, count in topology.items() if count.stateful)
+        assignment.assign_standby([(name, index) for name, indexes in stateful for index in indexes])
+    return {member_id: member.assigned() for member_id, member in assignment.members.items()}
 
 
-class Heap(Generic[E]):
-    """A binary heap whose order among equals is that of java.util.PriorityQueue."""
+class _Assignment:
+    """The assignment while it is built."""
 
-    def __init__(self, items: Iterable[E], load: Callable[[E], float]) -> None:
-        self._items: list[E] = []
-        self._load = load
-        for item in items:
-            self.push(item)
+    def __init__(self, members: Mapping[str, AssignedTasks], topology: Mapping[str, TaskCount], replicas: int) -> None:
+        processes: dict[str, _Process] = {
+            process_id: _Process() for process_id in sorted({member.process_id for member in members.values()})
+        }
+        self.members: dict[str, _Member] = {}
+        self.previous: list[tuple[_Member, Partitions]] = []  # members with their previous tasks
+        self.previous_active: dict[Task, _Member] = {}  # previous owners of active tasks; empty without replicas
+        self.previous_standby: dict[Task, list[_Member]] = {}  # previous owners of standby tasks
+        for member_id in sorted(members):
+            process, tasks = processes[members[member_id].process_id], members[member_id].tasks
+            member = self.members[member_id] = _Member(process)
+            process.members.append(member)
+            self.previous.append((member, tasks))
+            for (role, subtopology_id), partitions in tasks.items():
+                if role is TaskRole.STANDBY:
+                    for partition in partitions:
+                        self.previous_standby.setdefault((subtopology_id, partition), []).append(member)
+                elif role is TaskRole.ACTIVE and replicas:
+                    self.previous_active.update(((subtopology_id, partition), member) for partition in partitions)
+        self.processes = list(processes.values())
+        self.replicas = replicas
+        active = sum(count.tasks for count in topology.values())
+        standby = replicas * sum(count.tasks for count in topology.values() if count.stateful)
+        self.active_quota = _Quota(active, len(members))
+        self.total_quota = _Quota(active + standby, len(members))
 
-    def __len__(self) -> int:
-        return len(self._items)
+    # ---- active tasks
 
-    def push(self, item: E) -> None:
-        items, load, at = self._items, self._load(item), len(self._items)
-        items.append(item)
-        while at and load < self._load(items[parent := (at - 1) >> 1]):
-            items[at] = items[parent]
-            at = parent
-        items[at] = item
+    def assign_active(self, topology: Mapping[str, TaskCount]) -> None:
+        unassigned = {name: set(range(count.tasks)) for name, count in topology.items()}
+        self._keep_active(unassigned)
+        tasks = [(name, partition) for name, partitions in unassigned.items() for partition in partitions]
+        if self.previous_standby:
+            tasks = [task for task in sorted(tasks, key=_by_partition) if not self._promote_standby(task)]
+        queue = JavaPriorityQueue(self.processes, attrgetter("load"))
+        for task in sorted(tasks):
+            process = queue.pop()
+            self._record_active(process.assign_to_least_loaded(task, TaskRole.ACTIVE))
+            queue.push(process)
 
-    def pop(self) -> E:
-        items, last = self._items, self._items.pop()
-        if not items:
-            return last
-        first, load, at = items[0], self._load(last), 0
-        while (child := 2 * at + 1) < len(items):
-            if child + 1 < len(items) and self._load(items[child + 1]) < self._load(items[child]):
-                child += 1
-            if load <= self._load(items[child]):
-                break
-            items[at] = items[child]
-            at = child
-        items[at] = last
-        return first
+    def _keep_active(self, unassigned: dict[str, set[int]]) -> None:
+        """Let each member keep up to floor(tasks / members) of its active tasks, and remove them from `unassigned`.
+
+        The remainder goes, one each, to the members whose next task has the lowest (partition, subtopology ID).
+        """
+        quota, remainder = divmod(sum(map(len, unassigned.values())), len(self.previous))
+        candidates: list[tuple[int, str, _Member]] = []
+        for member, tasks in self.previous:
+            kept = {
+                name: unassigned[name].intersection(partitions)
+                for (role, name), partitions in tasks.items()
+                if role is TaskRole.ACTIVE and name in unassigned
+            }
+            if sum(map(len, kept.values())) > quota:
+                ordered = sorted((partition, name) for name, partitions in kept.items() for partition in partitions)
+                next_task = ordered[quota]
+                candidates.append((*next_task, member))
+                kept = {
+                    name: {partition for partition in partitions if (partition, name) < next_task}
+                    for name, partitions in kept.items()
+                }
+            member.process.keep(member, tasks, kept)
+            for name, partitions in kept.items():
+                unassigned[name] -= partitions
+        for partition, name, member in sorted(candidates)[:remainder]:
+            self._record_active(member.process.assign(member, (name, partition), TaskRole.ACTIVE))
+            unassigned[name].discard(partition)
+
+    def _promote_standby(self, task: Task) -> bool:
+        """Assign an active task to a previous owner of its standby task. Returns False if none has room."""
+        member = self._least_loaded_standby(task)
+        if member is None or member.count >= self.active_quota.tasks_per_member:
+            return False
+        self._record_active(member.process.assign(member, task, TaskRole.ACTIVE))
+        return True
+
+    def _record_active(self, count: int) -> None:
+        self.active_quota.record(count)
+        self.total_quota.record(count)
+
+    # ---- standby tasks
+
+    def assign_standby(self, tasks: list[Task]) -> None:
+        for member in self.members.values():
+            for (_, name), partitions in member.assigned().items():
+                member.process.assigned.update((name, partition) for partition in partitions)
+        unassigned: list[tuple[Task, int]] = []  # tasks and the number of their missing replicas
+        for task in sorted(tasks, key=_by_partition, reverse=True):
+            for replica in range(self.replicas):
+                if not self._assign_standby_to_previous(task):
+                    unassigned.append((task, self.replicas - replica))
+                    break
+        queue = JavaPriorityQueue(self.processes, attrgetter("load"))
+        for task, count in sorted(unassigned, reverse=True):
+            for _ in range(count):
+                if not self._assign_standby_to_least_loaded(queue, task):
+                    break  # more replicas than processes
+
+    def _assign_standby_to_previous(self, task: Task) -> bool:
+        for member in (self.previous_active.get(task), self._least_loaded_standby(task, exclude_assigned=True)):
+            if (
+                member is not None
+                and task not in member.process.assigned
+                and member.count < self.total_quota.tasks_per_member
+            ):
+                self.total_quota.record(member.process.assign(member, task, TaskRole.STANDBY))
+                return True
+        return False
+
+    def _assign_standby_to_least_loaded(self, queue: JavaPriorityQueue[_Process], task: Task) -> bool:
+        """Assign a standby task to the least loaded process that does not have the task yet."""
+        popped: list[_Process] = []
+        is_assigned = False
+        while len(queue) and not is_assigned:
+            process = queue.pop()
+            popped.append(process)
+            if task not in process.assigned:
+                self.total_quota.record(process.assign_to_least_loaded(task, TaskRole.STANDBY))
+                is_assigned = True
+        for process in reversed(popped):
+            queue.push(process)
+        return is_assigned
+
+    def _least_loaded_standby(self, task: Task, *, exclude_assigned: bool = False) -> _Member | None:
+        """Return the previous owner of a standby task in the least loaded process.
+
+        Args:
+            exclude_assigned: Skip processes that have the task.
+        """
+        members = self.previous_standby.get(task)
+        if not members:
+            return None
+        first = best = members[0]
+        load, count = best.process.load, best.count
+        for member in members[1:]:
+            process = member.process
+            is_excluded = exclude_assigned and task in process.assigned
+            if process.load < load and not is_excluded and member.count < count:
+                best, load, count = member, process.load, member.count
+        # Kafka checks the first one here, whichever is the best.
+        return None if exclude_assigned and task in first.process.assigned else best
 
 
 @dataclass(slots=True, eq=False)
 class _Member:
     process: _Process
-    count: int = 0
-    kept: Partitions = field(default_factory=dict)  # active tasks that it had
-    tasks: dict[TasksKey, list[int]] = field(default_factory=dict)
+    count: int = 0  # number of tasks
+    kept: Partitions = field(default_factory=dict)  # previous active tasks that it keeps
+    tasks: dict[TasksKey, list[int]] = field(default_factory=dict)  # tasks that were added
 
     def assigned(self) -> Partitions:
-        """`kept` itself where nothing has come to it."""
+        """Return all tasks: `kept` itself if no task was added."""
         if not self.tasks:
             return self.kept
         keys = sorted(self.kept.keys() | self.tasks.keys())
@@ -86,45 +214,50 @@ class _Member:
 
 
 class _Process:
-    """The members of one instance of the application, which share what is on its disk."""
+    """The members of one instance of the application, which share its local state."""
 
     __slots__ = ("_count", "_queue", "assigned", "members")
 
     def __init__(self) -> None:
         self.members: list[_Member] = []
         self.assigned: set[Task] = set()
-        self._count = 0
-        self._queue: Heap[_Member] | None = None
+        self._count = 0  # number of tasks of all members
+        self._queue: JavaPriorityQueue[_Member] | None = None
 
     @property
     def load(self) -> float:
         return self._count / len(self.members)
 
     def keep(self, member: _Member, tasks: Partitions, kept: Mapping[str, set[int]]) -> None:
-        """Leave a member those of its active tasks that are kept, by subtopology."""
+        """Let a member keep those of its tasks that are in `kept`, which has active tasks by subtopology ID."""
         member.count = sum(map(len, kept.values()))
         self._count += member.count
         if member.count == sum(map(len, tasks.values())):
             member.kept = tasks
         else:
-            member.kept = {TasksKey(TaskRole.ACTIVE, name): tuple(sorted(some)) for name, some in kept.items() if some}
+            member.kept = {
+                TasksKey(TaskRole.ACTIVE, name): tuple(sorted(partitions))
+                for name, partitions in kept.items()
+                if partitions
+            }
 
-    def give(self, member: _Member, task: Task, role: TaskRole) -> int:
-        """How many tasks the member has then."""
+    def assign(self, member: _Member, task: Task, role: TaskRole) -> int:
+        """Assign a task to a member, and return its new number of tasks."""
         self._queue = None
-        return self._give(member, task, role)
+        return self._assign(member, task, role)
 
-    def give_to_least_loaded(self, task: Task, role: TaskRole) -> int:
+    def assign_to_least_loaded(self, task: Task, role: TaskRole) -> int:
+        """Assign a task to the member with the fewest tasks, and return its new number of tasks."""
         if len(self.members) == 1:
-            return self._give(self.members[0], task, role)
+            return self._assign(self.members[0], task, role)
         if self._queue is None:
-            self._queue = Heap(self.members, attrgetter("count"))
+            self._queue = JavaPriorityQueue(self.members, attrgetter("count"))
         member = self._queue.pop()
-        count = self._give(member, task, role)
+        count = self._assign(member, task, role)
         self._queue.push(member)
         return count
 
-    def _give(self, member: _Member, task: Task, role: TaskRole) -> int:
+    def _assign(self, member: _Member, task: Task, role: TaskRole) -> int:
         self.assigned.add(task)
         subtopology_id, partition = task
         key = TasksKey(role, subtopology_id)
@@ -138,151 +271,15 @@ class _Process:
 
 
 class _Quota:
-    """The tasks that a member gets at most of what is kept: it falls where members have reached it."""
+    """Upper bound of the tasks that a member may keep, computed again for the others when a member reaches it."""
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks, self._members = tasks, members
         self.tasks_per_member = -(-tasks // members)
 
-    def given(self, count: int) -> None:
+    def record(self, count: int) -> None:
+        """Record that a member has this number of tasks now."""
         if count == self.tasks_per_member:
             self._members -= 1
             self._tasks -= count
             self.tasks_per_member = -(-self._tasks // self._members) if self._members else 0
-
-
-class _Assignment:
-    def __init__(self, members: Mapping[str, AssignedTasks], topology: Mapping[str, TaskCount], replicas: int) -> None:
-        processes: dict[str, _Process] = {
-            process_id: _Process() for process_id in sorted({member.process_id for member in members.values()})
-        }
-        self.members: dict[str, _Member] = {}
-        self.had: list[tuple[_Member, Partitions]] = []
-        self.had_active: dict[Task, _Member] = {}
-        self.had_standby: dict[Task, list[_Member]] = {}
-        for member_id in sorted(members):
-            process, tasks = processes[members[member_id].process_id], members[member_id].tasks
-            member = self.members[member_id] = _Member(process)
-            process.members.append(member)
-            self.had.append((member, tasks))
-            for (role, subtopology_id), partitions in tasks.items():
-                if role is TaskRole.STANDBY:
-                    for partition in partitions:
-                        self.had_standby.setdefault((subtopology_id, partition), []).append(member)
-                elif role is TaskRole.ACTIVE and replicas:
-                    self.had_active.update(((subtopology_id, partition), member) for partition in partitions)
-        self.processes = list(processes.values())
-        self.replicas = replicas
-        active = sum(count.tasks for count in topology.values())
-        standby = replicas * sum(count.tasks for count in topology.values() if count.stateful)
-        self.active, self.all = _Quota(active, len(members)), _Quota(active + standby, len(members))
-
-    # ---- active tasks
-
-    def assign_active(self, topology: Mapping[str, TaskCount]) -> None:
-        free = {name: set(range(count.tasks)) for name, count in topology.items()}
-        self._keep_active(free)
-        tasks = [(name, partition) for name, partitions in free.items() for partition in partitions]
-        if self.had_standby:
-            tasks = [task for task in sorted(tasks, key=_by_partition) if not self._from_standby(task)]
-        queue = Heap(self.processes, attrgetter("load"))
-        for task in sorted(tasks):
-            process = queue.pop()
-            self._active_given(process.give_to_least_loaded(task, TaskRole.ACTIVE))
-            queue.push(process)
-
-    def _keep_active(self, free: dict[str, set[int]]) -> None:
-        """Members keep as many tasks as everybody gets, and one more where that comes soonest; taken from `free`."""
-        least, extras = divmod(sum(map(len, free.values())), len(self.had))
-        more: list[tuple[int, str, _Member]] = []
-        for member, tasks in self.had:
-            held = {name: free[name].intersection(some) for (role, name), some in tasks.items()
-                    if role is TaskRole.ACTIVE and name in free}  # fmt: skip
-            if sum(map(len, held.values())) > least:
-                limit, last = sorted((index, name) for name, some in held.items() for index in some)[least]
-                more.append((limit, last, member))
-                held = {name: {index for index in some if (index, name) < (limit, last)} for name, some in held.items()}
-            member.process.keep(member, tasks, held)
-            for name, some in held.items():
-                free[name] -= some
-        for index, name, member in sorted(more)[:extras]:
-            self._active_given(member.process.give(member, (name, index), TaskRole.ACTIVE))
-            free[name].discard(index)
-
-    def _from_standby(self, task: Task) -> bool:
-        """True if an active task goes to who had it as a standby task."""
-        member = self._least_loaded_standby(task)
-        if member is None or member.count >= self.active.tasks_per_member:
-            return False
-        self._active_given(member.process.give(member, task, TaskRole.ACTIVE))
-        return True
-
-    def _active_given(self, count: int) -> None:
-        self.active.given(count)
-        self.all.given(count)
-
-    # ---- standby tasks
-
-    def assign_standby(self, tasks: list[Task]) -> None:
-        for member in self.members.values():
-            for (_, name), partitions in member.assigned().items():
-                member.process.assigned.update((name, partition) for partition in partitions)
-        left: list[tuple[Task, int]] = []
-        for task in sorted(tasks, key=_by_partition, reverse=True):
-            for replica in range(self.replicas):
-                if not self._keep_standby(task):
-                    left.append((task, self.replicas - replica))
-                    break
-        queue = Heap(self.processes, attrgetter("load"))
-        for task, count in sorted(left, reverse=True):
-            for _ in range(count):
-                if not self._give_standby(queue, task):
-                    break  # more replicas than processes
-
-    def _keep_standby(self, task: Task) -> bool:
-        for member in (self.had_active.get(task), self._least_loaded_standby(task, without=True)):
-            if member is not None and task not in member.process.assigned and member.count < self.all.tasks_per_member:
-                self.all.given(member.process.give(member, task, TaskRole.STANDBY))
-                return True
-        return False
-
-    def _give_standby(self, queue: Heap[_Process], task: Task) -> bool:
-        """To the process with the least load of those that have not got the task."""
-        passed: list[_Process] = []
-        given = False
-        while len(queue) and not given:
-            process = queue.pop()
-            passed.append(process)
-            if task not in process.assigned:
-                self.all.given(process.give_to_least_loaded(task, TaskRole.STANDBY))
-                given = True
-        for process in reversed(passed):
-            queue.push(process)
-        return given
-
-    def _least_loaded_standby(self, task: Task, *, without: bool = False) -> _Member | None:
-        """Who had a standby task, in the process with the least load. without: not one that has got the task."""
-        members = self.had_standby.get(task)
-        if not members:
-            return None
-        first = best = members[0]
-        load, count = best.process.load, best.count
-        for member in members[1:]:
-            process = member.process
-            if process.load < load and not (without and task in process.assigned) and member.count < count:
-                best, load, count = member, process.load, member.count
-        # Kafka looks at the first one here, whoever is the best.
-        return None if without and task in first.process.assigned else best
-
-
-def assign_sticky(
-    members: Mapping[str, AssignedTasks], topology: Mapping[str, TaskCount], replicas: int
-) -> dict[str, Partitions]:
-    """The target assignments of at least one member. topology: by subtopology id. replicas: standby tasks of each
-    stateful task, as far as there are processes for them."""
-    assignment = _Assignment(members, topology, replicas)
-    assignment.assign_active(topology)
-    if replicas:
-        stateful = ((name, range(count.tasks)) for name, count in topology.items() if count.stateful)
-        assignment.assign_standby([(name, index) for name, indexes in stateful for index in indexes])
-    return {member_id: member.assigned() for member_id, member in assignment.members.items()}

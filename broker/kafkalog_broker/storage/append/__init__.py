@@ -1,1 +1,1 @@
-"""Preparation of batches for an append: validation, recompression, offsets."""
+"""Appends of producers: validation within a time budget, conversion of old formats, recompression."""

@@ -1,4 +1,4 @@
-"""The batches in what a leader answered to a Fetch: found and checked, not changed."""
+"""Batches in the records of a Fetch response from a leader: found and checked, not changed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import check_crc, parse_header, parse_prefix
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64, H
-from kafkalog_spark.log.read.segment_file import Table, Window, check_large, what_is_wrong
+from kafkalog_spark.log.read.header_windows import Table, Window, bad_batch_error, check_remaining_crcs
 
-_PLAIN_BELOW = 64 << 10  # bytes up to which plain Python is quick enough not to load Numba for them: 16 us a batch
+_PLAIN_BELOW = 64 << 10
+"""Bytes below which plain Python is fast enough, so that Numba need not be loaded: 16 us a batch."""
 _TABLE_ROWS = 4096  # batches that one call of the kernel finds
 
 
 def fetched_batches(data: memoryview) -> Window:
-    """All whole batches of any format at the beginning of `data`; the rest of the last one is passed over, since a
-    leader cuts its answers by bytes. CRCs, offsets and epochs are checked. Any thread; of large data the interpreter is
-    free meanwhile. Raises CorruptBatch, UnsupportedFormat, with the position in `data`."""
+    """Return all whole batches of any format at the beginning of `data`, with CRCs, offsets and epochs checked.
+
+    A batch that is cut short at the end is ignored, because a leader limits its responses by bytes. Thread-safe; large
+    data is checked without the interpreter lock.
+
+    Raises:
+        CorruptBatch, UnsupportedFormat: With the position in `data`.
+    """
     if len(data) < _PLAIN_BELOW:
         table = _plain(data)
     else:
@@ -44,7 +50,10 @@ def _plain(data: memoryview) -> Table:
 
 
 def sweep_batches(data: memoryview) -> tuple[Table, KafkalogError | None]:
-    """Header table of the first batches, and what is wrong after them; None: the last is cut short. Loads Numba."""
+    """Return the header table of the whole batches at the beginning of `data`, and the fault that follows them.
+
+    The fault is None if `data` ends, possibly within a batch. Loads Numba.
+    """
     from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
     from kafkalog_spark.kernels.sweep import SweepStatus, sweep
 
@@ -56,9 +65,9 @@ def sweep_batches(data: memoryview) -> tuple[Table, KafkalogError | None]:
         table = np.empty((_TABLE_ROWS, len(H)), np.int64)
         rows, swept_to, status = sweep(frozen, at, len(data), table, CRC32C_TABLE, CRC32_TABLE)
         at = int(swept_to)
-        good, wrong = check_large(table[:rows], data, 0)
+        good, wrong = check_remaining_crcs(table[:rows], data, 0)
         if wrong is None and status not in (SweepStatus.OUT_OF_BYTES, SweepStatus.TABLE_FULL):
-            wrong = what_is_wrong(data, at, len(data), at)
+            wrong = bad_batch_error(data, at, len(data), at)
         tables.append(table[:good])
     return np.concatenate(tables), wrong
 
@@ -84,7 +93,7 @@ def _check_order(table: Table) -> None:
 
 
 def _impossible(base: int, last: int, epoch: int, position: int) -> CorruptBatch:
-    """After the last offset and the last epoch no record could be appended, and no leader could begin."""
+    """After offset 2^63-1 no record could be appended, and after epoch 2^31-1 no leader could be elected."""
     return CorruptBatch(
         f"a batch of offsets {base} to {last} and leader epoch {epoch}, expected offsets 0 to 2^63-2 and an epoch of "
         "-1 to 2^31-2",

@@ -1,4 +1,4 @@
-"""Messages v0 and v1 of message sets written as records v2, and back: compiled. Importing this loads Numba."""
+"""Compiled conversion of messages v0 and v1 into records v2, and back. Importing this loads Numba."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from kafkalog_broker.storage.append.kernel_fields import MessageColumn, SetFault, Unit
+from kafkalog_broker.storage.append.message_layouts import MessageColumn, SetFault, Unit
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.records import RecordFault
 from kafkalog_spark.kernels.encode import varint_size, write_varint
@@ -37,7 +37,7 @@ _NEWEST_MAGIC = 2
 
 @helper
 def _checked(payload, at, end, magic, most_bytes, takes_append_time, crc32_table):  # type: ignore[no-untyped-def]
-    """The message at payload[at:end] -> (SetFault, its size); no fault and no size where it is cut short."""
+    """Check the message at payload[at:end]. Returns (SetFault, size); size 0 without a fault if it is cut short."""
     nothing = np.int64(0)
     if end - at < layout.LOG_OVERHEAD:
         return np.int64(SetFault.NONE), nothing
@@ -75,12 +75,12 @@ def _checked(payload, at, end, magic, most_bytes, takes_append_time, crc32_table
 def find_messages(  # type: ignore[no-untyped-def]
     payload, start, end, magic, add, from_offset, most_bytes, takes_append_time, crc32_table, messages
 ):
-    """Fill `messages` with those of format `magic` in payload[start:end] whose offset, `add` added, is not below
-    `from_offset`; returns (rows filled, SetFault of what follows them: TOO_MANY when there is no further row).
+    """Fill `messages` with the messages of format `magic` in payload[start:end] from offset `from_offset` on.
 
-    A message that is cut short at the end is left off, as is what a message has after its value. most_bytes: of one
-    message. takes_append_time: 1 when a message may have the timestamp type LogAppendTime. crc32_table: empty when CRCs
-    are not to be checked.
+    Returns (rows filled, SetFault of the message after them; TOO_MANY if `messages` has no further row). A message that
+    is cut short at the end is ignored, as are bytes after the value of a message. add: added to each offset.
+    most_bytes: limit of one message. takes_append_time: 1 if messages may have the timestamp type LogAppendTime.
+    crc32_table: empty if CRCs need not be checked.
     """
     key_field = np.int64(_KEY_AT_V1) if magic == 1 else np.int64(_KEY_AT_V0)
     at: Any = np.int64(start)
@@ -115,8 +115,8 @@ def find_messages(  # type: ignore[no-untyped-def]
 
 @kernel_for(types.UniTuple(_I64, 3)(_BYTES, _ROWS, _OUT))
 def write_records(payload, messages, out):  # type: ignore[no-untyped-def]
-    """Write messages to `out` as records with offset deltas 0, 1, 2 ... and timestamps relative to the first; returns
-    (bytes written, smallest timestamp, largest). `out` has room for the bytes of the messages: no record is longer."""
+    """Write messages to `out` as records with offset deltas 0, 1, 2 ... and timestamps relative to the first. Returns
+    (bytes written, smallest timestamp, largest timestamp). `out` has the size of the messages: no record is larger."""
     filled: Any = np.int64(0)
     base: Any = np.int64(layout.NO_TIMESTAMP)
     low: Any = base
@@ -153,8 +153,8 @@ def write_records(payload, messages, out):  # type: ignore[no-untyped-def]
 
 @kernel_for(types.UniTuple(_I64, 2)(_BYTES, _ROWS, _I64, _ROWS))
 def find_records(payload, units, from_offset, messages):  # type: ignore[no-untyped-def]
-    """Fill `messages` with the records of some v2 batches from `from_offset` on, as many as it has rows. Returns (rows
-    filled, 1 when a malformed record came after them)."""
+    """Fill `messages` with the records of v2 batches (Unit) from offset `from_offset` on, up to its number of rows.
+    Returns (rows filled, 1 if a malformed record follows them)."""
     row: Any = np.int64(0)
     for unit in range(units.shape[0]):
         at, end = units[unit, Unit.START], units[unit, Unit.END]
@@ -186,7 +186,7 @@ def find_records(payload, units, from_offset, messages):  # type: ignore[no-unty
 
 @kernel_for(_I64(_BYTES, _ROWS, _I64, _I64, _TABLE, _OUT))
 def write_messages(payload, messages, magic, base_offset, crc32_table, out):  # type: ignore[no-untyped-def]
-    """Write messages of format `magic` to `out`, which has room, offsets relative to `base_offset`; returns bytes."""
+    """Write messages of format `magic` to `out`, with offsets relative to `base_offset`. Returns the bytes written."""
     at: Any = np.int64(0)
     for row in range(messages.shape[0]):
         message = messages[row]

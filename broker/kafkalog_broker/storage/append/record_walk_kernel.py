@@ -1,6 +1,6 @@
 """Walks over the records of one v2 batch, compiled. Imported by record_walk when the first batch needs it.
 
-Importing this loads Numba (0.3 s, 25 MB), which a broker that serves small batches only does without.
+Importing this loads Numba (0.3 s, 25 MB), which a broker that receives only small batches never needs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from kafkalog_broker.storage.append.kernel_fields import RecordColumn, WalkFact
+from kafkalog_broker.storage.append.record_layouts import RecordColumn, WalkFact
 from kafkalog_spark.format.records import RecordFault
 from kafkalog_spark.kernels.encode import varint_size, write_varint
 from kafkalog_spark.kernels.primitives import copy_bytes, kernel_for, varint, varint32
@@ -25,7 +25,7 @@ _I64 = types.int64
 
 @kernel_for(_I64(_BYTES, _I64, _I64, _I64, _I64, _FACTS))
 def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-untyped-def]
-    """Check `count` records in payload[start:end]; returns a records.RecordFault. facts: see kernel_fields.WalkFact.
+    """Check `count` records in payload[start:end] and fill `facts` (WalkFact). Returns a records.RecordFault.
 
     Timestamps wrap around at 64 bits, as Java's do.
     """
@@ -45,7 +45,7 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
         null_keys += key_size < 0
         timestamp = base_timestamp + timestamp_delta
         max_timestamp = max(max_timestamp, timestamp)
-        if timestamp != -1:  # records without a timestamp are not held against any bound
+        if timestamp != -1:  # records without a timestamp are within all bounds
             low = min(low, timestamp)
             high = max(high, timestamp)
         if delta != index:
@@ -56,8 +56,8 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
         status = np.int64(RecordFault.TOO_MANY)
     facts[WalkFact.COUNT] = index
     facts[WalkFact.MAX_TIMESTAMP] = max_timestamp
-    facts[WalkFact.LOW] = low
-    facts[WalkFact.HIGH] = high
+    facts[WalkFact.SMALLEST_TIMESTAMP] = low
+    facts[WalkFact.LARGEST_TIMESTAMP] = high
     facts[WalkFact.IN_SEQUENCE] = in_sequence
     facts[WalkFact.NULL_KEYS] = null_keys
     return status
@@ -65,7 +65,7 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
 
 @kernel_for(_I64(_BYTES, _I64, _I64, _I64, _ROWS))
 def record_columns(payload, start, end, base_timestamp, columns):  # type: ignore[no-untyped-def]
-    """Fill a row of `columns` (kernel_fields.RecordColumn) per record; returns how many come before a malformed one."""
+    """Fill one row of `columns` (RecordColumn) per record. Returns the number of rows; stops at a malformed record."""
     at = start
     for index in range(columns.shape[0]):
         fault, record_end, timestamp_delta, delta, _, key_size, _ = record_fields(payload, at, end)
@@ -80,8 +80,8 @@ def record_columns(payload, start, end, base_timestamp, columns):  # type: ignor
 
 @kernel_for(_I64(_BYTES, _I64, _I64, _I64, _OUT))
 def renumbered(payload, start, end, count, out):  # type: ignore[no-untyped-def]
-    """Write `count` well-formed records to `out` with offset deltas 0, 1, 2 ...; returns the bytes that takes. An empty
-    `out` is not written to: that is how to learn the room needed."""
+    """Write `count` well-formed records to `out` with offset deltas 0, 1, 2 ... Returns their size in bytes; an empty
+    `out` is not written, to compute the size only."""
     at = start
     filled: Any = np.int64(0)
     for index in range(count):

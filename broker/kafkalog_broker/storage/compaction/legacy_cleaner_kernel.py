@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkalog_broker.storage.append.kernel_fields import MessageColumn
+from kafkalog_broker.storage.append.message_layouts import MessageColumn
 from kafkalog_broker.storage.compaction.cleaner_kernel import (
     _BYTES,
     _I64,

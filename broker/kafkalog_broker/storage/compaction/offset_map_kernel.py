@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 from numba import njit, types
 
-from kafkalog_broker.storage.append.kernel_fields import MessageColumn
+from kafkalog_broker.storage.append.message_layouts import MessageColumn
 from kafkalog_spark.kernels.primitives import helper, kernel_for
 from kafkalog_spark.kernels.record_fields import record_fields, well_formed
 

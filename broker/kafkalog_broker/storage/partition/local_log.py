@@ -33,7 +33,7 @@ from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, format_partition_metadata
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
-from kafkalog_spark.log.read.segment_file import Window
+from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.segment_recovery import RecoveredSegment
 from kafkalog_spark.log.write.segment_roll import should_roll

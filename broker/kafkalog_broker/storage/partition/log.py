@@ -134,6 +134,21 @@ class Log:
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
 
+    @property
+    def appended_records(self) -> int:
+        """Number of offsets that were assigned since this log was opened."""
+        return max(0, self.local.log_end_offset - self.local.opened_at)
+
+    @property
+    def flush_count(self) -> int:
+        """Number of flushes since this log was opened."""
+        return self.local.flushes
+
+    @property
+    def flush_seconds(self) -> float:
+        """Duration of all flushes since this log was opened."""
+        return self.local.flush_seconds
+
     def lead(self, leader_epoch: int) -> None:
         """Stop following, and write with this epoch; all records count as replicated. Blocks. Raises OSError."""
         self.epochs.assign(max(leader_epoch, self.leader_epoch), self.log_end_offset)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.append.message_sets import inner_messages
+from kafkalog_broker.storage.append.message_set import inner_messages
 from kafkalog_broker.storage.append.recompression import unpacked
 from kafkalog_broker.storage.append.record_walk import find_timestamp
 from kafkalog_broker.storage.partition.log_segment import LogSegment

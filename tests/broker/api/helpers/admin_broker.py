@@ -1,4 +1,4 @@
-"""The part of a broker that admin APIs need: real topics, logs and configuration, no network."""
+"""A broker for admin requests: real topics, logs and configuration, without network and coordinators."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
-from kio.serial import entity_reader
-
 from kafkalog_broker import api
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, DynamicConfigs
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.protocol.codec import encode_response, response_class
+from kafkalog_broker.protocol.frames import encode_response
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.telemetry.client_instances import ClientInstances
-from tests.broker.api.helpers.plain_entities import TOKENS
+from tests.broker.api.helpers.admin_scenario import describe
+from tests.broker.api.helpers.plain_entities import TOKENS, request_entity
 from tests.broker.manual_clock import ManualClock
+from tests.broker.protocol.helpers.kio_messages import read_response
 
 PROPERTIES = {
     # As tests.interop.real_kafka starts Kafka: retention.ms has a source there.
@@ -34,6 +34,8 @@ PROPERTIES = {
 
 
 class Groups:
+    """Group coordinator that records which topics were deleted."""
+
     def __init__(self) -> None:
         self.deleted_topics: list[str] = []
 
@@ -43,16 +45,16 @@ class Groups:
 
 
 class NoShareGroups:
-    """What is told of deleted topics."""
+    """Share coordinator and share partitions without any share group."""
 
-    def forget_topics(self, topics: object) -> None: ...
+    def drop_topics(self, topics: object) -> None: ...
 
     def on_topics_deleted(self, topics: object) -> Iterator[None]:
         return iter(())
 
 
 class AdminBroker:
-    """Use as a context manager; `ask` runs a handler and gives the answer as its bytes say it."""
+    """Context manager. `ask` runs a handler and returns the response as decoded from its bytes."""
 
     def __init__(self, *directories: Path, **properties: str) -> None:
         self.config = BrokerConfig.from_properties(
@@ -91,7 +93,7 @@ class AdminBroker:
         self._loop.close()
 
     def check_not_mirrored(self, what: str) -> None:
-        """It mirrors nobody."""
+        """Accept every change: this broker does not mirror another cluster."""
 
     save = Broker.save
 
@@ -112,7 +114,7 @@ class AdminBroker:
         return log
 
     def ask(self, entity: Any) -> Any:
-        """The response entity, through its encoding."""
+        """Return the response to a request entity, encoded and decoded again."""
         key, version = int(entity.__api_key__), int(entity.__version__)
         found = api.load_all()[key]
         request = Request(key, version, 1, "tests", entity, self.connection)
@@ -127,12 +129,26 @@ class AdminBroker:
         return _decoded(request, answer)
 
 
+def send(broker: AdminBroker, step: tuple[int, Any, dict[str, Any]], version: int | None = None) -> Any:
+    """Return the response to a step of the admin scenario, by default in the last of its versions."""
+    key, versions, values = step
+    return broker.ask(request_entity(key, versions[-1] if version is None else version, values, {}))
+
+
+def only_result(response: Any) -> Any:
+    results = getattr(response, "results", None) or getattr(response, "responses", None) or response.topics
+    assert len(results) == 1
+    return results[0]
+
+
+def described_value(broker: AdminBroker, resource_type: int, name: str, key: str) -> Any:
+    """Return the value of a property, or None if the resource does not have it."""
+    result = only_result(send(broker, describe((resource_type, name, [key]))))
+    return result.configs[0].value if result.configs else None
+
+
 def _decoded(request: Request, answer: Any) -> Any:
     if request.api_key in TOKENS:
         return b"".join(encode_response(request, answer))[8:].hex()
-    response = response_class(request.api_key, request.version)
     frame = b"".join(bytes(piece) for piece in encode_response(request, answer))[4:]
-    _, start = entity_reader(response.__header_schema__)(frame, 0)  # type: ignore[attr-defined]
-    entity, size = entity_reader(response)(frame, start)  # type: ignore[var-annotated]
-    assert start + size == len(frame)
-    return entity
+    return read_response(request.api_key, request.version, frame)

@@ -1,26 +1,24 @@
-"""Requests of the group APIs as bytes, through decoder, handler and encoder, to a broker without a network."""
+"""Requests of group APIs, as bytes through decoder, handler and encoder of a broker without a network."""
 
 from __future__ import annotations
 
 import asyncio
-import io
 import struct
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from kio.serial import entity_reader, entity_writer
-
 from kafkalog_broker.api import load_all
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.protocol.codec import decode_request, encode_response, response_class
+from kafkalog_broker.protocol.frames import decode_request, encode_response
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.storage.topic import Topic
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.groups.helpers.virtual_time import RANGE, World
+from tests.broker.protocol.helpers.kio_messages import kio_request_class, kios_of, read_response, written
 
 JOIN, SYNC, HEARTBEAT, LEAVE = 11, 14, 12, 13
 COMMIT, FETCH, OFFSET_DELETE = 8, 9, 47
@@ -36,7 +34,7 @@ class Topics(dict[str, Topic]):
 
 @dataclass
 class FakeBroker:
-    """What the handlers need of a broker: topic orders with two partitions, and a coordinator in virtual time."""
+    """Broker with a topic `orders` of two partitions, and with a group coordinator in virtual time."""
 
     world: World = field(default_factory=World)
     node_id: int = 7
@@ -84,31 +82,24 @@ def versions(key: int) -> range:
 
 
 def decoded(key: int, version: int, values: dict[str, Any]) -> Request:
-    """The request as the handler gets it, after a way over the wire."""
+    """Return a request as the handler gets it: encoded and decoded."""
     load_all()
     head = struct.pack(">hhih", key, version, 1, 3) + b"app"
-    body = io.BytesIO(head + (b"\0" if version >= FLEXIBLE_FROM[key] else b""))
-    body.seek(0, io.SEEK_END)
-    entity = request_entity(key, version, values, {})
-    entity_writer(type(entity))(body, entity)
-    return decode_request(body.getvalue(), ConnectionInfo(host="10.0.0.9"))
+    tags = b"\0" if version >= FLEXIBLE_FROM[key] else b""
+    body = written(kios_of(kio_request_class(key, version), request_entity(key, version, values, {})))
+    return decode_request(head + tags + body, ConnectionInfo(host="10.0.0.9"))
 
 
 def read(request: Request, response: Any) -> dict[str, Any]:
-    """The response as a client reads it."""
+    """Return a response as a client reads it: encoded and decoded."""
     data = b"".join(map(bytes, encode_response(request, response)))
-    tagged = request.version >= FLEXIBLE_FROM[request.api_key]
-    at = 4 + 4 + (1 if tagged else 0)
-    kind: Any = response_class(request.api_key, request.version)
-    entity, size = entity_reader(kind)(data, at)
-    assert at + size == len(data)
-    found = plain(entity)
+    found = plain(read_response(request.api_key, request.version, data[4:]))
     assert found.pop("throttle_time", 0) == 0
     return found  # type: ignore[no-any-return]
 
 
 def call(broker: FakeBroker, api: int, version: int, /, advance_ms: int = 0, **values: Any) -> dict[str, Any]:
-    """Ask and wait for the answer. `advance_ms`: how much time passes while the request waits."""
+    """Return the response to a request. `advance_ms` is the time that passes while the request waits."""
     request = decoded(api, version, values)
 
     async def run() -> Any:
@@ -129,7 +120,7 @@ def error_answer(api: int, version: int, code: ErrorCode, /, **values: Any) -> d
 
 
 def join_values(member_id: str = "", **changes: Any) -> dict[str, Any]:
-    """A JoinGroup of a consumer, for any version."""
+    """Return the fields of a consumer's JoinGroup request, for all versions."""
     ((name, metadata),) = RANGE
     return {
         "group_id": "g", "session_timeout": 10_000, "rebalance_timeout": 60_000, "member_id": member_id,
@@ -139,7 +130,7 @@ def join_values(member_id: str = "", **changes: Any) -> dict[str, Any]:
 
 
 def join(broker: FakeBroker, version: int, **changes: Any) -> dict[str, Any]:
-    """Join, in two requests where the version asks for it."""
+    """Join, with a second request if the version requires a member ID."""
     answer = call(broker, JOIN, version, **join_values(**changes))
     if answer["error_code"] == "member_id_required":
         answer = call(broker, JOIN, version, **join_values(answer["member_id"], **changes))
@@ -147,7 +138,7 @@ def join(broker: FakeBroker, version: int, **changes: Any) -> dict[str, Any]:
 
 
 def sync(broker: FakeBroker, version: int, joined: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """SyncGroup of a leader that gives everything to itself."""
+    """Send the SyncGroup request of a leader that assigns everything to itself."""
     values = {
         "group_id": "g", "generation_id": joined["generation_id"], "member_id": joined["member_id"],
         "group_instance_id": None, "protocol_type": "consumer", "protocol_name": "range",
@@ -157,7 +148,7 @@ def sync(broker: FakeBroker, version: int, joined: dict[str, Any], **changes: An
 
 
 def member(broker: FakeBroker, **changes: Any) -> dict[str, Any]:
-    """A stable group of one; its JoinGroup answer."""
+    """Make a stable group with one member, and return its JoinGroup response."""
     joined = join(broker, 7, **changes)
     assert joined["error_code"] == "none"
     assert sync(broker, 5, joined, group_instance_id=changes.get("group_instance_id"))["error_code"] == "none"
@@ -165,7 +156,8 @@ def member(broker: FakeBroker, **changes: Any) -> dict[str, Any]:
 
 
 def commit_values(group_id: str = "g", **changes: Any) -> dict[str, Any]:
-    """An OffsetCommit of a simple consumer: both partitions of orders, one it does not have, and an unknown topic."""
+    """Return the fields of an OffsetCommit request: three partitions of `orders`, of which the last does
+    not exist, and one of an unknown topic."""
     partitions = [
         {
             "partition_index": index,

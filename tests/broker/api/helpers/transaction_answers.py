@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from kafkalog_broker.coordinator.coordinator_log import decode_batches
+from kafkalog_broker.coordinator.record_batch import decode_batches
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.offset_records import OffsetKey, decode_key, decode_offset_value
+from kafkalog_broker.groups.offset_records import OffsetKey, decode_key, decode_offset_value
 from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.transaction_index import load_transaction_index
 from kafkalog_spark.log.write.encoded_batch import batches_of

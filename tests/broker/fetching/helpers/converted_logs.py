@@ -8,8 +8,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kafkalog_broker.fetching.down_conversion import read_converted
-from kafkalog_broker.fetching.fetch_session import FetchPartition
+from kafkalog_broker.fetching.converting_reader import ConvertingReader
+from kafkalog_broker.fetching.fetch_read import Fetched
+from kafkalog_broker.fetching.fetch_request import FetchPartition, LegacyFormat
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.partition.log import Log
@@ -42,21 +43,29 @@ def log_of(directory: Path, *files: tuple[int, bytes]) -> Log:
     return Log(IDENTITY, log_config(), load_log(LoadRequest(directory=directory, clean=False)), NOW)
 
 
-def read(log: Log, version: int, offset: int = 0, most: int = 1 << 20, **changes: Any) -> Any:
-    """One pass over one partition."""
+class InlineWorkers:
+    """Workers that run a function where it is called."""
 
-    async def run(function: Any, *arguments: Any) -> Any:
+    async def run_computing(self, function: Any, *arguments: Any) -> Any:
         return function(*arguments)
 
-    async def pass_() -> Any:
-        settings_: dict[str, Any] = {"max_bytes": 1 << 30, "begin": 0, "is_over": lambda: False, **changes}
-        return await read_converted(
-            [FetchPartition("t", 0, offset, most, -1)],
-            lambda _: log,
-            run,
-            version=version,
-            turn=TimeSlice(),
-            **settings_,
+
+def legacy_format(version: int) -> LegacyFormat:
+    """What a client of a version of Fetch can read."""
+    return LegacyFormat(magic=0 if version <= 1 else 1, hard_limits=version <= 2)
+
+
+def read(log: Log, version: int, offset: int = 0, most: int = 1 << 20, **changes: Any) -> Fetched:
+    """One pass over one partition."""
+    workers: Any = InlineWorkers()
+
+    async def pass_() -> Fetched:
+        arguments: dict[str, Any] = {
+            "max_bytes": 1 << 30, "first": 0, "is_closed": lambda: False, "remote": None, **changes
+        }  # fmt: skip
+        partitions = [FetchPartition("t", 0, offset, most, -1)]
+        return await ConvertingReader(workers).read(
+            partitions, lambda _: log, TimeSlice(), legacy=legacy_format(version), **arguments
         )
 
     return asyncio.run(pass_())
@@ -64,8 +73,9 @@ def read(log: Log, version: int, offset: int = 0, most: int = 1 << 20, **changes
 
 def data_of(log: Log, version: int, offset: int = 0, most: int = 1 << 20, **changes: Any) -> bytes:
     (one,) = read(log, version, offset, most, **changes).partitions
-    assert one.answer.error_code == 0
-    return b"".join(bytes(piece) for piece in one.answer.records)
+    assert one.error_code == 0
+    pieces: Any = one.records
+    return b"".join(bytes(piece) for piece in pieces)
 
 
 def records_of(log: Log, version: int, offset: int = 0, most: int = 1 << 20) -> list[Record]:

@@ -5,37 +5,37 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.messages import JoinAnswer, JoinedMember, SyncAnswer
+from kafkalog_broker.groups.classic.classic_requests import JoinedMember, JoinResponse, SyncResponse
 from tests.broker.groups.helpers.virtual_time import World, subscription
 
 
-def test_a_new_dynamic_member_gets_its_id_first() -> None:
+def test_new_dynamic_member_gets_member_id_required_and_joins_with_that_id() -> None:
     world = World()
     client = world.client(client_id="app")
     client.join()
-    assert client.joins[0] == JoinAnswer(ErrorCode.member_id_required, "app-0")
+    assert client.joins[0] == JoinResponse(ErrorCode.member_id_required, "app-0")
     assert client.waits
     world.time.advance(0)
-    assert client.joined == JoinAnswer(
+    assert client.joined == JoinResponse(
         ErrorCode.none, "app-0", 1, "consumer", "range", "app-0", (JoinedMember("app-0", None, subscription("orders")),)
     )
 
 
 @pytest.mark.parametrize("version", [0, 3])
-def test_a_member_of_an_old_client_joins_at_once(version: int) -> None:
+def test_new_member_before_v4_joins_with_its_first_request(version: int) -> None:
     world = World()
     client = world.client(version=version).join()
     world.time.advance(0)
     assert [answer.error_code for answer in client.joins] == [ErrorCode.none]
 
 
-def test_a_new_group_is_in_the_log_before_its_first_member_is_answered() -> None:
+def test_new_group_is_in_the_log_before_the_first_response() -> None:
     world = World()
     world.client().join()
     assert world.log.last_group("g") == ("", 0, None, None, world.time.clock.now_ms(), ())
 
 
-def test_only_the_leader_learns_the_members() -> None:
+def test_join_response_has_members_for_the_leader_only() -> None:
     world = World()
     leader, follower = world.stable(2)
     assert {member.member_id for member in leader.joined.members} == {leader.member_id, follower.member_id}
@@ -52,7 +52,7 @@ def test_followers_wait_for_the_leaders_assignment() -> None:
     assert follower.syncs == []
     assert world.state() == "CompletingRebalance"
     leader.sync()
-    assert follower.syncs == [SyncAnswer(ErrorCode.none, "consumer", "range", follower.member_id.encode())]
+    assert follower.syncs == [SyncResponse(ErrorCode.none, "consumer", "range", follower.member_id.encode())]
     assert world.state() == "Stable"
 
 
@@ -63,7 +63,7 @@ def test_a_member_that_the_leader_leaves_out_gets_an_empty_assignment() -> None:
     leader, follower = sorted(clients, key=lambda client: not client.leads)
     leader.sync(assignments=())
     follower.sync()
-    assert follower.syncs == [SyncAnswer(ErrorCode.none, "consumer", "range", b"")]
+    assert follower.syncs == [SyncResponse(ErrorCode.none, "consumer", "range", b"")]
 
 
 def test_the_assignment_is_in_the_log_when_members_have_it() -> None:
@@ -106,7 +106,7 @@ def test_the_first_join_phase_is_not_extended_beyond_the_rebalance_timeout() -> 
     assert not first.waits
 
 
-def test_a_group_goes_on_after_a_crash_of_the_broker() -> None:
+def test_stable_group_survives_a_crash_of_the_broker() -> None:
     world = World()
     clients = world.stable(3, session_ms=10_000)
     world.crash()
@@ -120,7 +120,7 @@ def test_a_group_goes_on_after_a_crash_of_the_broker() -> None:
     assert dead.heartbeat() is ErrorCode.unknown_member_id
 
 
-def test_who_waits_is_answered_when_the_broker_stops() -> None:
+def test_waiting_requests_are_answered_when_the_broker_stops() -> None:
     world = World()
     one, two = world.stable(2)
     one.join()
@@ -130,7 +130,7 @@ def test_who_waits_is_answered_when_the_broker_stops() -> None:
     assert world.time.waiting == 0
 
 
-def test_requests_are_sent_back_while_the_group_is_being_read() -> None:
+def test_requests_get_load_in_progress_while_the_partition_is_loaded() -> None:
     world = World()
     (client,) = world.stable(1)
     world.coordinator.close_partition(0)

@@ -9,9 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
+from kafkalog_broker.coordinator.coordinator_timer import CoordinatorTimer
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.classic_group import MAY_FOLLOW, Group, GroupState
-from kafkalog_broker.groups.classic.messages import JoinAnswer
+from kafkalog_broker.groups.classic.classic_group import PREVIOUS_STATES, ClassicGroup, ClassicGroupState
+from kafkalog_broker.groups.classic.classic_requests import JoinResponse
 from tests.broker.groups.helpers.virtual_time import Client, World, subscription
 from tests.searches import examples
 
@@ -81,11 +82,11 @@ class GroupMachine(RuleBasedStateMachine):
     @rule()
     def the_broker_crashes(self) -> None:
         before = self.group
-        stable = before is not None and before.state is GroupState.STABLE
+        stable = before is not None and before.state is ClassicGroupState.STABLE
         self.world.crash()
         for client in self.all:
             while client.waits:  # its connection is gone, so it knows that nobody will answer
-                client.joins.append(JoinAnswer(ErrorCode.not_coordinator))
+                client.joins.append(JoinResponse(ErrorCode.not_coordinator))
         after = self.group
         if stable and before is not None and self.world.log.failure is None:
             assert after is not None
@@ -122,8 +123,8 @@ class GroupMachine(RuleBasedStateMachine):
         assert self.world.state() in ("Stable", "Empty")
 
     @property
-    def group(self) -> Group | None:
-        return self.world.coordinator.shard("g").groups.get("g")
+    def group(self) -> ClassicGroup | None:
+        return self.world.coordinator.shard("g").classic.groups.get("g")
 
     @invariant()
     def the_group_is_sound(self) -> None:
@@ -140,26 +141,26 @@ class GroupMachine(RuleBasedStateMachine):
             m.member_id for m in group.members.values() if m.group_instance_id is not None
         )
         assert all(key == member.member_id for key, member in group.members.items())
-        if group.state is GroupState.EMPTY:
+        if group.state is ClassicGroupState.EMPTY:
             assert not group.members
-        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+        if group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
             assert group.members
             assert all(group.protocol in m.protocol_names for m in group.members.values())
             assert all(m.awaiting_join is None for m in group.members.values()), "a join waits for nothing"
-        if group.state is not GroupState.COMPLETING_REBALANCE:
+        if group.state is not ClassicGroupState.COMPLETING_REBALANCE:
             assert all(m.awaiting_sync is None for m in group.members.values()), "a sync waits for nothing"
-        if group.state is GroupState.PREPARING_REBALANCE:
-            assert ("join", "g") in self._timers, "nothing will ever end the join phase"  # type: ignore[operator]
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            assert ("sync", "g") in self._timers or not group.pending_sync  # type: ignore[operator]
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
+            assert self._timer.is_scheduled(("join", "g")), "nothing will ever end the join phase"
+        if group.state is ClassicGroupState.COMPLETING_REBALANCE:
+            assert self._timer.is_scheduled(("sync", "g")) or not group.pending_sync
         for member_id in (*group.members, *group.pending_members):
-            assert ("heartbeat", "g", member_id) in self._timers or self._waits(group, member_id)  # type: ignore[operator]
+            assert self._timer.is_scheduled(("heartbeat", "g", member_id)) or self._waits(group, member_id)
 
     @property
-    def _timers(self) -> object:
-        return self.world.coordinator.shard("g")._timers
+    def _timer(self) -> CoordinatorTimer:
+        return self.world.coordinator.shard("g").timer
 
-    def _waits(self, group: Group, member_id: str) -> bool:
+    def _waits(self, group: ClassicGroup, member_id: str) -> bool:
         """Who waits for an answer needs no session: the phase has a time-out of its own."""
         return member_id in group.members and group.members[member_id].has_satisfied_heartbeat
 
@@ -168,7 +169,7 @@ TestGroupMachine = GroupMachine.TestCase
 TestGroupMachine.settings = settings(max_examples=examples(150), stateful_step_count=40)
 
 
-def test_every_state_can_be_left_and_dead_cannot() -> None:
-    for state in GroupState:
-        ways = {to for to, sources in MAY_FOLLOW.items() if state in sources}
-        assert ways - {state} if state is not GroupState.DEAD else ways == {GroupState.DEAD}
+def test_every_state_except_dead_has_a_successor() -> None:
+    for state in ClassicGroupState:
+        ways = {to for to, sources in PREVIOUS_STATES.items() if state in sources}
+        assert ways - {state} if state is not ClassicGroupState.DEAD else ways == {ClassicGroupState.DEAD}

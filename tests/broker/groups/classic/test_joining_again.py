@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.messages import JoinAnswer, SyncAnswer
+from kafkalog_broker.groups.classic.classic_requests import JoinResponse, SyncResponse
 from tests.broker.groups.helpers.virtual_time import World, subscription
 
 
@@ -21,7 +21,7 @@ def test_a_member_that_joins_a_stable_group_makes_all_join_again() -> None:
     assert world.state() == "Stable"
 
 
-def test_who_does_not_join_again_in_time_is_out() -> None:
+def test_member_that_does_not_join_again_within_the_rebalance_timeout_is_removed() -> None:
     world = World()
     lazy, eager = world.stable(2, session_ms=100_000, rebalance_ms=20_000)
     new = world.client(client_id="new", rebalance_ms=20_000).join()
@@ -35,7 +35,7 @@ def test_who_does_not_join_again_in_time_is_out() -> None:
     assert lazy.heartbeat() is ErrorCode.unknown_member_id
 
 
-def test_a_member_without_heartbeats_is_out_when_its_session_ends() -> None:
+def test_member_without_heartbeats_is_removed_after_its_session_timeout() -> None:
     world = World()
     dead, alive = world.stable(2, session_ms=10_000)
     for _ in range(3):
@@ -75,11 +75,11 @@ def test_members_in_the_sync_phase_have_to_join_again_when_another_leaves() -> N
     leader, waiting, leaving = sorted(clients, key=lambda client: not client.leads)
     waiting.sync()
     assert leaving.leave() is ErrorCode.none
-    assert waiting.syncs == [SyncAnswer(ErrorCode.rebalance_in_progress)]
+    assert waiting.syncs == [SyncResponse(ErrorCode.rebalance_in_progress)]
     assert leader.heartbeat() is ErrorCode.rebalance_in_progress
 
 
-def test_who_does_not_sync_in_time_is_out() -> None:
+def test_member_that_does_not_sync_within_the_rebalance_timeout_is_removed() -> None:
     world = World()
     clients = [world.client(client_id=f"c{n}", rebalance_ms=5000).join() for n in range(2)]
     world.time.advance(0)
@@ -91,26 +91,26 @@ def test_who_does_not_sync_in_time_is_out() -> None:
     assert silent.heartbeat() is ErrorCode.unknown_member_id
 
 
-def test_a_group_without_its_leaders_assignment_starts_over() -> None:
+def test_sync_phase_without_an_assignment_begins_another_rebalance() -> None:
     world = World()
     clients = [world.client(client_id=f"c{n}", rebalance_ms=5000).join() for n in range(2)]
     world.time.advance(0)
     follower = max(clients, key=lambda client: not client.leads)
     follower.sync()
     world.time.advance(5000)
-    assert follower.syncs == [SyncAnswer(ErrorCode.rebalance_in_progress)]
+    assert follower.syncs == [SyncResponse(ErrorCode.rebalance_in_progress)]
     follower.join()
     assert follower.leads
 
 
-def test_heartbeats_are_welcome_while_the_assignment_is_awaited() -> None:
+def test_heartbeat_in_the_sync_phase_succeeds() -> None:
     world = World()
     client = world.client().join()
     world.time.advance(0)
     assert client.heartbeat() is ErrorCode.none
 
 
-def test_a_member_id_that_nobody_joins_with_is_forgotten() -> None:
+def test_member_id_that_is_not_used_to_join_is_removed() -> None:
     world = World()
     request = world.client(session_ms=6000)
     request._join({})
@@ -121,7 +121,7 @@ def test_a_member_id_that_nobody_joins_with_is_forgotten() -> None:
     assert request.joined.error_code is ErrorCode.unknown_member_id
 
 
-def test_a_pending_member_holds_up_the_join_phase() -> None:
+def test_join_phase_waits_for_a_pending_member() -> None:
     world = World()
     leader, follower = world.stable(2)
     world.client(client_id="pending", session_ms=6000)._join({})
@@ -132,19 +132,19 @@ def test_a_pending_member_holds_up_the_join_phase() -> None:
     assert leader.joined.generation_id == 2
 
 
-def test_a_new_member_that_is_never_heard_of_is_out_after_five_minutes() -> None:
+def test_new_member_without_heartbeats_is_removed_after_five_minutes() -> None:
     world = World()
     stays = world.stable(1, session_ms=1_000_000, rebalance_ms=1_800_000)[0]
     gone = world.client(client_id="gone", version=3, rebalance_ms=1_800_000).join()
     world.time.advance(299_999)
     assert gone.waits
     world.time.advance(1)
-    assert gone.joined == JoinAnswer(ErrorCode.unknown_member_id)
+    assert gone.joined == JoinResponse(ErrorCode.unknown_member_id)
     stays.join()
     assert stays.joined.generation_id == 2
 
 
-def test_a_follower_that_joins_again_unchanged_is_told_the_generation_it_knows() -> None:
+def test_follower_that_joins_again_unchanged_gets_the_current_generation() -> None:
     world = World()
     leader, follower = world.stable(2)
     follower.join()
@@ -152,7 +152,7 @@ def test_a_follower_that_joins_again_unchanged_is_told_the_generation_it_knows()
     assert world.state() == "Stable"
 
 
-def test_a_leader_that_joins_again_makes_a_rebalance() -> None:
+def test_leader_that_joins_again_begins_a_rebalance() -> None:
     world = World()
     leader, follower = world.stable(2)
     leader.join()
@@ -160,7 +160,7 @@ def test_a_leader_that_joins_again_makes_a_rebalance() -> None:
     assert follower.heartbeat() is ErrorCode.rebalance_in_progress
 
 
-def test_a_follower_with_other_metadata_makes_a_rebalance() -> None:
+def test_follower_that_joins_again_with_other_metadata_begins_a_rebalance() -> None:
     world = World()
     leader, follower = world.stable(2)
     follower.protocols = (("range", subscription("orders", "more")),)
@@ -171,7 +171,7 @@ def test_a_follower_with_other_metadata_makes_a_rebalance() -> None:
     assert world.group().topics == {"orders", "more"}  # type: ignore[comparison-overlap]
 
 
-def test_a_second_join_in_the_sync_phase_is_told_the_same_generation() -> None:
+def test_second_join_in_the_sync_phase_gets_the_same_generation() -> None:
     world = World()
     clients = [world.client(client_id=f"c{n}").join() for n in range(2)]
     world.time.advance(0)
@@ -180,7 +180,7 @@ def test_a_second_join_in_the_sync_phase_is_told_the_same_generation() -> None:
     assert leader.joins[-1] == leader.joins[-2]
 
 
-def test_a_request_that_was_given_up_is_answered_when_its_member_joins_again() -> None:
+def test_waiting_join_is_answered_when_its_member_joins_again() -> None:
     world = World()
     first, second = world.stable(2)
     first.join()

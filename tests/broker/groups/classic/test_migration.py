@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import LeavingMember, assignment_of, parse_assignment
+from kafkalog_broker.groups.classic.classic_requests import LeavingMember
+from kafkalog_broker.groups.classic.consumer_protocol import assignment_of, parse_assignment
 from tests.broker.groups.consumer.test_consumer_group_machine import SESSION_MS, Groups
 from tests.broker.groups.helpers.consumer_script import subscription
 from tests.broker.groups.helpers.virtual_time import Client
@@ -32,7 +33,7 @@ def kind(world: Groups) -> tuple[str, str]:
     return group.group_type, group.group_state
 
 
-def test_a_classic_member_that_died_before_the_upgrade_is_put_out_after_its_session() -> None:
+def test_classic_member_that_died_before_the_upgrade_is_removed_after_its_session_timeout() -> None:
     world = Groups()
     classic(world, session_ms=10_000)
     assert world.join("new", "orders").assignment == {}
@@ -58,7 +59,7 @@ def test_an_upgrade_that_the_policy_does_not_allow_is_refused(policy: str) -> No
 
 
 @pytest.mark.parametrize(("policy", "after"), [("upgrade", "consumer"), ("bidirectional", "classic")])
-def test_a_group_becomes_classic_again_where_the_policy_says_so(policy: str, after: str) -> None:
+def test_downgrade_depends_on_the_migration_policy(policy: str, after: str) -> None:
     world = Groups()
     context = world.coordinator.context
     context.config = dataclasses.replace(context.config, group_consumer_migration_policy=policy)
@@ -91,7 +92,7 @@ def test_an_upgrade_that_cannot_be_written_leaves_the_classic_group_as_it_was() 
     assert member.heartbeat() is ErrorCode.none
 
 
-def test_a_classic_member_that_does_not_join_again_is_put_out() -> None:
+def test_classic_member_that_does_not_join_again_is_removed() -> None:
     world = Groups()
     member = classic(world, session_ms=30_000, rebalance_ms=5_000)
     world.join("new", "orders")
@@ -102,7 +103,7 @@ def test_a_classic_member_that_does_not_join_again_is_put_out() -> None:
     assert member.heartbeat() is ErrorCode.unknown_member_id
 
 
-def test_a_crash_amid_a_migration_loses_nobody() -> None:
+def test_crash_during_a_migration_keeps_all_members() -> None:
     world = Groups()
     member = classic(world)
     world.join("new", "orders")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.messages import JoinAnswer, LeavingMember, SyncAnswer
+from kafkalog_broker.groups.classic.classic_requests import JoinResponse, LeavingMember, SyncResponse
 from tests.broker.groups.helpers.virtual_time import World, config_of, subscription
 
 
@@ -31,7 +31,7 @@ def test_the_protocol_that_most_members_prefer_is_chosen() -> None:
         {"protocol_type": ""},
     ],
 )
-def test_a_member_that_does_not_fit_is_refused(changes: dict[str, object]) -> None:
+def test_member_with_unsupported_protocols_is_refused(changes: dict[str, object]) -> None:
     world = World()
     (member,) = world.stable(1)
     other = world.client(client_id="other")
@@ -41,10 +41,10 @@ def test_a_member_that_does_not_fit_is_refused(changes: dict[str, object]) -> No
 
 
 @pytest.mark.parametrize("changes", [{"protocol_type": ""}, {"protocols": ()}])
-def test_an_empty_group_asks_for_a_protocol_too(changes: dict[str, object]) -> None:
+def test_join_of_an_empty_group_without_a_protocol_is_refused(changes: dict[str, object]) -> None:
     client = World().client()
     client.join(**changes)
-    assert client.joined == JoinAnswer(ErrorCode.inconsistent_group_protocol)
+    assert client.joined == JoinResponse(ErrorCode.inconsistent_group_protocol)
 
 
 def test_an_empty_group_may_change_its_protocol_type() -> None:
@@ -72,19 +72,19 @@ def test_an_empty_group_may_change_its_protocol_type() -> None:
         ({"protocol_type": None, "protocol": None}, ErrorCode.none),
     ],
 )
-def test_sync_group_checks_who_asks(changes: dict[str, object], error: ErrorCode) -> None:
+def test_sync_group_of_an_unknown_or_fenced_member_is_refused(changes: dict[str, object], error: ErrorCode) -> None:
     world = World()
     (client,) = world.stable(1)
     client.sync(**changes)
     assert client.syncs[-1].error_code is error
 
 
-def test_sync_group_during_the_join_phase_is_sent_back() -> None:
+def test_sync_group_in_the_join_phase_gets_rebalance_in_progress() -> None:
     world = World()
     leader, _ = world.stable(2)
     world.client(client_id="new").join()
     leader.sync()
-    assert leader.syncs[-1] == SyncAnswer(ErrorCode.rebalance_in_progress)
+    assert leader.syncs[-1] == SyncResponse(ErrorCode.rebalance_in_progress)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_sync_group_during_the_join_phase_is_sent_back() -> None:
         ("g", "c0-0", 1, None, ErrorCode.none),
     ],
 )
-def test_heartbeat_checks_who_sends(
+def test_heartbeat_of_an_unknown_or_fenced_member_is_refused(
     group_id: str, member_id: str, generation: int, instance: str | None, error: ErrorCode
 ) -> None:
     world = World()
@@ -115,7 +115,7 @@ def test_heartbeat_checks_who_sends(
         ({"member_id": "stranger"}, ErrorCode.unknown_member_id),
     ],
 )
-def test_join_group_checks_who_asks(changes: dict[str, object], error: ErrorCode) -> None:
+def test_join_group_of_an_unknown_or_fenced_member_is_refused(changes: dict[str, object], error: ErrorCode) -> None:
     world = World()
     client = world.client()
     client.join(**changes)
@@ -123,15 +123,15 @@ def test_join_group_checks_who_asks(changes: dict[str, object], error: ErrorCode
     assert world.coordinator.list_groups() == []
 
 
-def test_a_full_group_takes_nobody_in() -> None:
+def test_new_member_of_a_full_group_is_refused() -> None:
     world = World(group_max_size=2)
     members = world.stable(2)
     late = world.client(client_id="late", version=3).join()
-    assert late.joined == JoinAnswer(ErrorCode.group_max_size_reached)
+    assert late.joined == JoinResponse(ErrorCode.group_max_size_reached)
     assert [member.heartbeat() for member in members] == [ErrorCode.none] * 2
 
 
-def test_a_full_group_keeps_those_who_join_again_first() -> None:
+def test_full_group_keeps_the_members_that_join_again_first() -> None:
     world = World(group_max_size=4)
     members = world.stable(4)
     world.config = config_of(group_max_size=2)
@@ -145,7 +145,7 @@ def test_a_full_group_keeps_those_who_join_again_first() -> None:
     assert len(world.group().members) == 2
 
 
-def test_members_leave_together_each_with_its_own_code() -> None:
+def test_leave_group_returns_an_error_code_for_each_member() -> None:
     world = World()
     one, two, three = world.stable(3)
     codes = world.leave(LeavingMember(one.member_id), LeavingMember("stranger"), LeavingMember(two.member_id, "i"))
@@ -171,7 +171,7 @@ def test_the_answer_is_an_error_when_a_new_group_cannot_be_written() -> None:
     world = World()
     world.log.failure = ErrorCode.kafka_storage_error
     client = world.client().join()
-    assert client.joined == JoinAnswer(ErrorCode.not_coordinator)
+    assert client.joined == JoinResponse(ErrorCode.not_coordinator)
     assert world.coordinator.list_groups() == []
 
 
@@ -183,5 +183,5 @@ def test_members_join_again_when_their_assignment_cannot_be_written() -> None:
     follower.sync()
     world.log.failure = ErrorCode.not_enough_replicas
     leader.sync()
-    assert leader.syncs == follower.syncs == [SyncAnswer(ErrorCode.coordinator_not_available)]
+    assert leader.syncs == follower.syncs == [SyncResponse(ErrorCode.coordinator_not_available)]
     assert world.state() == "PreparingRebalance"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.messages import JoinAnswer, LeavingMember, SyncAnswer
+from kafkalog_broker.groups.classic.classic_requests import JoinResponse, LeavingMember, SyncResponse
 from tests.broker.groups.helpers.virtual_time import RANGE, World, subscription
 
 
@@ -25,7 +25,7 @@ def test_a_static_member_that_restarts_keeps_its_assignment() -> None:
     assert {m.member_id for m in record.members} == {leader.member_id, again.member_id}
 
 
-def test_a_static_leader_that_restarts_is_not_told_so_by_old_versions() -> None:
+def test_static_leader_that_restarts_gets_another_leader_id_before_v9() -> None:
     world = World()
     leader, _ = world.stable(2, instance="i")
     again = world.client(instance=leader.instance).join()
@@ -33,7 +33,7 @@ def test_a_static_leader_that_restarts_is_not_told_so_by_old_versions() -> None:
     assert world.group().leader == again.member_id
 
 
-def test_a_static_leader_that_restarts_skips_the_assignment_in_version_9() -> None:
+def test_static_leader_that_restarts_skips_the_assignment_since_v9() -> None:
     world = World()
     leader, _ = world.stable(2, instance="i")
     again = world.client(instance=leader.instance, version=9).join()
@@ -42,7 +42,7 @@ def test_a_static_leader_that_restarts_skips_the_assignment_in_version_9() -> No
     assert len(again.joined.members) == 2
 
 
-def test_a_static_member_that_restarts_with_another_choice_makes_a_rebalance() -> None:
+def test_static_member_that_restarts_with_other_protocols_begins_a_rebalance() -> None:
     world = World()
     metadata = subscription("orders")
     both = (("range", metadata), ("sticky", metadata))
@@ -53,14 +53,14 @@ def test_a_static_member_that_restarts_with_another_choice_makes_a_rebalance() -
     assert again.joined.protocol_name == "sticky"
 
 
-def test_a_static_member_that_restarts_in_the_sync_phase_makes_a_rebalance() -> None:
+def test_static_member_that_restarts_in_the_sync_phase_begins_a_rebalance() -> None:
     world = World()
     clients = [world.client(client_id=f"c{n}", instance=f"i{n}").join() for n in range(2)]
     world.time.advance(0)
     leader, follower = sorted(clients, key=lambda client: not client.leads)
     follower.sync()
     again = world.client(instance=follower.instance).join()
-    assert follower.syncs == [SyncAnswer(ErrorCode.fenced_instance_id)]
+    assert follower.syncs == [SyncResponse(ErrorCode.fenced_instance_id)]
     assert again.waits
     leader.join()
     assert {again.joined.generation_id, leader.joined.generation_id} == {2}
@@ -71,11 +71,11 @@ def test_a_static_member_that_joins_twice_is_fenced_the_first_time() -> None:
     first = world.client(instance="i").join()
     second = world.client(instance="i").join()
     world.time.advance(0)
-    assert first.joined == JoinAnswer(ErrorCode.fenced_instance_id, first.joined.member_id)
+    assert first.joined == JoinResponse(ErrorCode.fenced_instance_id, first.joined.member_id)
     assert second.joined.generation_id == 1
 
 
-def test_a_static_member_that_is_away_is_in_until_its_session_ends() -> None:
+def test_static_member_that_is_away_stays_until_its_session_timeout() -> None:
     world = World()
     stays, away = world.stable(2, instance="i", session_ms=30_000, rebalance_ms=10_000)
     new = world.client(client_id="new", session_ms=30_000, rebalance_ms=10_000).join()
@@ -86,7 +86,7 @@ def test_a_static_member_that_is_away_is_in_until_its_session_ends() -> None:
     assert new.joined.generation_id == 2
 
 
-def test_a_static_group_of_which_nobody_returns_waits_for_sessions_to_end() -> None:
+def test_static_members_that_do_not_return_stay_until_their_session_timeouts() -> None:
     world = World()
     world.stable(2, instance="i", session_ms=30_000, rebalance_ms=10_000)
     new = world.client(client_id="new", session_ms=6_000)
@@ -118,7 +118,7 @@ def test_an_administrator_removes_a_static_member_by_its_instance() -> None:
     assert two.heartbeat() is ErrorCode.unknown_member_id
 
 
-def test_a_static_member_goes_on_as_before_when_its_return_cannot_be_written() -> None:
+def test_static_member_keeps_its_old_id_when_its_return_cannot_be_written() -> None:
     world = World()
     _, follower = world.stable(2, instance="i")
     world.log.failure = ErrorCode.kafka_storage_error
@@ -146,7 +146,7 @@ def test_a_storm_of_members_ends_in_one_generation() -> None:
     world.sync_all(rest)
 
 
-def test_groups_of_other_clients_than_consumers_are_not_looked_into() -> None:
+def test_metadata_of_other_protocol_types_is_not_parsed() -> None:
     world = World()
     client = world.client(protocols=(("v1", b"\xff" * 3),))
     client.join(protocol_type="connect")
@@ -164,7 +164,7 @@ def test_members_with_metadata_that_is_no_subscription_may_be_in_a_group() -> No
     assert RANGE[0][1]
 
 
-def test_what_clients_say_is_quoted_and_cut_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_text_from_clients_is_quoted_and_truncated_in_log_messages(caplog: pytest.LogCaptureFixture) -> None:
     """A reason with line breaks wrote lines of its own into the broker's log, and terminal escapes came through."""
     caplog.set_level("INFO")
     forged = "bored)\n2026-01-01 ERROR the disk is on fire \x1b[2J" + "x" * 30_000

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse
+from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
 from tests.broker.groups.consumer.test_consumer_group_machine import Groups
 
 PARTITIONS = 4_000
@@ -84,7 +84,7 @@ def test_an_older_assignment_does_not_replace_a_newer_one() -> None:
     assert world.heartbeat("a", newer).member_epoch == newer
 
 
-def test_an_assignment_of_a_group_that_was_deleted_and_made_anew_is_dropped() -> None:
+def test_assignment_for_a_deleted_group_is_dropped_after_the_group_was_created_again() -> None:
     world = LateGroups()
     world.join("a", "orders")
     late = world.take()

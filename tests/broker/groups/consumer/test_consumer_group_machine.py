@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerMember
-from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerHeartbeatRequest
-from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse
+from kafkalog_broker.groups.consumer.consumer_group_heartbeat import ConsumerHeartbeatRequest
 from kafkalog_broker.groups.modern.group_records import Partitions
+from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
+from kafkalog_broker.groups.offset_requests import CommitRequest, CommittedPartition
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topic_registry_file import RegistryState
@@ -83,14 +83,14 @@ class Groups(World):
         return Described(state, group.epoch, group.assignment_epoch, dict(group.members), dict(group.target))
 
     def heartbeat(self, member: str, epoch: int, **how: Any) -> HeartbeatResponse:
-        return self.coordinator.consumer_groups("g").heartbeat(ConsumerHeartbeatRequest("g", member, epoch, **how))
+        return self.coordinator.consumer_group_heartbeat(ConsumerHeartbeatRequest("g", member, epoch, **how))
 
     def join(self, member: str, *topics: str, **how: Any) -> HeartbeatResponse:
         full: dict[str, Any] = {"rebalance_timeout_ms": TIMEOUT_MS, "topics": topics, "owned": {}}
         return self.heartbeat(member, 0, **(full | how))
 
 
-def test_a_member_that_gives_nothing_up_is_put_out_after_its_rebalance_timeout() -> None:
+def test_member_that_revokes_nothing_is_removed_after_its_rebalance_timeout() -> None:
     world = Groups()
     world.join("a", "orders")
     world.join("b", "orders")
@@ -104,7 +104,7 @@ def test_a_member_that_gives_nothing_up_is_put_out_after_its_rebalance_timeout()
     assert sum(map(len, (world.heartbeat("b", 3).assignment or {}).values())) == 6
 
 
-def test_a_member_that_is_not_heard_of_is_put_out_after_its_session() -> None:
+def test_member_without_heartbeats_is_removed_after_its_session_timeout() -> None:
     world = Groups()
     world.join("a", "orders")
     world.time.advance(SESSION_MS - 1)
@@ -129,7 +129,7 @@ def test_a_write_that_fails_changes_nothing() -> None:
     assert world.described().members == {}
 
 
-def test_a_restart_finds_the_group_and_gives_everybody_a_session() -> None:
+def test_restart_loads_the_group_and_starts_a_session_for_each_member() -> None:
     world = Groups()
     world.join("a", "orders")
     world.join("b", "orders")
@@ -164,7 +164,7 @@ def test_an_assignment_waits_for_its_interval() -> None:
     assert world.heartbeat("b", 2).member_epoch == 3
 
 
-def test_the_assignment_of_a_large_group_is_made_away_from_the_requests() -> None:
+def test_assignment_of_a_large_group_is_computed_in_the_background() -> None:
     """Members go on with what they have; who leaves meanwhile gets nothing, and a failure begins again."""
     world, waiting = Groups(), []
     world.coordinator.context.background = lambda compute, done: waiting.append((compute, done))
@@ -188,7 +188,7 @@ def test_the_assignment_of_a_large_group_is_made_away_from_the_requests() -> Non
     assert {len(target[world.topics.topics["orders"].id]) for target in world.described().target.values()} == {2000}
 
 
-def test_offsets_of_topics_that_nobody_subscribes_to_expire() -> None:
+def test_offsets_of_topics_without_a_subscription_expire() -> None:
     world = Groups(offsets_retention_minutes=1)
     world.join("a", "orders")
     parts = tuple(CommittedPartition(topic, 0, 5, topic_id=None) for topic in ("orders", "clicks"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.consumer import regexes
+from kafkalog_broker.groups.consumer.re2_regexes import check_regex
 from tests.broker.groups.consumer.test_consumer_group_machine import Groups
 
 MOST = 4_000
@@ -15,7 +15,7 @@ def names(first: int, count: int) -> list[str]:
     return [f"topic-{number}" for number in range(first, first + count)]
 
 
-def test_all_members_of_a_group_together_name_so_many_topics() -> None:
+def test_members_of_a_group_name_a_bounded_number_of_topics() -> None:
     world = Groups()
     epoch = world.join("a", *names(0, MOST - 10)).member_epoch
     epoch_b = world.join("b", *names(MOST - 10, 10)).member_epoch  # as many as may be named
@@ -32,15 +32,15 @@ def test_all_members_of_a_group_together_name_so_many_topics() -> None:
 
 
 def test_a_regular_expression_fits_the_key_of_a_record() -> None:
-    regexes.check("a" * 32_767)
+    check_regex("a" * 32_767)
     for regex, size in (("a" * 32_768, 32_768), ("é" * 16_384, 32_768)):
         with pytest.raises(BrokerError, match=f"{size} bytes, at most 32767") as refused:
-            regexes.check(regex)
+            check_regex(regex)
         assert refused.value.code is ErrorCode.invalid_regular_expression
 
 
-def test_a_regular_expression_takes_a_megabyte_at_most() -> None:
-    regexes.check(r"\pL{30}")
+def test_regular_expression_uses_at_most_a_megabyte() -> None:
+    check_regex(r"\pL{30}")
     with pytest.raises(BrokerError, match="too large") as refused:
-        regexes.check(r"\pL{100}")  # some MB, which RE2 takes by default
+        check_regex(r"\pL{100}")  # some MB, which RE2 takes by default
     assert refused.value.code is ErrorCode.invalid_regular_expression

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.messages import CommitRequest
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.groups.offset_store import PreparedCommit
+from kafkalog_broker.groups.offset_commit import PreparedCommit
+from kafkalog_broker.groups.offset_requests import CommitRequest
 
 
 def commit_at_once(coordinator: GroupCoordinator, request: CommitRequest) -> list[ErrorCode]:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from kafkalog_broker.admin import topic_changes
+from kafkalog_broker.admin import topic_creation
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.groups.helpers.consumer_script import Ask, create_topics
@@ -32,6 +32,6 @@ def replayed(
             broker.run(asyncio.sleep(0.001))  # what the broker does by itself
             return plain(broker.ask(request_entity(key, version, values, {})))  # type: ignore[no-any-return]
 
-        patch.setattr(topic_changes, "new_uuid", lambda: next(ids))
+        patch.setattr(topic_creation, "new_uuid", lambda: next(ids))
         create_topics(ask, topics)
         return dict(run(ask, kafkas["topics"]))

@@ -9,27 +9,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import (
-    CoordinatorLog,
-    OffsetsBatch,
-    ProducerIdAndEpoch,
-    Record,
-    decode_batches,
-    encode_batch,
-)
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch, Record
+from kafkalog_broker.coordinator.record_batch import CoordinatorBatch, decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.classic_group import Group
-from kafkalog_broker.groups.classic.messages import (
-    JoinAnswer,
+from kafkalog_broker.groups.classic.classic_group import ClassicGroup
+from kafkalog_broker.groups.classic.classic_group_records import GroupKey, decode_group_value
+from kafkalog_broker.groups.classic.classic_requests import (
     JoinRequest,
+    JoinResponse,
     LeavingMember,
     Protocols,
-    SyncAnswer,
     SyncRequest,
+    SyncResponse,
 )
-from kafkalog_broker.groups.classic.offset_records import GroupKey, decode_group_value, decode_key
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.modern.group_context import GroupContext
+from kafkalog_broker.groups.offset_records import decode_key
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.manual_clock import ManualClock
@@ -98,7 +94,7 @@ class MemoryLog(CoordinatorLog):
     def owned(self) -> range:
         return range(self._partitions)
 
-    def scan(self, partition: int) -> Iterator[OffsetsBatch]:
+    def scan(self, partition: int) -> Iterator[CoordinatorBatch]:
         position = 0
         for batch in decode_batches(self.batches.get(partition, [])):
             yield replace(batch, base_offset=position)
@@ -138,8 +134,8 @@ class Client:
     version: int = 7
     member_id: str = ""
     generation: int = -1
-    joins: list[JoinAnswer] = field(default_factory=list)
-    syncs: list[SyncAnswer] = field(default_factory=list)
+    joins: list[JoinResponse] = field(default_factory=list)
+    syncs: list[SyncResponse] = field(default_factory=list)
     sent: int = 0
 
     def join(self, **changes: Any) -> Client:
@@ -158,13 +154,13 @@ class Client:
         self.sent += 1
         self.world.coordinator.join(replace(request, **changes), self._joined)
 
-    def _joined(self, answer: JoinAnswer) -> None:
+    def _joined(self, answer: JoinResponse) -> None:
         self.joins.append(answer)
         if answer.error_code in (ErrorCode.none, ErrorCode.member_id_required):
             self.member_id, self.generation = answer.member_id, answer.generation_id
 
     @property
-    def joined(self) -> JoinAnswer:
+    def joined(self) -> JoinResponse:
         """The answer to the last JoinGroup, which must be there."""
         assert len(self.joins) == self.sent, "JoinGroup waits"
         return self.joins[-1]
@@ -231,15 +227,15 @@ class World:
     def client(self, **how: Any) -> Client:
         return Client(self, **how)
 
-    def group(self, group_id: str = "g") -> Group:
+    def group(self, group_id: str = "g") -> ClassicGroup:
         """The group itself, to look at what clients cannot see."""
-        return self.coordinator.shard(group_id).groups[group_id]
+        return self.coordinator.shard(group_id).classic.groups[group_id]
 
     def leave(self, *members: LeavingMember, group_id: str = "g") -> list[ErrorCode]:
-        return self.coordinator.named_shard(group_id).classic_protocol(group_id).leave(group_id, members)
+        return self.coordinator.named_shard(group_id).leave(group_id, members)
 
     def state(self, group_id: str = "g") -> str:
-        groups = self.coordinator.shard(group_id).groups
+        groups = self.coordinator.shard(group_id).classic.groups
         return groups[group_id].state.value if group_id in groups else "Dead"
 
     def stable(self, count: int, **how: Any) -> list[Client]:
@@ -257,4 +253,4 @@ class World:
         for client in clients:
             client.sync()
         for client in clients:
-            assert client.syncs[-1] == SyncAnswer(ErrorCode.none, "consumer", "range", client.member_id.encode())
+            assert client.syncs[-1] == SyncResponse(ErrorCode.none, "consumer", "range", client.member_id.encode())

@@ -11,18 +11,14 @@ from uuid import UUID
 
 import pytest
 
-from kafkalog_broker.coordinator.coordinator_log import OffsetsBatch, Record
+from kafkalog_broker.coordinator.coordinator_record import Record
+from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
-from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager
-from kafkalog_broker.groups.group_shard import load
-from kafkalog_broker.groups.modern.group_context import group_hash, topic_hash
-from kafkalog_broker.groups.modern.group_records import (
-    GroupRecord,
-    GroupType,
-    RecordKind,
-    decode,
-    encode,
-)
+from kafkalog_broker.groups.group_loader import load
+from kafkalog_broker.groups.modern.group_record_codec import decode, encode
+from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType, RecordKind
+from kafkalog_broker.groups.modern.metadata_hash import group_hash, topic_hash
+from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import KafkalogError, UnsupportedFormat
 from tests.broker.groups.helpers.virtual_time import World
@@ -71,7 +67,7 @@ def test_kafka_wrote_records_of_all_kinds_and_their_tombstones() -> None:
 
 
 @pytest.mark.parametrize(("group_type", "kind"), KINDS)
-def test_what_is_read_is_written_bit_for_bit(group_type: GroupType, kind: RecordKind) -> None:
+def test_decoded_record_is_encoded_with_the_same_bytes(group_type: GroupType, kind: RecordKind) -> None:
     checked = 0
     for bytes_, record in DECODED:
         if (record.group_type, record.kind) == (group_type, kind):
@@ -93,19 +89,19 @@ def test_the_metadata_hash_is_kafkas() -> None:
     assert group_hash([]) == 0
 
 
-def groups() -> ConsumerGroupManager:
+def groups() -> ModernGroups[ConsumerGroup]:
     """Without a log."""
     return World().coordinator.shard("g").consumer
 
 
-def test_a_start_finds_what_the_records_say() -> None:
+def test_loading_gives_the_same_groups_as_replaying_each_record() -> None:
     """Record by record, as Kafka replays them, and by what is left of each key."""
     one_by_one, at_once = groups(), groups()
     for written in CONSUMER_RECORDS:
         decoded = decode(*written)
         if decoded is not None and decoded.group_type is GroupType.CONSUMER:
             one_by_one.replay(decoded)
-    loaded = load([OffsetsBatch(at, -1, False, None, [record]) for at, record in enumerate(CONSUMER_RECORDS)])
+    loaded = load([CoordinatorBatch(at, -1, False, None, [record]) for at, record in enumerate(CONSUMER_RECORDS)])
     for record in loaded.records:
         if record.group_type is GroupType.CONSUMER:
             at_once.replay(record)
@@ -119,12 +115,13 @@ def test_a_start_finds_what_the_records_say() -> None:
 def _shown(group: ConsumerGroup) -> Any:
     return (
         group.epoch, group.metadata_hash, group.assignment_epoch, group.members, group.static_members, group.target,
-        group.regexes, group.names, group.regex_names, group.subscribed_regexes, group.classic_members, group.state,
+        group.regexes, group.subscribed_topics, group.matched_topics, group.subscribed_regexes, group.classic_members,
+        group.state,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("group_type", list(GroupType)[1:])
-def test_a_record_of_a_later_version_is_not_guessed_at(group_type: GroupType) -> None:
+def test_record_of_a_later_version_raises_unsupported_format(group_type: GroupType) -> None:
     key, value = encode(GroupRecord(group_type, RecordKind.TARGET_EPOCH, "g", "", (3, 7)))
     assert value is not None
     with pytest.raises(UnsupportedFormat, match="of version 1, expected 0"):
@@ -132,7 +129,7 @@ def test_a_record_of_a_later_version_is_not_guessed_at(group_type: GroupType) ->
 
 
 @pytest.mark.parametrize(("group_type", "kind"), KINDS)
-def test_a_record_that_is_cut_short_is_an_error_that_names_it(group_type: GroupType, kind: RecordKind) -> None:
+def test_truncated_record_raises_an_error_that_names_its_kind(group_type: GroupType, kind: RecordKind) -> None:
     key, value = max(
         (
             record for record, decoded in DECODED
@@ -146,6 +143,6 @@ def test_a_record_that_is_cut_short_is_an_error_that_names_it(group_type: GroupT
             decode(key, value[:end])
 
 
-def test_records_of_other_kinds_are_none_of_these() -> None:
+def test_keys_of_other_kinds_decode_to_none() -> None:
     assert decode(b"\0\1\0\1g\0\1t\0\0\0\0", b"") is None
     assert decode(b"\0\x7fabc", b"") is None

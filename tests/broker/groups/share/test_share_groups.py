@@ -13,14 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog_broker.coordinator.coordinator_log import Record
+from kafkalog_broker.coordinator.coordinator_record import Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.assignors.group_spec import AssignedMember, Assignments, GroupSpec
+from kafkalog_broker.groups.assignors.simple_assignor import assign_simple
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.groups.modern.assignors import AssignedMember, Assignments, GroupSpec, assign_simple
-from kafkalog_broker.groups.modern.group_context import group_hash, topic_hash
-from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest, HeartbeatResponse
 from kafkalog_broker.groups.modern.group_records import SharedTopic
-from kafkalog_broker.groups.share.share_group_manager import ShareGroup, ShareGroupManager
+from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
+from kafkalog_broker.groups.modern.metadata_hash import group_hash, topic_hash
+from kafkalog_broker.groups.modern.modern_groups import ModernGroups
+from kafkalog_broker.groups.share.share_group import ShareGroup
+from kafkalog_broker.groups.share.share_group_heartbeat import ShareHeartbeatRequest
 from kafkalog_broker.storage.topic import Topic
 from tests.broker.groups.consumer.test_consumer_group_machine import Topics
 from tests.broker.groups.helpers.virtual_time import World
@@ -53,10 +56,10 @@ class ShareWorld(World):
     def _initialize(self, group_id: str, epoch: int, topics: Mapping[UUID, SharedTopic], from_start: bool) -> None:
         self.initialized.append(topics)
         self.from_start.append(from_start)
-        self.share.end_initializing(group_id, topics)
+        self.coordinator.initialize_share_group_state(group_id, topics)
 
     @property
-    def share(self) -> ShareGroupManager:
+    def share(self) -> ModernGroups[ShareGroup]:
         return self.coordinator.share_groups("g1")
 
     @property
@@ -66,10 +69,10 @@ class ShareWorld(World):
     def beat(self, member: str, epoch: int, *topics: str) -> HeartbeatResponse:
         self.initialized.clear()
         self.from_start.clear()
-        request = HeartbeatRequest(
+        request = ShareHeartbeatRequest(
             "g1", member, epoch, topics=topics or None, client_id="client", client_host="/127.0.0.1"
         )
-        return self.share.heartbeat(request)
+        return self.coordinator.share_group_heartbeat(request)
 
     def goes(self, member: str) -> None:
         self.beat(member, -1)
@@ -103,7 +106,7 @@ def settled(members: int) -> ShareWorld:
     return world
 
 
-def test_a_heartbeat_costs_as_much_however_many_members_there_are():
+def test_cost_of_a_heartbeat_does_not_depend_on_the_number_of_members():
     costs = []
     for members in (20, 200):
         world = settled(members)
@@ -115,7 +118,7 @@ def test_a_heartbeat_costs_as_much_however_many_members_there_are():
 
 @settings(max_examples=examples(300))
 @given(st.lists(st.tuples(st.integers(0, 3), st.none() | st.sets(st.sampled_from("abcd"), min_size=1)), max_size=20))
-def test_topics_are_counted_as_members_come_change_and_go(changes):
+def test_subscribed_topics_follow_members_that_join_change_and_leave(changes):
     """changes: (member, its topics; None: it leaves)."""
     world, subscribed = ShareWorld(orders()), {}
     for number, topics in changes:
@@ -128,14 +131,14 @@ def test_topics_are_counted_as_members_come_change_and_go(changes):
         for _ in range(2):
             group = world.share.groups.get("g1")
             if group is not None:
-                assert set(group.names) == set().union(*subscribed.values())
+                assert set(group.subscribed_topics) == set().union(*subscribed.values())
                 for one in subscribed:
                     others = set().union(*(mine for name, mine in subscribed.items() if name != one))
-                    assert group.names_after([group.members[one]]) == others
+                    assert group.subscribed_topics_after([group.members[one]]) == others
             world.crash()
 
 
-def test_a_member_is_assigned_what_has_state():
+def test_member_is_assigned_initialized_partitions_only():
     world = ShareWorld(orders())
     first = world.beat("m", 0, "orders")
     assert (first.member_epoch, first.assignment) == (2, {})
@@ -148,7 +151,7 @@ def test_a_member_is_assigned_what_has_state():
     assert (third.member_epoch, third.assignment, len(world.log.batches[0])) == (3, None, written)
 
 
-def test_epochs_that_fence():
+def test_heartbeat_with_another_epoch_is_fenced():
     world = ShareWorld(orders())
     world.beat("m", 0, "orders")
     world.time.advance(1000)
@@ -163,7 +166,7 @@ def test_epochs_that_fence():
     assert refused.value.code is ErrorCode.unknown_member_id
 
 
-def test_a_member_that_is_not_heard_of_leaves():
+def test_member_without_heartbeats_is_removed():
     world = ShareWorld(orders())
     world.beat("m", 0, "orders")
     world.time.advance(44_999)
@@ -173,7 +176,7 @@ def test_a_member_that_is_not_heard_of_leaves():
     assert not world.time.waiting
 
 
-def test_a_member_whose_end_cannot_be_written_leaves_later():
+def test_removal_that_cannot_be_written_is_tried_again():
     world = ShareWorld(orders())
     world.beat("m", 0, "orders")
     world.log.failure = ErrorCode.not_leader_or_follower
@@ -187,7 +190,7 @@ def test_a_member_whose_end_cannot_be_written_leaves_later():
     assert not world.share_group.members
 
 
-def test_what_was_written_is_read_again():
+def test_group_is_the_same_after_a_restart():
     world = ShareWorld(orders())
     for member in "ab":
         world.beat(member, 0, "orders")
@@ -195,13 +198,13 @@ def test_what_was_written_is_read_again():
         world.time.advance(1000)
         for member in "ab":
             world.beat(member, world.share_group.members[member].epoch)
-    before = vars(world.share_group) | {"seen_topics_version": -1, "_all_assigned": None}
+    before = vars(world.share_group) | {"hashed_topics_generation": -1, "_has_all_assigned": None}
     world.crash()
     assert vars(world.share_group) == before
     assert len(before["members"]) == world.time.waiting == 2
 
 
-def test_a_topic_that_grows_is_assigned_anew():
+def test_added_partitions_are_initialized_and_assigned():
     world = ShareWorld(orders(2))
     world.beat("m", 0, "orders")
     world.time.advance(1000)
@@ -252,7 +255,7 @@ def test_the_assignment_of_a_large_group_is_made_in_the_background():
     assert (answer.member_epoch, answer.assignment) == (3, {ORDERS: tuple(range(4000))})
 
 
-def test_a_group_that_a_real_kafka_left_is_gone_on_with():
+def test_group_that_a_real_kafka_wrote_is_continued():
     world = ShareWorld(orders(), kafkas())
     group = world.share_group
     assert group.state.value == "Empty"
@@ -263,7 +266,7 @@ def test_a_group_that_a_real_kafka_left_is_gone_on_with():
     assert (joined.member_epoch, joined.assignment) == (epoch + 1, {ORDERS: (0, 1, 2)})
 
 
-def test_a_full_group_takes_no_more():
+def test_full_share_group_refuses_a_new_member():
     world = ShareWorld(orders(), group_share_max_size=1)
     world.beat("m", 0, "orders")
     with pytest.raises(BrokerError) as refused:
@@ -274,13 +277,13 @@ def test_a_full_group_takes_no_more():
 def test_a_group_with_members_is_not_deleted():
     world = ShareWorld(orders())
     world.beat("m", 0, "orders")
-    for ask in (lambda: world.share.delete(world.share_group), lambda: world.share.all_with_state("g1")):
+    for ask in (world.coordinator.delete_share_group, world.coordinator.initiate_delete_share_group):
         with pytest.raises(BrokerError) as refused:
-            ask()
+            ask("g1")
         assert refused.value.code is ErrorCode.non_empty_group
     world.goes("m")
-    assert world.share.all_with_state("g1") == {ORDERS: SharedTopic("orders", (0, 1, 2))}
-    world.share.delete(world.share_group)
+    assert world.coordinator.initiate_delete_share_group("g1") == {ORDERS: SharedTopic("orders", (0, 1, 2))}
+    world.coordinator.delete_share_group("g1")
     assert "g1" not in world.share.groups
     world.crash()
     assert "g1" not in world.share.groups
@@ -303,7 +306,7 @@ TOPIC_IDS = [UUID(int=number * 7919) for number in range(1, 4)]
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=3),
     data=st.data(),
 )
-def test_partitions_are_shared_out_evenly(members, sizes, data):
+def test_simple_assignor_distributes_partitions_evenly(members, sizes, data):
     """Every partition has a member, members of one subscription have about equally many, and no one nothing."""
     partitions = {topic: list(range(size)) for topic, size in zip(TOPIC_IDS, sizes, strict=False)}
     before: Assignments = {}

@@ -13,15 +13,13 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.groups.modern.group_records import TaskRole, TasksKey
+from kafkalog_broker.groups.modern.group_records import Endpoint, TaskRole, TasksKey
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
-from kafkalog_broker.groups.streams import streams_group_manager
-from kafkalog_broker.groups.streams.streams_group_manager import (
-    StreamsGroup,
-    StreamsHeartbeatRequest,
-    StreamsHeartbeatResponse,
-)
-from kafkalog_broker.groups.streams.topology import StatusCode, Subtopology, TopicInfo, Topology
+from kafkalog_broker.groups.streams import streams_endpoints
+from kafkalog_broker.groups.streams.streams_group import StreamsGroup
+from kafkalog_broker.groups.streams.streams_group_heartbeat import StreamsHeartbeatRequest, StreamsHeartbeatResponse
+from kafkalog_broker.groups.streams.streams_group_status import StatusCode
+from kafkalog_broker.groups.streams.topology import Subtopology, TopicInfo, Topology
 from kafkalog_broker.storage.topic import Topic
 from tests.broker.groups.consumer.test_consumer_group_machine import Topics
 from tests.broker.groups.helpers.virtual_time import World
@@ -70,8 +68,7 @@ class Member:
                 "stated_roles": NO_TASKS,
             }  # fmt: skip
         request = StreamsHeartbeatRequest(GROUP, self.name, epoch, **(values | changes))  # type: ignore[arg-type]
-        answer = self.world.coordinator.streams_groups(GROUP).heartbeat(request)
-        assert isinstance(answer, StreamsHeartbeatResponse)
+        answer = self.world.coordinator.streams_group_heartbeat(request)
         self.last = answer
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
@@ -124,7 +121,7 @@ def test_active_tasks_have_one_owner_and_in_the_end_each_has_one(steps: list[tup
     assert {name: member.owned for name, member in members.items()} == before
 
 
-def test_who_is_silent_is_removed_and_its_tasks_are_given_to_others() -> None:
+def test_tasks_of_a_member_without_heartbeats_are_assigned_to_others() -> None:
     world = StreamsWorld()
     first, second = Member(world, "a", "P"), Member(world, "b", "Q")
     for member in (first, second, first, first, second):
@@ -169,7 +166,7 @@ def test_large_groups_are_assigned_in_the_background() -> None:
     assert len((member.beat().assignment or {})[TasksKey(TaskRole.ACTIVE, "0")]) == 4_000
 
 
-def test_nothing_is_changed_by_what_cannot_be_written() -> None:
+def test_heartbeat_that_cannot_be_written_changes_nothing() -> None:
     world = StreamsWorld()
     member = Member(world, "a", "P")
     world.log.failure = ErrorCode.kafka_storage_error
@@ -179,16 +176,16 @@ def test_nothing_is_changed_by_what_cannot_be_written() -> None:
     assert member.beat().member_epoch == 2
 
 
-def test_endpoints_that_name_too_many_topics_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_response_has_no_endpoints_if_they_name_too_many_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     world = StreamsWorld()
     members = [Member(world, f"m{number}", f"p{number}") for number in range(2)]
     for member in members:
-        member.beat(user_endpoint=(member.name, 1))
+        member.beat(user_endpoint=Endpoint(member.name, 1))
     for member in (*members, *members):
         member.beat()
     told = members[0].beat().endpoints
     assert told is not None
     assert [one["active_partitions"][0]["topic"] for one in told] == ["orders", "orders"]
-    assert world.streams_group.endpoint_topics() == 2
-    monkeypatch.setattr(streams_group_manager, "MOST_ENDPOINT_TOPICS", 1)
+    assert streams_endpoints.endpoint_topics(world.streams_group) == 2
+    monkeypatch.setattr(streams_endpoints, "MAX_ENDPOINT_TOPICS", 1)
     assert members[0].beat().endpoints is None

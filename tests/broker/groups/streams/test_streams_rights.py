@@ -54,7 +54,7 @@ def test_members_may_read_the_group_and_describe_its_topics(connection: socket.s
     assert joined(connection, "readers", "open")["error_code"] == "none"
 
 
-def test_internal_topics_are_made_for_who_may_create_them(connection: socket.socket) -> None:
+def test_internal_topics_are_created_for_members_with_the_create_right(connection: socket.socket) -> None:
     (status,) = joined(connection, "owners", "open", "mine")["status"]
     assert status["status_detail"] == "Internal topics are missing: mine"
     assert not plain(said(connection, 88, 0, **Script(lambda *_: {}, {}).heartbeat("owners", "m", 2)))["status"]
@@ -63,7 +63,7 @@ def test_internal_topics_are_made_for_who_may_create_them(connection: socket.soc
     assert said(connection, 88, 0, **Script(lambda *_: {}, {}).heartbeat("makers", "m", -1)).error_code.name == "none"
 
 
-def test_groups_are_described_to_who_may_describe_them(connection: socket.socket) -> None:
+def test_describe_needs_the_describe_right(connection: socket.socket) -> None:
     """READ includes DESCRIBE."""
     joined(connection, "readers", "open")
     answer = said(connection, 89, 0, group_ids=["readers", "other"], include_authorized_operations=True)

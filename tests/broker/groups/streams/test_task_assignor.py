@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog_broker.groups.modern.group_records import Partitions, TaskRole
-from kafkalog_broker.groups.streams.task_assignor import AssignedTasks, Heap, TaskCount, assign_sticky
+from kafkalog_broker.groups.streams.java_priority_queue import JavaPriorityQueue
+from kafkalog_broker.groups.streams.task_assignor import AssignedTasks, TaskCount, assign_sticky
 from tests.searches import examples
 
 TOPOLOGIES = st.dictionaries(
@@ -52,7 +53,7 @@ def test_each_task_has_one_owner_and_its_replicas_are_elsewhere(
 
 @settings(max_examples=examples(200))
 @given(TOPOLOGIES, GROUPS, st.integers(0, 2))
-def test_nothing_moves_in_a_group_that_stays_the_same(
+def test_assignment_of_an_unchanged_group_is_unchanged(
     topology: dict[str, TaskCount], processes: dict[str, str], replicas: int
 ) -> None:
     first = assign_sticky({name: AssignedTasks(process, {}) for name, process in processes.items()}, topology, replicas)
@@ -65,7 +66,7 @@ def test_nothing_moves_in_a_group_that_stays_the_same(
 
 @settings(max_examples=examples(200))
 @given(st.integers(1, 60), st.integers(1, 12))
-def test_members_of_processes_of_their_own_get_equally_many(tasks: int, members: int) -> None:
+def test_members_in_separate_processes_get_equally_many_tasks(tasks: int, members: int) -> None:
     topology = {"0": TaskCount(tasks, False)}
     specs = {f"m{number}": AssignedTasks(f"p{number}", {}) for number in range(members)}
     assigned = assign_sticky(specs, topology, 0)
@@ -80,8 +81,8 @@ def test_members_of_processes_of_their_own_get_equally_many(tasks: int, members:
 
 
 @given(st.lists(st.integers(0, 9)))
-def test_the_heap_gives_the_least_first(loads: list[int]) -> None:
-    heap = Heap(list(enumerate(loads)), lambda item: item[1])
+def test_priority_queue_pops_the_least_loaded_first(loads: list[int]) -> None:
+    heap = JavaPriorityQueue(list(enumerate(loads)), lambda item: item[1])
     taken = [heap.pop()[1] for _ in range(len(heap))]
     assert all(one <= other for one, other in pairwise(taken))
     assert sorted(taken) == sorted(loads)

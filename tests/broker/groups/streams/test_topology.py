@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from kafkalog_broker.api import streams_groups
-from kafkalog_broker.groups.streams.topology import CopartitionGroup, StatusCode, Subtopology, TopicInfo, configured
+from kafkalog_broker.api.groups.streams_group_structs import MAX_TOPOLOGY_ELEMENTS
+from kafkalog_broker.groups.streams.configured_topology import configure_topology
+from kafkalog_broker.groups.streams.streams_group_status import StatusCode
+from kafkalog_broker.groups.streams.topology import CopartitionGroup, Subtopology, TopicInfo
 from kafkalog_broker.groups.streams.topology import Topology as StreamsTopology
 from tests.broker.api.helpers.admin_scenario import create, new_topic
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
@@ -40,7 +42,7 @@ def test_repartition_counts_of_a_reversed_chain_read_each_subtopology_a_fixed_nu
             )
             for n in reversed(range(length))
         )  # fmt: skip
-        fitted = configured(StreamsTopology(0, chain), {"orders": 3}.get)
+        fitted = configure_topology(StreamsTopology(0, chain), {"orders": 3}.get)
         assert fitted.problem is not None
         assert fitted.problem.code is StatusCode.MISSING_INTERNAL_TOPICS
         assert {topic.partitions for topic in fitted.missing.values()} == {3}
@@ -59,7 +61,7 @@ def test_empty_copartition_groups_do_not_look_up_the_fixed_repartition_topics_ag
     fixed = tuple(internal(f"r{n}", 1) for n in range(LENGTH))
     groups = (CopartitionGroup((), (), ()),) * LENGTH
     source = Subtopology("s", ("orders",), (), (), (), fixed, groups)
-    configured(StreamsTopology(0, (source,)), partition_count)
+    configure_topology(StreamsTopology(0, (source,)), partition_count)
     assert max(looked_up.values()) < 10
 
 
@@ -69,7 +71,7 @@ def test_topology_with_too_many_parts_is_refused_before_the_group_is_made(tmp_pa
         process.ask(request_entity(key, 7, values, {}))
         process.ask(request_entity(10, 0, {"key": "app", "key_type": 0}, {}))
         script = Script(lambda *_: {}, {})
-        for groups, code in ((streams_groups.MOST_PARTS // 2, "invalid_request"), (3, "none")):
+        for groups, code in ((MAX_TOPOLOGY_ELEMENTS // 2, "invalid_request"), (3, "none")):
             stated = subtopology("0", "orders", together=[([0], [])] * groups)
             answer = process.ask(request_entity(88, 0, script.joining("app", "m", "P", stated), {}))
             assert answer.error_code.name == code

@@ -1,4 +1,4 @@
-"""What of two brokers' answers has to be equal."""
+"""Compares responses of two brokers, without the parts that may differ."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def compared(answer: Any) -> Any:
-    """Without what Kafka says in its own exceptions' words, where an error code says the same."""
+    """Return a response without error messages, for which Kafka uses the texts of its exceptions."""
     if isinstance(answer, dict):
         return {key: compared(value) for key, value in answer.items() if not key.endswith("error_message")}
     if isinstance(answer, list):
@@ -15,14 +15,16 @@ def compared(answer: Any) -> Any:
 
 
 BY_CHANCE = {"and another", "a new session", "delivered again"}
-"""Kafka loads the state of a share partition over its network, and answers with the other partition meanwhile."""
+"""Labels of requests whose response depends on timing: Kafka loads the state of a share partition over the network and
+responds with the other partition meanwhile."""
 
 BY_TOPIC_ID = {"the second joins", "the first has one left", "describe"}
-"""Which of the two partitions a member keeps depends on the hash of the topic's id, which is another in each run."""
+"""Labels of responses that name one of two partitions. Which one a member keeps depends on the hash of the topic id,
+which differs in each run."""
 
 
 def are_the_same(label: str, one: Any, other: Any) -> bool:
-    """Whether two brokers' answers to the request of that label say the same."""
+    """Return whether the responses of two brokers to the request with this label are equal."""
     one, other = compared(one), compared(other)
     if label in BY_TOPIC_ID:
         one, other = _whichever(one), _whichever(other)
@@ -30,7 +32,7 @@ def are_the_same(label: str, one: Any, other: Any) -> bool:
 
 
 def _whichever(answer: Any) -> Any:
-    """Without the number of a partition that is alone."""
+    """Return a response without the number of a partition that is the only one in its list."""
     if isinstance(answer, list):
         return [_whichever(one) for one in answer]
     if isinstance(answer, dict):

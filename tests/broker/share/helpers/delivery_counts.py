@@ -1,4 +1,4 @@
-"""Which delivery counts records may have, given what members were given and how often an answer may have been lost."""
+"""Checks delivery counts against the deliveries that members saw and the responses that may have been lost."""
 
 from __future__ import annotations
 
@@ -8,23 +8,27 @@ _NO_LIFE = -1
 
 
 class DeliveryCounts:
-    """Of `partitions` partitions with `size` records each. Each delivery is one more, also where nobody saw it.
+    """Deliveries of the records in `partitions` partitions with `size` records each.
 
-    A broker counts in memory, and writes the count with what becomes of the delivery: after a crash a delivery that was
-    neither acknowledged nor released has not been (SharePartition). So a count may come again after a crash, and
-    only then; and it is above the number of deliveries that were seen by no more than answers may have been lost.
+    The broker counts deliveries in memory, and persists the count with an acknowledgement or release. After a crash a
+    delivery without either has not happened. So a count may be repeated only after a crash, and it exceeds the number
+    of deliveries that members saw by at most the number of lost responses.
     """
 
     def __init__(self, partitions: int, size: int) -> None:
         self.seen = np.zeros((partitions, size), np.int16)
         self.again = 0
-        """Deliveries that were not the first."""
+        """Number of repeated deliveries."""
         self._last = np.zeros((partitions, size), np.int16)
         self._life = np.full((partitions, size), _NO_LIFE, np.int64)
 
     def give(self, partition: int, first: int, last: int, count: int, *, lost: int, life: int | None) -> str | None:
-        """What is wrong with a count, None for nothing. lost: answers that may have been lost so far. life: which
-        process of the broker counted; None where that is not known."""
+        """Record a delivery, and return what is wrong with its count; None if it is correct.
+
+        Args:
+            lost: Responses that may have been lost so far.
+            life: Number of the broker process that counted; None if it is not known.
+        """
         run = slice(first, last + 1)
         seen, before = self.seen[partition, run], self._last[partition, run]
         seen += 1
@@ -36,10 +40,10 @@ class DeliveryCounts:
         found = np.flatnonzero(wrong)
         text = None
         if len(found):
-            place = int(found[0])
+            index = int(found[0])
             text = (
-                f"{partition}: {first + place} has the delivery count {count} after {before[place]}; it was given "
-                f"{seen[place]} times, and {lost} answers may have been lost"
+                f"{partition}: {first + index} has the delivery count {count} after {before[index]}; it was delivered "
+                f"{seen[index]} times, and {lost} responses may have been lost"
             )
         before[:] = count
         return text

@@ -1,4 +1,4 @@
-"""How much Python some call runs, counted and not timed: the same on any machine."""
+"""Counts the lines that a call runs, which unlike time does not depend on the machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def lines_run(call: Callable[[], object], counted: str = "/kafkalog_broker/share/") -> int:
-    """Lines of the files in `counted` that run during the call, each as often as it does."""
+    """Return how many lines run during the call, in files whose path contains `counted`."""
     count = 0
 
     def local(frame: FrameType, event: str, arg: Any) -> Any:

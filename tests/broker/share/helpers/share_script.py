@@ -1,6 +1,6 @@
-"""Requests of share groups, asked of any broker in the same order: what it answered, without what differs by chance.
+"""A sequence of requests of share groups for any broker, and its responses without values that differ by chance.
 
-Two members over sockets of their own, one topic with two partitions and a compacted one, an administrator.
+Two members with a socket each use a topic with two partitions and a compacted topic; there is an administrator, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.log.helpers.batch_builder import V2Record, batch
 
 LOCK_MS = 2000
-"""Locks that end before the script comes to that give other answers: `PATIENT` is for a machine that does more."""
+"""If locks expire before the script waits for that, responses differ. `PATIENT` has longer locks for busy machines."""
 PROPERTIES = {
     "offsets.topic.num.partitions": 1,
     "share.coordinator.state.topic.num.partitions": 2,
@@ -34,16 +34,17 @@ PATIENT_LOCK_MS = 20_000
 PATIENT = {**PROPERTIES, "group.share.record.lock.duration.ms": PATIENT_LOCK_MS}
 TOPIC, OTHER, GROUP = "orders", "others", "workers"
 RECORDS = 40
-"""In each partition, ten batches of four."""
+"""Number of records in each partition, in batches of four."""
 _SETTLED_S = 120.0
 _UNTOUCHED = 12
-"""Offsets before are accepted, or in nobody's way."""
+"""Offsets before this one are accepted, or do not affect the tests."""
 _WAIT_MS = 3000
 _ACCEPT, _RELEASE, _REJECT, _RENEW = 1, 2, 3, 4
 
 
 class Script:
-    """ids: of the topics. answers: by label. locks_end: called before it waits for the end of locks."""
+    """One run of the script. `ids` are topic ids by name, `answers` responses by label. `locks_end` is called before
+    the script waits until locks expire."""
 
     def __init__(self, bootstrap: str, ids: dict[str, uuid.UUID], locks_end: Callable[[], None]) -> None:
         self._locks_end = locks_end

@@ -12,19 +12,15 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append import recompression
-from kafkalog_broker.storage.append.append_validation import (
-    MAX_RECORD_ERRORS,
-    MAX_RECORDS,
-    MOST_PIECES,
-    InvalidRecordErrors,
-    validate_batch,
-)
-from kafkalog_broker.storage.append.record_walk import load_kernel
+from kafkalog_broker.storage.append.append_validation import validate_batch
+from kafkalog_broker.storage.append.kernel_loading import load_kernel
+from kafkalog_broker.storage.append.topic_rules import MAX_RECORD_ERRORS, InvalidRecords
+from kafkalog_broker.storage.append.validation_budget import MAX_PIECES, MAX_RECORDS
 from kafkalog_spark.errors import DecompressesTooFar
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import check_crc, parse_header
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED
-from kafkalog_spark.log.decode.decompress import Scratch
+from kafkalog_spark.log.codecs.scratch import Scratch
 from tests.broker.storage.helpers.stored_logs import NOW, log_config, sent
 from tests.log.helpers.batch_builder import (
     CODECS,
@@ -136,7 +132,7 @@ def test_log_append_time_takes_timestamps_that_are_out_of_bounds():
 def test_a_producer_does_not_set_log_append_time(type_):
     error = refused(sent(2, log_append_time=NOW), message_timestamp_type=type_)
     assert error.code == ErrorCode.invalid_timestamp
-    assert [index for index, _ in error.errors] == [0, 1]
+    assert [record.batch_index for record in error.records] == [0, 1]
 
 
 # ---- compression.type
@@ -231,9 +227,9 @@ def test_few_records_that_break_a_rule_are_all_listed(codec, count):
     stale = {1, count - 1}
     records = [V2Record(i, NOW + (2 * HOUR if i in stale else 0), b"k", b"v") for i in range(count)]
     error = refused(batch(0, records, codec=codec))
-    assert isinstance(error, InvalidRecordErrors)
+    assert isinstance(error, InvalidRecords)
     assert error.code == ErrorCode.invalid_timestamp
-    assert [index for index, _ in error.errors] == sorted(stale)
+    assert [record.batch_index for record in error.records] == sorted(stale)
 
 
 def test_timestamps_on_the_bounds_are_taken():
@@ -251,7 +247,7 @@ def test_a_compacted_topic_takes_no_record_without_a_key(count):
     validate(data)
     error = refused(data, cleanup_policy=("compact",))
     assert error.code == ErrorCode.invalid_record
-    assert [index for index, _ in error.errors] == [1]
+    assert [record.batch_index for record in error.records] == [1]
 
 
 @pytest.mark.parametrize("name", ["gzip", "zstd", "lz4", "snappy"])
@@ -359,8 +355,8 @@ def test_no_python_is_run_for_each_of_many_records(name, codec, python_steps):
 def test_of_many_refused_records_the_first_hundred_are_listed_and_all_are_counted(name, count):
     fields, how = BOMBS[name]
     error = refused(tiny(count, **fields), **how.get("config", {}))
-    assert isinstance(error, InvalidRecordErrors)
-    assert [index for index, _ in error.errors] == list(range(MAX_RECORD_ERRORS))
+    assert isinstance(error, InvalidRecords)
+    assert [record.batch_index for record in error.records] == list(range(MAX_RECORD_ERRORS))
     assert error.total == count
     assert (
         f"{count} of the batch's records are refused ({count - MAX_RECORD_ERRORS} more than are listed)" in error.what
@@ -408,7 +404,7 @@ def test_what_a_large_batch_was_decompressed_into_is_given_back(codec, is_good):
 
 @pytest.mark.parametrize(("codec", "cut"), [(LZ4, lz4_linked_blocks), (SNAPPY, xerial_blocks)])
 def test_a_stream_of_very_many_small_blocks_is_refused(codec, cut):
-    payload = encoded([V2Record(0, NOW, b"k", bytes(MOST_PIECES))], 0, NOW)
+    payload = encoded([V2Record(0, NOW, b"k", bytes(MAX_PIECES))], 0, NOW)
     for size, is_good in ((2, True), (1, False)):
         data = patched(batch(0, [V2Record(0, NOW)], payload=cut(payload, size)), layout.ATTRIBUTES_AT, ">h", codec)
         if is_good:

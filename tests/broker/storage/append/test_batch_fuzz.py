@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage.append import record_walk
+from kafkalog_broker.storage.append import kernel_loading, record_walk
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.check.finding import Severity
@@ -34,7 +34,7 @@ SEEDS = [(1, FEW), *(pytest.param(seed, MANY, marks=pytest.mark.slow) for seed i
 @pytest.fixture(params=["plain", "compiled"], autouse=True)
 def walk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both walks of the produce path on batches of any size."""
-    record_walk.load_kernel()
+    kernel_loading.load_kernel()
     monkeypatch.setattr(record_walk, "PLAIN_RECORDS", 10**9 if request.param == "plain" else -1)
 
 

@@ -11,16 +11,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from kafkalog_broker.coordinator.coordinator_log import OffsetsBatch, decode_batches
-from kafkalog_broker.storage.append import record_walk
-from kafkalog_broker.storage.append.record_walk import find_timestamp, refused_records, renumbered, walk_records
+from kafkalog_broker.coordinator.record_batch import CoordinatorBatch, decode_batches
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.storage.append import kernel_loading, record_walk
+from kafkalog_broker.storage.append.record_layouts import RecordColumn
+from kafkalog_broker.storage.append.record_walk import find_timestamp, record_columns, renumbered, walk_records
+from kafkalog_broker.storage.append.topic_rules import InvalidRecords, TimestampBounds, check_records
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.layout import RECORDS_AT
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from tests.broker.storage.helpers.map_probe import latest_of
+from tests.broker.storage.helpers.stored_logs import log_config
 from tests.log.helpers import plain_decoder
 from tests.log.helpers.batch_builder import V2Record, batch, encoded
 from tests.log.helpers.damaged_log import read_all, write_segments
@@ -86,7 +91,7 @@ def told_by_the_oracle(data: bytes) -> plain_decoder.Batch | None:
         return None
 
 
-def decoded(data: bytes) -> list[OffsetsBatch]:
+def decoded(data: bytes) -> list[CoordinatorBatch]:
     return list(decode_batches([data]))
 
 
@@ -97,8 +102,18 @@ def in_order(found: plain_decoder.Batch, count: int) -> bool:
 
 @pytest.fixture(params=["plain", "compiled"])
 def walker(request, monkeypatch):
-    record_walk.load_kernel()
+    kernel_loading.load_kernel()
     monkeypatch.setattr(record_walk, "PLAIN_RECORDS", 10**9 if request.param == "plain" else -1)
+
+
+def invalid_records(columns: npt.NDArray[np.int64], bounds: TimestampBounds) -> InvalidRecords | None:
+    """The records that a compacted topic with these bounds of timestamps does not take."""
+    config = log_config(cleanup_policy=("compact",))
+    try:
+        check_records(columns[:, RecordColumn.TIMESTAMP], columns[:, RecordColumn.KEY_SIZE], config, bounds)
+    except InvalidRecords as error:
+        return error
+    return None
 
 
 def mutants(how_many: int, seed: int):
@@ -133,14 +148,18 @@ def test_the_walks_say_of_3000_changed_batches_what_javas_rules_say(walker):
         assert first == next(
             ((r.timestamp, r.offset) for r in found.records if r.timestamp >= BASE and r.offset >= 0), None
         )
-        some, total, by_time = refused_records(
-            view, count, base, BASE, BASE + 1, needs_keys=True, append_time_set=False, most=2
-        )
+        columns = record_columns(view, count, base)
+        assert columns[:, RecordColumn.OFFSET_DELTA].tolist() == [record.offset for record in found.records]
+        invalid = invalid_records(columns, TimestampBounds(BASE, BASE + 1))
         no_key = [record.key is None for record in found.records]
         late = [not k and t != -1 and not BASE <= t <= BASE + 1 for k, t in zip(no_key, times, strict=True)]
-        assert (total, by_time) == (sum(no_key) + sum(late), sum(late))
-        places = [i for i in range(count) if no_key[i] or late[i]]
-        assert [place for place, _, _ in some] == places[:2]
+        indexes = [i for i in range(count) if no_key[i] or late[i]]
+        if indexes:
+            assert invalid is not None
+            assert (invalid.total, [record.batch_index for record in invalid.records]) == (len(indexes), indexes)
+            assert invalid.code is (ErrorCode.invalid_timestamp if any(late) else ErrorCode.invalid_record)
+        else:
+            assert invalid is None
         again = told_by_the_oracle(sealed_batch(base, count, bytes(renumbered(view, count, base))))
         assert again is not None
         assert [record.offset for record in again.records] == list(range(count))

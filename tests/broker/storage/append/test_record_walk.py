@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog_broker.storage.append import record_walk
+from kafkalog_broker.storage.append import kernel_loading, record_walk
 from kafkalog_broker.storage.append.record_walk import RecordFacts, find_timestamp, walk_records
 from kafkalog_spark.errors import CorruptBatch
 from tests.log.helpers.batch_builder import V2Record, encoded, varint
@@ -33,14 +33,14 @@ records = st.lists(
 @pytest.fixture(params=["plain", "compiled"])
 def walk(request, monkeypatch):
     """Both walks on batches of any size."""
-    record_walk.load_kernel()
+    kernel_loading.load_kernel()
     monkeypatch.setattr(record_walk, "PLAIN_RECORDS", 10**9 if request.param == "plain" else -1)
     return walk_records
 
 
 def both(data, count, base=BASE):
     """What each of the walks says: facts, or the error's text."""
-    record_walk.load_kernel()
+    kernel_loading.load_kernel()
     answers = []
     for limit in (10**9, -1):
         original, record_walk.PLAIN_RECORDS = record_walk.PLAIN_RECORDS, limit
@@ -64,10 +64,10 @@ def test_the_facts_of_a_batch(walk):
     assert walk(memoryview(data), 4, BASE) == RecordFacts(4, BASE + 9, BASE - 7, BASE + 9, 1, 2)
 
 
-def test_records_without_a_timestamp_have_no_lowest_and_no_highest(walk):
+def test_walk_of_records_without_timestamps_has_an_empty_range_of_timestamps(walk):
     facts = walk(memoryview(encoded([V2Record(0, -1)] * 2, 0, -1)), 2, -1)
     assert facts.max_timestamp == -1
-    assert facts.low > facts.high
+    assert facts.smallest_timestamp > facts.largest_timestamp
 
 
 def test_offset_deltas_that_are_not_counted_up_are_told(walk):
@@ -112,7 +112,7 @@ def test_find_timestamp_gives_the_first_record_that_is_late_enough(plain, rows, 
     expected = next(
         ((row.timestamp, row.offset) for row in rows if row.timestamp >= wanted and row.offset >= lowest), None
     )
-    record_walk.load_kernel()
+    kernel_loading.load_kernel()
     original, record_walk.PLAIN_RECORDS = record_walk.PLAIN_RECORDS, 10**9 if plain else -1
     try:
         found = find_timestamp(memoryview(encoded(rows, 0, BASE)), len(rows), BASE, wanted, lowest)
@@ -128,8 +128,8 @@ def test_small_batches_are_taken_without_numba():
         "validated(4, codec=3)\n"
         "assert 'numba' not in sys.modules\n"
         "first = validated(5)\n"
-        "from kafkalog_broker.storage.append import record_walk\n"
-        "record_walk._loading.join()\n"
+        "from kafkalog_broker.storage.append import kernel_loading\n"
+        "kernel_loading._loading.join()\n"
         "assert 'numba' in sys.modules\n"
         "assert validated(5) == first\n"
     )
@@ -140,7 +140,7 @@ def test_the_compiled_walk_is_loaded_without_the_compiler():
     """What only compiling needs of Numba is 70 modules, 0.4 s in which others wait for the interpreter, and 15 MB."""
     code = (
         "import sys\n"
-        "from kafkalog_broker.storage.append.record_walk import load_kernel\n"
+        "from kafkalog_broker.storage.append.kernel_loading import load_kernel\n"
         "load_kernel()\n"
         "print('numba.np.arrayobj' in sys.modules)\n"
     )
@@ -152,7 +152,7 @@ def test_the_compiled_walk_is_loaded_without_the_compiler():
 def test_llvm_is_loaded_as_the_library_that_llvmlite_uses():
     code = (
         "import sys\n"
-        "from kafkalog_broker.storage.append.record_walk import load_llvm\n"
+        "from kafkalog_broker.storage.append.kernel_loading import load_llvm\n"
         "load_llvm()\n"
         "def mapped():\n"
         "    return {line.split()[-1] for line in open('/proc/self/maps') if 'llvmlite' in line}\n"

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.fetching import down_conversion
-from kafkalog_broker.fetching.down_conversion import ConversionRequest
+from kafkalog_broker.fetching import down_conversion, legacy_messages, legacy_wrappers
+from kafkalog_broker.fetching.converted_window import ConversionRequest, OversizedFirst
 from kafkalog_broker.storage.append import fetched_batches, record_walk
-from kafkalog_broker.storage.append.kernel_fields import MessageColumn
+from kafkalog_broker.storage.append.message_layouts import MessageColumn
 from kafkalog_spark.format import layout
 from tests.log.helpers.guarded import guarded, guarded_bytes
 from tests.log.helpers.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyRecord, message_set, wrapper
 
-ALLOCATING = (down_conversion, fetched_batches, record_walk)
+ALLOCATING = (down_conversion, fetched_batches, legacy_messages, legacy_wrappers, record_walk)
 _BODY_AT = layout.MAGIC_AT  # what the CRC is of begins here
 _INTERESTING = (0, 1, 0x7F, 0x80, 0xFF)
 
@@ -78,13 +78,13 @@ def converted_down(data: bytes, draw: random.Random) -> None:
         aborted_transactions=lambda *_: [],
     )
     room = draw.choice((0, 30, 200, 1 << 20))
-    whole = draw.random() < 0.5
+    oversized_first = draw.choice((OversizedFirst.KEEP, OversizedFirst.CUT_OFF))
     for magic in (0, 1):
         try:
             made = down_conversion.convert(
-                reader, ConversionRequest(draw.randrange(9), 1 << 40, magic, room, whole, not whole)
+                reader, ConversionRequest(draw.randrange(9), 1 << 40, magic, room, oversized_first)
             )
         except BrokerError:
             continue
         assert made.size == sum(map(len, made.pieces))
-        assert whole or made.size <= room
+        assert oversized_first is OversizedFirst.KEEP or made.size <= room

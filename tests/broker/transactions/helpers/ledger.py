@@ -1,21 +1,18 @@
-"""A transaction coordinator without a broker: __transaction_state in memory, partitions that take or refuse markers."""
+"""A transaction coordinator without a broker: __transaction_state in memory, and partitions that may refuse markers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import (
-    CoordinatorLog,
-    OffsetsBatch,
-    ProducerIdAndEpoch,
-    Record,
-    decode_batches,
-    encode_batch,
-)
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch, Record
+from kafkalog_broker.coordinator.record_batch import CoordinatorBatch, decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
-from kafkalog_broker.transactions.transaction_metadata import EndMarker, TopicPartition, load
+from kafkalog_broker.transactions.transaction_marker import EndMarker
+from kafkalog_broker.transactions.transaction_metadata import TopicPartition
+from kafkalog_broker.transactions.transaction_records import load
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.manual_clock import ManualClock
@@ -25,7 +22,7 @@ ALL = frozenset(ORDERS)
 
 
 class MemoryStateLog(CoordinatorLog):
-    """failure: what the next appends raise."""
+    """__transaction_state in memory. Appends raise `failure`, if it is set."""
 
     def __init__(self, clock: ManualClock, partitions: int = 1) -> None:
         self._clock = clock
@@ -51,7 +48,7 @@ class MemoryStateLog(CoordinatorLog):
         self.batches.setdefault(partition, []).append(encode_batch(records, self._clock.now_ms()))
         return -1
 
-    def scan(self, partition: int) -> Iterator[OffsetsBatch]:
+    def scan(self, partition: int) -> Iterator[CoordinatorBatch]:
         return decode_batches(self.batches.get(partition, []))
 
     def leader_epoch(self, partition: int) -> int:
@@ -59,8 +56,8 @@ class MemoryStateLog(CoordinatorLog):
 
 
 class Ledger:
-    """markers: what was written, in order. refuses: partitions that take no marker, and why. properties: Kafka's, by
-    name."""
+    """A coordinator, the `markers` that it has written in order, and the error of partitions that refuse markers.
+    `properties` are Kafka's, by name."""
 
     def __init__(self, properties: Mapping[str, object] | None = None) -> None:
         self.clock = ManualClock()
@@ -78,7 +75,7 @@ class Ledger:
         )  # fmt: skip
 
     def crash(self) -> None:
-        """What is in memory is gone; the log is read again."""
+        """Replace the coordinator by one that has loaded the log."""
         self.coordinator = self._made()
         for partition in self.state.owned():
             self.coordinator.runtime.open(partition, load(self.state.scan(partition)))
@@ -93,7 +90,7 @@ class Ledger:
         self.markers.append((partition, marker))
 
     def complete(self, transactional_id: str) -> bool:
-        """As TransactionEnds.complete, where nothing has to be flushed."""
+        """Complete a transaction like TransactionEnds.complete, without flushes."""
         if not self.coordinator.is_prepared(transactional_id):
             return True
         return self.coordinator.complete(transactional_id, self.coordinator.write_markers(transactional_id))

@@ -1,4 +1,4 @@
-"""What a disk holds after a power cut: for each log a prefix that the test chooses, and no clean-shutdown marker."""
+"""Simulates a power cut: each log keeps a prefix that the test chooses, and there is no clean-shutdown marker."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from kafkalog_broker.storage.partition import local_log
 from kafkalog_broker.storage.partition.log import Log
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 
-Ends = Callable[[Log], int]  # offset at which a log ends after the power cut, where one of its batches begins or ends
+Ends = Callable[[Log], int]  # returns the end offset of a log after the power cut; a boundary of its batches
 
 
 def everything(log: Log) -> int:
-    """Keep what is in the page cache."""
+    """Keep all records, also those in the page cache."""
     return log.log_end_offset
 
 
 def flushed_only(log: Log) -> int:
-    """Keep what was fsynced, and nothing else."""
+    """Keep only records that were flushed."""
     return log.recovery_point
 
 
 def cut(**ends: int) -> Ends:
-    """Keep everything but in the logs that are named, as `orders_0`: they end at the offset."""
+    """Keep all records, except that the named logs (`orders_0`) end at the given offset."""
     return lambda log: ends.get(log.name.strip("_").replace("-", "_"), log.log_end_offset)
 
 
 def disk_after_power_cut(running: BrokerInProcess, directory: Path, target: Path, keeps: Ends) -> Path:
-    """Copy the log directory of a running broker to `target`, with each log cut back to the offset `keeps` says."""
+    """Copy the log directory of a running broker to `target`, each log truncated to the offset that `keeps` returns."""
     with ExitStack() as held:
         for log in running.broker.logs.logs():  # a flush in the background writes, and renames, files
             held.enter_context(log.local.flush_lock)
@@ -52,7 +52,7 @@ def disk_after_power_cut(running: BrokerInProcess, directory: Path, target: Path
 
 @contextmanager
 def steps(patch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
-    """Record ("append" or "flush", partition) of all logs in the order in which each ends."""
+    """Record ("append" or "flush", partition) for all logs, in the order in which the calls return."""
     found: list[tuple[str, str]] = []
 
     def recorded(what: str) -> None:

@@ -1,0 +1,138 @@
+"""Alter dynamic properties of this broker, or of all brokers (Kafka's `DynamicBrokerConfig`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from kafkalog_broker.admin.config_operations import ResourceChange
+from kafkalog_broker.admin.config_resources import ALL_BROKERS, require_this_broker
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.config.broker_config import MIN_ISR, BrokerConfig, is_served
+from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Update
+from kafkalog_broker.config.listener_security import LISTENER_PREFIX, listener_property
+from kafkalog_broker.config.log_config import LogConfig
+from kafkalog_broker.config.properties import note_of_unserved
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
+
+_log = logging.getLogger(__name__)
+
+_THREAD_POOLS = (
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+    "background.threads",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
+)
+"""Sizes of Kafka's thread pools. One change may at most double or halve each of them."""
+
+_NOT_DYNAMIC = "Cannot update these configs dynamically"
+_PER_BROKER_ONLY = "Cannot update these configs at default cluster level, broker id must be specified"
+_PER_LISTENER_ONLY = "These security configs can be dynamically updated only per-listener using the listener prefix"
+_NO_LISTENER_PROPERTIES = "these properties of listeners have no effect here"
+
+
+async def alter_broker_config(broker: Broker, change: ResourceChange, time_slice: TimeSlice) -> None:
+    """Check the change and, unless it is only validated, save and apply it.
+
+    Raises:
+        BrokerError: INVALID_REQUEST, INVALID_CONFIG or KAFKA_STORAGE_ERROR.
+    """
+    for_all_brokers = change.name == ALL_BROKERS
+    if not for_all_brokers:
+        require_this_broker(broker, change.name, kind="Node id", alternative=",")
+    default, own = broker.config.dynamic_default, broker.config.dynamic_broker
+    overrides = change.apply_to(default if for_all_brokers else own, BROKER_PROPERTIES)
+    _check_dynamic(overrides, for_all_brokers=for_all_brokers)
+    try:
+        config = broker.config.with_dynamic(*((overrides, own) if for_all_brokers else (default, overrides)))
+        async for topic in time_slice.spread(list(broker.topics)):
+            if topic.configs:
+                LogConfig.of(config, topic.configs)  # raises if the topic's overrides contradict the new configuration
+    except ConfigError as error:
+        raise BrokerError(ErrorCode.invalid_request, error.what) from None
+    try:
+        tls = await broker.run_blocking(broker.tls.prepared, config.listener_security)
+    except ConfigError as error:
+        raise BrokerError(ErrorCode.invalid_request, str(error)) from None
+    _check_min_isr(change, overrides, for_all_brokers=for_all_brokers)
+    _check_cleaner_threads(broker.config, config)
+    _check_thread_pools(broker.config, config)
+    if change.validate_only:
+        return
+    await broker.save("the change", broker.dynamic_configs.save, config.dynamic_default, config.dynamic_broker)
+    broker.tls.use(tls)
+    await run_in_slices(broker.updating_config(config), time_slice)
+    # Only names are logged, because a value may be a password.
+    names = ", ".join(sorted(overrides)) or "nothing is set"
+    unserved = note_of_unserved(overrides, set(filter(is_served, overrides)))
+    whose = "all brokers" if for_all_brokers else f"broker {change.name}"
+    _log.info("configuration of %s is changed: %s%s", whose, names, unserved)
+
+
+def _check_dynamic(overrides: Mapping[str, str], *, for_all_brokers: bool) -> None:
+    """Raise BrokerError (INVALID_REQUEST) for a property that cannot be set this way.
+
+    Such a property is read only at the start, belongs to a listener, or is set for all brokers although it is a
+    property of a single one. Unknown listener properties are refused as well; Kafka accepts them for plugins.
+    """
+    known = {name: BROKER_PROPERTIES[name] for name in overrides if name in BROKER_PROPERTIES}
+    _refuse(_NOT_DYNAMIC, [n for n, definition in known.items() if definition.read_only or n.startswith("listener")])
+    per_broker = [name for name, definition in known.items() if definition.update is Update.PER_BROKER]
+    # Apart from cordoned.log.dirs, the properties of single brokers configure the security of listeners.
+    _refuse(_PER_LISTENER_ONLY, [name for name in per_broker if not name.startswith("cordoned.")])
+    _refuse(_PER_BROKER_ONLY, per_broker if for_all_brokers else ())
+    prefixed = [name for name in overrides if name.startswith(LISTENER_PREFIX)]
+    _refuse(_NO_LISTENER_PROPERTIES, [name for name in prefixed if listener_property(name) is None])
+    _refuse(_NOT_DYNAMIC, [name for name in prefixed if BROKER_PROPERTIES[listener_property(name) or ""].read_only])
+    _refuse(_PER_BROKER_ONLY, prefixed if for_all_brokers else ())
+
+
+def _refuse(message: str, names: Iterable[str]) -> None:
+    if names:
+        raise BrokerError(ErrorCode.invalid_request, f"{message}: [{', '.join(sorted(names))}]")
+
+
+def _check_min_isr(change: ResourceChange, overrides: Mapping[str, str], *, for_all_brokers: bool) -> None:
+    """Keep min.insync.replicas a property of all brokers, which eligible leader replicas (KIP-966) require."""
+    if for_all_brokers and MIN_ISR not in overrides:
+        raise BrokerError(ErrorCode.invalid_config, f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled.")
+    if not for_all_brokers and any(changed.name == MIN_ISR for changed in change.properties):
+        raise BrokerError(ErrorCode.invalid_config, f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.")
+
+
+def _check_cleaner_threads(before: BrokerConfig, after: BrokerConfig) -> None:
+    """Apply the rule of Kafka's `LogCleaner.validateReconfiguration`. Raises BrokerError (INVALID_REQUEST)."""
+    current, requested = before.log_cleaner_threads, after.log_cleaner_threads
+    message = None
+    if requested < 1 and requested != current:
+        message = "should be at least 1"
+    elif requested < current // 2:
+        message = f"cannot be reduced to less than half the current value {current}"
+    elif requested > current * 2:
+        message = f"cannot be increased to more than double the current value {current}"
+    if message is not None:
+        raise BrokerError(ErrorCode.invalid_request, f"Log cleaner threads {message}")
+
+
+def _check_thread_pools(before: BrokerConfig, after: BrokerConfig) -> None:
+    """Apply `validateReconfiguration` of Kafka's DynamicThreadPool, DataPlaneAcceptor and DynamicRemoteLogConfig.
+
+    Raises:
+        BrokerError: INVALID_REQUEST.
+    """
+    for name in _THREAD_POOLS:
+        current, requested = int(before.text(name) or 0), int(after.text(name) or 0)
+        if not current // 2 <= requested <= current * 2:
+            bound = "be at least half" if requested < current else "not be greater than double"
+            raise BrokerError(
+                ErrorCode.invalid_request,
+                "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count update validation "
+                f"failed for {name}={requested}, value should {bound} the current value {current} for configuration "
+                "Invalid dynamic configuration",
+            )

@@ -1,0 +1,44 @@
+"""Metrics that clients push (KIP-714).
+
+71 GetTelemetrySubscriptions, version 0: which metrics a client has to push, and how often.
+72 PushTelemetry, version 0: the metrics, in OpenTelemetry's format.
+
+ApiVersions lists both only while the broker serves metrics, like a Kafka broker with a receiver for client metrics.
+Requests of clients that do not check ApiVersions are served in any case.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
+from kafkalog_spark.format.layout import Codec
+
+_ACCEPTED_CODECS = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)  # in Kafka's order of preference
+
+
+@api(71, 0, 0)
+def get_telemetry_subscriptions(request: Request, broker: Broker) -> Any:
+    instance = broker.telemetry.get(request)
+    return respond(
+        request,
+        client_instance_id=instance.id,
+        subscription_id=instance.subscription_id,
+        accepted_compression_types=_ACCEPTED_CODECS,
+        push_interval=instance.interval_ms,
+        telemetry_max_bytes=broker.telemetry.max_bytes,
+        delta_temporality=True,
+        requested_metrics=tuple(instance.metrics),
+    )
+
+
+@api(72, 0, 0)
+async def push_telemetry(request: Request, broker: Broker) -> Any:
+    body, telemetry = request.entity, broker.telemetry
+    instance = telemetry.push(request)
+    if body.metrics and telemetry.receiver is not None:
+        await telemetry.receiver.received(instance, body.compression_type, bytes(body.metrics))
+    return respond(request)

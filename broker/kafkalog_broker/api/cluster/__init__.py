@@ -1,0 +1,1 @@
+"""APIs about the cluster, its node, log directories, replicas and features."""

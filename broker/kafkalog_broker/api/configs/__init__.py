@@ -1,0 +1,1 @@
+"""APIs about configuration of resources, and client quotas."""

@@ -1,0 +1,130 @@
+"""32 DescribeConfigs, versions 1 to 4: the properties of topics, brokers, groups, loggers and metrics subscriptions.
+
+v1  sources and synonyms
+v3  types and documentation
+
+If a request names a resource with the same properties more than once, the response has it once. Kafka repeats it: a
+request of 16 kB that names the broker 2,000 times gets 57 MB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kafkalog_broker.admin.config_entries import ConfigEntry, resource_entries
+from kafkalog_broker.admin.config_resources import (
+    ALL_BROKERS,
+    ConfigResourceType,
+    authorize_config,
+    known_resource_type,
+)
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.acls import Operation
+from kafkalog_broker.protocol.api_messages import array_writer
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond, response_structs
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+
+MAX_RESPONSE_BYTES = 64 << 20
+"""Once the properties in a response exceed this size, the remaining resources are refused. A topic takes 3 kB, or 20 kB
+with documentation."""
+
+_UNKNOWN_RESOURCE_TYPE = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
+
+Keys = frozenset[str]
+"""Names of the requested properties; empty for all."""
+
+
+class DescribedResource(NamedTuple):
+    """A result of the response, with encoded properties. Field names are those of the protocol."""
+
+    error_code: int
+    error_message: str
+    resource_type: int
+    resource_name: str
+    configs: bytes
+
+
+@api(32, 1, 4)
+async def describe_configs(request: Request, broker: Broker) -> Any:
+    time_slice = TimeSlice()
+    resources: dict[tuple[int, str, Keys], None] = {}
+    for resource in request.entity.resources:
+        keys = frozenset(resource.configuration_keys or ())
+        resources[resource.resource_type, resource.resource_name, keys] = None
+    encoder = _ConfigEncoder(request, broker)
+    results, size = [], 0
+    async for number, name, keys in time_slice.spread(resources):
+        code, message, configs = ErrorCode.none, "", encoder.no_properties
+        try:
+            if size > MAX_RESPONSE_BYTES:
+                message = f"The response exceeds {MAX_RESPONSE_BYTES} bytes: describe fewer resources in a request."
+                raise BrokerError(ErrorCode.policy_violation, message)
+            kind = known_resource_type(number)
+            if kind is None:
+                raise BrokerError(ErrorCode.invalid_request, _UNKNOWN_RESOURCE_TYPE)
+            authorize_config(request, Operation.DESCRIBE_CONFIGS, kind, name)
+            configs = encoder.properties(kind, name, keys)
+            size += len(configs)
+        except BrokerError as error:
+            code, message = error.code, error.what.strip()
+        results.append(DescribedResource(code, message, number, name, configs))
+    return respond(request, results=results)
+
+
+class _ConfigEncoder:
+    """Encodes the properties of the resources of one request. Equal properties are looked up and encoded once.
+
+    The properties of this broker, and of topics without overrides, do not depend on the request. They are cached in
+    `broker.described` until the broker's configuration changes.
+    """
+
+    def __init__(self, request: Request, broker: Broker) -> None:
+        body = request.entity
+        self._broker = broker
+        self._version = request.version
+        self._with_synonyms = body.include_synonyms
+        self._with_documentation = getattr(body, "include_documentation", False)
+        self._write = array_writer(response_structs(request).DescribeConfigsResult, "configs")
+        self._encoded: dict[Hashable, bytes] = {}
+        self._entries: dict[Hashable, list[ConfigEntry]] = {}
+        config, encoded = broker.described
+        if config is not broker.config:
+            encoded = {}
+            broker.described = (broker.config, encoded)
+        self._encoded_for_all_requests: dict[Any, bytes] = encoded
+        self.no_properties = self._write_array(())
+
+    def properties(self, kind: ConfigResourceType, name: str, keys: Keys) -> bytes:
+        """Return the encoded array of properties. Raises BrokerError if the resource does not exist."""
+        topic = self._broker.topics.get(name) if kind is ConfigResourceType.TOPIC else None
+        is_broker = kind is ConfigResourceType.BROKER and name in (ALL_BROKERS, str(self._broker.node_id))
+        if topic is None and not is_broker:
+            return self._encode(kind, name, keys, entries_key=(kind, name))
+        overrides: Mapping[str, str] = {} if topic is None else topic.configs
+        configuration = name if is_broker else tuple(overrides.items())
+        key = (kind, configuration, keys, self._version, self._with_synonyms, self._with_documentation)
+        encoded = self._encoded if keys or overrides else self._encoded_for_all_requests
+        found = encoded.get(key)
+        if found is None:
+            found = encoded[key] = self._encode(kind, name, keys, entries_key=(kind, configuration))
+        return found
+
+    def _encode(self, kind: ConfigResourceType, name: str, keys: Keys, entries_key: Hashable) -> bytes:
+        entries = self._entries.get(entries_key)
+        if entries is None:
+            entries = self._entries[entries_key] = resource_entries(self._broker, kind, name)
+        omitted: dict[str, Any] = {} if self._with_synonyms else {"synonyms": ()}
+        if not self._with_documentation:
+            omitted["documentation"] = None
+        # As in Kafka, requested names that are no properties are ignored.
+        return self._write_array([entry._replace(**omitted) for entry in entries if not keys or entry.name in keys])
+
+    def _write_array(self, entries: Sequence[ConfigEntry]) -> bytes:
+        return b"".join(self._write(entries, bytearray()))

@@ -1,0 +1,1 @@
+"""APIs about groups of all types: their members, offsets and state."""

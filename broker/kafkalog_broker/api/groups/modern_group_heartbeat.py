@@ -1,0 +1,52 @@
+"""What the heartbeats of consumer, share and streams groups have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.modern.group_epoch import MAX_SUBSCRIBED_TOPICS
+from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
+from kafkalog_broker.protocol.acls import Operation, ResourceType
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
+
+_MS = timedelta(milliseconds=1)
+_UNCHANGED = -_MS
+
+
+def check_subscribed_topics(request: Request, names: Sequence[str]) -> None:
+    """Raise BrokerError if a member may not subscribe to these topics, or if they are too many.
+
+    A member needs the right to DESCRIBE each topic, because its assignment discloses which topics exist.
+
+    Raises:
+        BrokerError: INVALID_REQUEST or TOPIC_AUTHORIZATION_FAILED.
+    """
+    if len(names) > MAX_SUBSCRIBED_TOPICS:
+        raise BrokerError(
+            ErrorCode.invalid_request, f"{len(names)} topics, at most {MAX_SUBSCRIBED_TOPICS} may be named"
+        )
+    if request.access is not None:
+        for name in dict.fromkeys(names):
+            if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+                raise BrokerError(ErrorCode.topic_authorization_failed)
+
+
+def changed_timeout_ms(timeout: timedelta) -> int | None:
+    """Return a timeout in ms, or None (-1 in the request) if it is that of the last heartbeat."""
+    return None if timeout == _UNCHANGED else timeout // _MS
+
+
+def heartbeat_response(request: Request, result: HeartbeatResponse) -> Any:
+    """Return the response of a consumer or share group's heartbeat."""
+    assignment = None
+    if result.assignment is not None:
+        topics = [{"topic_id": topic_id, "partitions": indexes} for topic_id, indexes in result.assignment.items()]
+        assignment = {"topic_partitions": topics}
+    return respond(
+        request, member_id=result.member_id, member_epoch=result.member_epoch,
+        heartbeat_interval=result.interval_ms, assignment=assignment,
+    )  # fmt: skip

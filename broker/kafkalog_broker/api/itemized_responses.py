@@ -1,0 +1,60 @@
+"""Responses with one result for each item that the request names.
+
+A request may name thousands of items, so results are made in time slices, between which other requests are served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.protocol.api_messages import response_class
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import answer_layout, entity, respond, struct_of
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+
+PartitionResult = Callable[[Any, Any], Mapping[str, Any]]
+"""Function from a topic struct and a partition struct (or index) of a request to the fields of the partition's result.
+
+The fields that identify the partition are added to them. A BrokerError becomes the result's error code and message.
+"""
+
+
+async def respond_by_partition(request: Request, result: PartitionResult, **fields: Any) -> Any:
+    """Return the response to a request that names partitions by topic. `fields` are fields of the whole response."""
+    request_struct: Any = type(request.entity)
+    layout = answer_layout(response_class(request.api_key, request.version), request_struct)
+    assert layout.results is not None
+    topics = getattr(request.entity, layout.request_array)
+    return respond(request, **{layout.results: await topic_results(layout.element, topics, result)}, **fields)
+
+
+async def respond_in_slices(request: Request, array: str, items: Iterable[Mapping[str, Any]], **fields: Any) -> Any:
+    """Return the response whose `array` has a struct for each of `items`, which are made between time slices.
+
+    A version without that array gets the other fields only.
+    """
+    struct = struct_of(response_class(request.api_key, request.version), array)
+    structs = () if struct is None else [entity(struct, **item) async for item in TimeSlice().spread(items)]
+    return respond(request, **{array: tuple(structs)}, **fields)
+
+
+async def topic_results(struct: Any, topics: Iterable[Any], result: PartitionResult) -> list[Any]:
+    """Return a response struct of class `struct` for each topic of a request, with the results of its partitions."""
+    time_slice, results = TimeSlice(), []
+    async for topic in time_slice.spread(topics):
+        topic_struct: Any = type(topic)
+        layout, partitions = answer_layout(struct, topic_struct), []
+        async for partition in time_slice.spread(getattr(topic, layout.request_array)):
+            partition_struct: Any = type(partition)
+            names = answer_layout(layout.element, partition_struct).names
+            fields = {name: getattr(partition, name, partition) for name in names}
+            try:
+                fields |= result(topic, partition)
+            except BrokerError as error:
+                fields |= {"error_code": error.code, "error_message": error.what}
+            partitions.append(entity(layout.element, **fields))
+        topic_fields = {name: getattr(topic, name) for name in layout.names}
+        results.append(entity(struct, **topic_fields, **{layout.results or "": partitions}))
+    return results

@@ -1,0 +1,1 @@
+"""APIs about authentication, users, delegation tokens and ACLs."""

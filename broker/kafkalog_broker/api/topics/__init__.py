@@ -1,0 +1,1 @@
+"""APIs about topics, their partitions and the deletion of records."""

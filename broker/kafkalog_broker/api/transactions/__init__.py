@@ -1,0 +1,1 @@
+"""APIs about transactions and idempotent producers."""

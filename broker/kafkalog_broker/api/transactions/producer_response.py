@@ -1,0 +1,23 @@
+"""The response that InitProducerId and EndTxn have in common: an error, and a producer ID with its epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalog_broker.api.error_responses import code_for_version
+from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
+from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+def producer_response(request: Request, producer: ProducerIdAndEpoch, code: ErrorCode = ErrorCode.none) -> Any:
+    return respond(request, error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
+def producer_error_response(request: Request, code: ErrorCode) -> Any:
+    """Return the response to a request that failed."""
+    return producer_response(request, NO_PRODUCER, code_for_version(request, code))

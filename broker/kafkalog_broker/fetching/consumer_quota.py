@@ -1,0 +1,27 @@
+"""The quota consumer_byte_rate in Fetch and ShareFetch (Kafka: ClientQuotaManager in KafkaApis)."""
+
+from __future__ import annotations
+
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.quotas.client_quotas import Client, ClientQuotas
+
+
+def limited_bytes(quotas: ClientQuotas, request: Request, max_bytes: int) -> int:
+    """Return the bytes that the response may have, at most `max_bytes`: more than the quota allows is never sent."""
+    if not quotas.in_use:
+        return max_bytes
+    return min(max_bytes, quotas.fetch_bytes(Client.of_request(request)) or max_bytes)
+
+
+def throttle(quotas: ClientQuotas, request: Request, size: int) -> int:
+    """Record a response with `size` bytes of records.
+
+    Returns:
+        Milliseconds for which the client is throttled, 0 if it is not. Until then its connection is muted.
+    """
+    if not (quotas.in_use and size):
+        return 0
+    throttle_ms = quotas.record_fetch(Client.of_request(request), size)
+    if throttle_ms:
+        request.connection.mute(throttle_ms / 1000)
+    return throttle_ms

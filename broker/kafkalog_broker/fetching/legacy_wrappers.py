@@ -1,0 +1,113 @@
+"""Compressed batches and wrappers converted into wrappers v0 or v1, each of them with the codec of the batch.
+
+A batch becomes several wrappers if its messages exceed WRAPPED_BYTES or the room in the response. The first wrapper
+begins with the first wanted record, so a client reads any batch in parts as long as its single records fit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.fetching.converted_window import ConvertedWindow
+from kafkalog_broker.fetching.legacy_messages import I64, U8, Source, end_positions, find, units_of, write
+from kafkalog_broker.storage.append.legacy_wrapper import wrapper_of
+from kafkalog_broker.storage.append.lz4_frame import header_checksum
+from kafkalog_broker.storage.append.message_layouts import MessageColumn, Unit
+from kafkalog_broker.storage.append.recompression import unpacked
+from kafkalog_broker.storage.append.record_walk import as_array
+from kafkalog_spark.errors import CorruptBatch
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.codecs import CODECS
+from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, H
+from kafkalog_spark.log.codecs.compress import compress
+from kafkalog_spark.log.codecs.scratch import Scratch
+
+OVERHEAD = layout.LEGACY_MIN_SIZE[1]
+"""Bytes of a wrapper besides its value."""
+WRAPPED_BYTES = 1 << 20
+"""Bytes of messages in a wrapper: the default fetch size of old clients."""
+_MAX_WRAPPED = WRAPPED_BYTES // layout.LEGACY_MIN_SIZE[0]
+_SCRATCH_BYTES = 256 << 10
+_LZ4_CHECKSUM_AT = 6
+"""Position of the header checksum in a frame without content size and dictionary ID, as `compress` makes it."""
+
+
+_NOT_IN_MESSAGE_SETS = frozenset(codec for codec, facts in CODECS.items() if not facts.in_message_sets)
+
+
+def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, source: Source) -> None:
+    """Convert one compressed batch or wrapper v1, given its row of the header table of `data`.
+
+    Raises:
+        CorruptBatch: A record is malformed, or the batch cannot be decompressed.
+        BrokerError: unsupported_compression_type for zstd, which messages v0 and v1 cannot have.
+    """
+    position, size = int(batch[H.POSITION]), int(batch[H.SIZE])
+    attributes = int(batch[H.ATTRIBUTES])
+    codec, compressed = attributes & layout.ATTRIBUTE_CODEC, data[position : position + size]
+    if codec in _NOT_IN_MESSAGE_SETS:
+        name = Codec(codec).label
+        raise BrokerError(
+            ErrorCode.unsupported_compression_type, f"{name} batches are not converted for clients without {name}"
+        )
+    units = units_of(batch[None])
+    if source is Source.MESSAGES:
+        from kafkalog_spark.log.decode.decompressed_batches import open_wrapper  # loads Numba
+
+        scratch = Scratch(_SCRATCH_BYTES, most=MAX_DECOMPRESSED)
+        opened = open_wrapper(compressed, 1, attributes, int(batch[H.LAST_OFFSET]), scratch, MAX_DECOMPRESSED)
+        payload = scratch.read_only()
+        units[0, Unit.END], units[0, Unit.BASE_OFFSET] = opened.end, opened.add
+    else:
+        records = unpacked(codec, compressed[layout.RECORDS_AT :])
+        payload = as_array(records)
+        units[0, Unit.END] = len(records)
+    units[0, Unit.START] = 0
+    _wrap(out, Codec(codec), payload, units, source)
+
+
+def _wrap(out: ConvertedWindow, codec: Codec, payload: U8, units: I64, source: Source) -> None:
+    """Add wrappers of the messages in `payload` until all are added or the window is full."""
+    magic, unit = out.request.magic, units[0]
+    while True:
+        found = find(source, payload, units, out.request.offset, _MAX_WRAPPED)
+        messages = found.columns
+        ends = end_positions(messages, magic)
+        # Messages of a wrapper that fits even if they do not compress.
+        fitting = max(min(out.left - OVERHEAD - out.left // 64, WRAPPED_BYTES), 1)
+        count = int(np.searchsorted(ends, fitting, side="right"))
+        if found.is_malformed and count == len(messages):
+            raise CorruptBatch("a record is malformed")
+        if not len(messages):
+            return
+        count = max(count, 1)  # a message larger than that gets a wrapper of its own
+        while True:
+            wrapped = messages[:count]
+            made = _wrapper(magic, codec, payload, wrapped, unit)
+            if len(made) <= out.left or count == 1:
+                break
+            count = max(int(np.searchsorted(ends, ends[count - 1] // 2, side="right")), 1)
+        if len(made) > out.left:
+            out.add_oversized(made)
+            return
+        out.add(made)
+        unit[Unit.START] = wrapped[-1, MessageColumn.END]
+        unit[Unit.COUNT] -= wrapped[-1, MessageColumn.NUMBER] + 1
+        if unit[Unit.START] >= unit[Unit.END]:
+            return
+        if out.left <= OVERHEAD:
+            out.is_full = True
+            return
+
+
+def _wrapper(magic: int, codec: Codec, payload: U8, messages: I64, unit: I64) -> bytes:
+    is_append_time = bool(unit[Unit.APPEND_TIME])
+    largest = messages[:, MessageColumn.TIMESTAMP].max(initial=layout.NO_TIMESTAMP)
+    timestamp = unit[Unit.TIMESTAMP] if is_append_time else largest
+    value = compress(codec, write(payload, messages, magic, relative_offsets=magic == 1))
+    if codec == Codec.LZ4 and magic == 0:  # these clients compute the checksum over the magic number too (KAFKA-3160)
+        checksum = header_checksum(value[:_LZ4_CHECKSUM_AT])
+        value = value[:_LZ4_CHECKSUM_AT] + bytes((checksum,)) + value[_LZ4_CHECKSUM_AT + 1 :]
+    attributes = codec | (layout.ATTRIBUTE_LOG_APPEND_TIME if is_append_time and magic == 1 else 0)
+    return wrapper_of(magic, attributes, value, int(messages[-1, MessageColumn.OFFSET]), int(timestamp))

@@ -1,0 +1,21 @@
+"""Partitions by topic name, as the classic protocol has them, and by topic ID, as consumer groups have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from kafkalog_broker.groups.classic.consumer_protocol import NamedPartitions
+from kafkalog_broker.storage.topic_registry import TopicRegistry
+
+
+def partitions_by_id(partitions: NamedPartitions, topics: TopicRegistry) -> dict[UUID, tuple[int, ...]]:
+    """Leaves out topics that do not exist."""
+    found = ((topics.get(name), tuple(indexes)) for name, indexes in partitions.items())
+    return {topic.id: indexes for topic, indexes in found if topic is not None}
+
+
+def partitions_by_name(partitions: Mapping[UUID, Sequence[int]], topics: TopicRegistry) -> dict[str, Sequence[int]]:
+    """Leaves out topics that do not exist."""
+    found = ((topics.by_id(topic_id), indexes) for topic_id, indexes in partitions.items())
+    return {topic.name: indexes for topic, indexes in found if topic is not None}

@@ -1,0 +1,98 @@
+"""Loading of a partition of __consumer_offsets: the state that its records leave."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
+from kafkalog_broker.groups.classic.classic_group_records import GroupKey, decode_group_value
+from kafkalog_broker.groups.modern.group_record_codec import decode
+from kafkalog_broker.groups.modern.group_records import GroupRecord
+from kafkalog_broker.groups.offset_records import OffsetKey, decode_key, decode_offset_value
+from kafkalog_broker.groups.offset_store import OffsetStore
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.format.layout import ControlType
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class LoadedPartition:
+    """State loaded from a partition.
+
+    Attributes:
+        groups: GroupMetadataValue of each classic group.
+        records: Records of consumer, share and streams groups.
+        skipped: Number of records of group protocols that are not served here.
+    """
+
+    groups: dict[str, Any] = field(default_factory=dict)
+    offsets: OffsetStore = field(default_factory=OffsetStore)
+    records: list[GroupRecord] = field(default_factory=list)
+    skipped: int = 0
+
+
+def load(batches: Iterable[CoordinatorBatch]) -> LoadedPartition:
+    """Load a partition, in any thread. A record that cannot be decoded is logged and skipped.
+
+    Only the last record of each key is decoded, so that a log that was never compacted loads as fast as it is read.
+    """
+    latest: dict[bytes, tuple[int, bytes | None]] = {}
+    open_transactions: dict[int, dict[bytes, tuple[int, bytes | None]]] = {}
+    for batch in batches:
+        if batch.control is not None:
+            ended = open_transactions.pop(batch.producer_id, {})
+            if batch.control is ControlType.COMMIT:
+                for key, record in ended.items():
+                    if record[0] > latest.get(key, (-1, None))[0]:
+                        latest[key] = record
+            continue
+        records = open_transactions.setdefault(batch.producer_id, {}) if batch.is_transactional else latest
+        for offset, (key, value) in enumerate(batch.records, batch.base_offset):
+            records[key] = (offset, value)
+            if value is None and records is latest:  # a tombstone outside of a transaction removes pending offsets too
+                for pending in open_transactions.values():
+                    pending.pop(key, None)
+    loaded = LoadedPartition()
+    for key, (_, value) in latest.items():
+        if value is not None:
+            _replay(loaded, key, value)
+    for producer_id, pending_records in open_transactions.items():
+        for key, (offset, value) in pending_records.items():
+            if value is not None:
+                superseded = offset < latest.get(key, (-1, None))[0]
+                _replay(loaded, key, None if superseded else value, _Pending(producer_id, offset))
+    if loaded.skipped:
+        _log.warning("%d records of __consumer_offsets belong to group protocols not served here", loaded.skipped)
+    return loaded
+
+
+class _Pending(NamedTuple):
+    """Producer and log offset of a record in an open transaction."""
+
+    producer_id: int
+    offset: int
+
+
+def _replay(loaded: LoadedPartition, key: bytes, value: bytes | None, pending: _Pending | None = None) -> None:
+    try:
+        decoded = decode_key(key)
+        if isinstance(decoded, OffsetKey):
+            committed = None if value is None else decode_offset_value(value)
+            if pending is not None:
+                loaded.offsets.put_pending(pending.producer_id, decoded, committed, pending.offset)
+            elif committed is not None:
+                loaded.offsets.put(decoded, committed)
+        elif pending is not None or value is None:
+            return
+        elif isinstance(decoded, GroupKey):
+            loaded.groups[decoded.group_id] = decode_group_value(value)
+        elif (record := decode(key, value)) is not None:
+            loaded.records.append(record)
+        else:
+            loaded.skipped += 1
+    except KafkalogError as error:
+        _log.error("a record of __consumer_offsets is left out: %s (key %s)", error, key.hex())

@@ -1,0 +1,196 @@
+"""Encoding and decoding of the records of consumer, share and streams groups in __consumer_offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from kafkalog_broker.coordinator.coordinator_record import Record, encode_message
+from kafkalog_broker.groups.modern.group_records import (
+    CURRENT_FIELDS,
+    MEMBER_FIELDS,
+    ClassicMetadata,
+    Endpoint,
+    GroupRecord,
+    GroupType,
+    MemberState,
+    Owned,
+    RecordKind,
+    ResolvedRegex,
+    SharedTopic,
+    StatePartitions,
+    TaskRole,
+    TasksKey,
+    tasks_by_role,
+)
+from kafkalog_spark.format.messages.internal import decode_key, message
+from kafkalog_spark.format.names import OFFSETS_TOPIC
+
+_COMMON_KINDS = (RecordKind.EPOCH, RecordKind.MEMBER, RecordKind.TARGET_EPOCH, RecordKind.TARGET, RecordKind.CURRENT)
+_KINDS = {
+    GroupType.CONSUMER: (*_COMMON_KINDS, RecordKind.TOPICS, RecordKind.REGEX),
+    GroupType.SHARE: (*_COMMON_KINDS, RecordKind.STATE_PARTITIONS),
+    GroupType.STREAMS: (*_COMMON_KINDS, RecordKind.TOPOLOGY),
+}
+_MESSAGE_NAMES = {
+    (group_type, kind): f"{group_type.value.capitalize()}Group{kind.value}"
+    for group_type, kinds in _KINDS.items()
+    for kind in kinds
+}
+_KEYS = {type_and_kind: message(name + "Key") for type_and_kind, name in _MESSAGE_NAMES.items()}
+_BY_KEY_VERSION = {version: type_and_kind for type_and_kind, key in _KEYS.items() for version in key.begins}
+_VALUES = {
+    type_and_kind: message(name + "Value")
+    for type_and_kind, name in _MESSAGE_NAMES.items()
+    if type_and_kind[1] is not RecordKind.TOPICS
+}
+_KINDS_WITH_NAME = {RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT, RecordKind.REGEX}
+
+
+def encode(record: GroupRecord) -> Record:
+    """Encode a record.
+
+    Raises:
+        BrokerError: unknown_server_error if a text is too long for a key.
+    """
+    group_type, kind, group_id, name, value = record
+    type_and_kind = group_type, kind
+    key = encode_message(_KEYS[type_and_kind], (group_id, name) if kind in _KINDS_WITH_NAME else (group_id,))
+    if value is None:
+        return key, None
+    to_fields = _TO_FIELDS.get(type_and_kind) or _TO_FIELDS.get(kind)
+    return key, _VALUES[type_and_kind].encode(value if to_fields is None else to_fields(value))
+
+
+def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
+    """Decode a record.
+
+    Returns:
+        None for keys of offsets, classic groups and unknown types of groups.
+
+    Raises:
+        CorruptLog: If the bytes are malformed.
+        UnsupportedFormat: If the version is later than that of Kafka 4.3.
+    """
+    decoded = decode_key(OFFSETS_TOPIC, key)
+    if decoded is None or decoded[0] not in _BY_KEY_VERSION:
+        return None
+    type_and_kind = group_type, kind = _BY_KEY_VERSION[decoded[0]]
+    group_id, name = (*decoded[1], "")[:2]
+    if value is None:
+        return GroupRecord(group_type, kind, group_id, name, None)
+    if kind is RecordKind.TOPICS:  # only its existence matters
+        return GroupRecord(group_type, kind, group_id, name, True)
+    fields = _VALUES[type_and_kind].decode(value, f"{kind.name} record of a {group_type.value} group")
+    from_fields = _FROM_FIELDS.get(type_and_kind) or _FROM_FIELDS.get(kind)
+    decoded_value = fields if from_fields is None else from_fields(group_type, fields)
+    return GroupRecord(group_type, kind, group_id, name, decoded_value)
+
+
+def _member(group_type: GroupType, fields: Any) -> dict[str, Any]:
+    member = dict(zip(MEMBER_FIELDS[group_type], fields, strict=True))
+    if "topics" in member:
+        member["topics"] = frozenset(member["topics"])
+    if (classic := member.get("classic")) is not None:
+        member["classic"] = ClassicMetadata(classic[0], tuple(map(tuple, classic[1])))
+    if (endpoint := member.get("user_endpoint")) is not None:
+        member["user_endpoint"] = Endpoint(*endpoint)
+    return member
+
+
+def _current_fields(current: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Share groups have no assignment epochs and no pending revocation."""
+    epoch, previous, state, *assignments = current.values()
+    if len(assignments) == 1:
+        return epoch, previous, state, assignments[0].items()
+    topics = (
+        [(topic, tuple(epochs), tuple(epochs.values())) for topic, epochs in owned.items()] for owned in assignments
+    )
+    return epoch, previous, state, *topics
+
+
+def _current(group_type: GroupType, fields: Any) -> dict[str, Any]:
+    epoch, previous, state, *assignments = fields
+    if group_type is GroupType.SHARE:
+        assignments = [dict(assignments[0])]
+    else:
+        assignments = [_owned(topics, epoch) for topics in assignments]
+    values = epoch, previous, MemberState.of(state), *assignments
+    return dict(zip(CURRENT_FIELDS[group_type], values, strict=True))
+
+
+def _owned(topics: Any, member_epoch: int) -> Owned:
+    """Kafka before 4.2 wrote no assignment epochs: partitions count as assigned in the epoch of the member."""
+    owned = {}
+    for topic, partitions, epochs in topics:
+        if epochs is None or len(epochs) != len(partitions):
+            epochs = (max(member_epoch, 0),) * len(partitions)
+        owned[topic] = dict(zip(partitions, epochs, strict=True))
+    return owned
+
+
+def _current_tasks_fields(current: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Only active tasks have assignment epochs. States are greater by one than those of other types of groups."""
+    epoch, previous, state, *assignments = current.values()
+    lists: list[list[tuple[str, list[int], list[int] | None]]] = []
+    for owned in assignments:
+        active, standby, warmup = tasks_by_role(owned)
+        lists.append([
+            (name, parts, [owned[TasksKey(TaskRole.ACTIVE, name)][part] for part in parts]) for name, parts in active
+        ])  # fmt: skip
+        lists += [[(name, parts, None) for name, parts in tasks] for tasks in (standby, warmup)]
+    return epoch, previous, min(state + 1, MemberState.UNKNOWN), *lists
+
+
+def _current_tasks(_: GroupType, fields: Any) -> dict[str, Any]:
+    epoch, previous, state, *lists = fields
+
+    def owned(roles: Any) -> Owned:
+        keyed = zip(TaskRole, roles, strict=True)
+        return _owned(((TasksKey(role, name), *rest) for role, tasks in keyed for name, *rest in tasks), epoch)
+
+    values = epoch, previous, MemberState.of(state - 1), owned(lists[:3]), owned(lists[3:])
+    return dict(zip(CURRENT_FIELDS[GroupType.STREAMS], values, strict=True))
+
+
+def _state_fields(state: StatePartitions) -> tuple[Any, ...]:
+    with_name = (
+        [(topic, *shared) for topic, shared in topics.items()] for topics in (state.initializing, state.initialized)
+    )
+    return (*with_name, state.deleting.items())
+
+
+def _state(_: GroupType, fields: Any) -> StatePartitions:
+    def shared(topics: Iterable[Any]) -> dict[UUID, SharedTopic]:
+        return {topic: SharedTopic(name, partitions) for topic, name, partitions in topics}
+
+    return StatePartitions(shared(fields[0]), shared(fields[1]), dict(fields[2]))
+
+
+_TO_FIELDS: dict[RecordKind | tuple[GroupType, RecordKind], Callable[[Any], tuple[Any, ...]]] = {
+    RecordKind.MEMBER: lambda member: tuple(sorted(v) if isinstance(v, frozenset) else v for v in member.values()),
+    RecordKind.TARGET: lambda partitions: (partitions.items(),),
+    RecordKind.CURRENT: _current_fields,
+    RecordKind.REGEX: lambda regex: (sorted(regex.topics), regex.version, regex.timestamp_ms),
+    RecordKind.STATE_PARTITIONS: _state_fields,
+    (GroupType.STREAMS, RecordKind.TARGET): lambda tasks: tuple(tasks_by_role(tasks)),
+    (GroupType.STREAMS, RecordKind.CURRENT): _current_tasks_fields,
+    RecordKind.TOPOLOGY: lambda topology: (topology.epoch, topology.subtopologies),
+}
+"""Converts the value of a record to the fields of its message; a type of group may have its own conversion.
+
+Without an entry, the value is the tuple of the fields."""
+_FROM_FIELDS: dict[RecordKind | tuple[GroupType, RecordKind], Callable[[GroupType, Any], Any]] = {
+    RecordKind.MEMBER: _member,
+    RecordKind.TARGET: lambda _, fields: dict(fields.topic_partitions),
+    RecordKind.CURRENT: _current,
+    RecordKind.REGEX: lambda _, fields: ResolvedRegex(frozenset(fields.topics), fields.version, fields.timestamp),
+    RecordKind.STATE_PARTITIONS: _state,
+    (GroupType.STREAMS, RecordKind.TARGET): lambda _, fields: {
+        TasksKey(role, name): partitions
+        for role, tasks in zip(TaskRole, fields, strict=True)
+        for name, partitions in tasks
+    },
+    (GroupType.STREAMS, RecordKind.CURRENT): _current_tasks,
+}

@@ -1,0 +1,83 @@
+"""Checks and values that the heartbeats of consumer, share and streams groups have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.modern.current_assignment import Reported
+from kafkalog_broker.groups.modern.group_records import GroupType, Partitions
+from kafkalog_broker.groups.modern.modern_group import ModernGroup, ModernMember, ReconcilingMember
+
+
+class HeartbeatResponse(NamedTuple):
+    """Response to a heartbeat of a consumer or share group.
+
+    Attributes:
+        interval_ms: Time until the next heartbeat.
+        assignment: None if it has not changed.
+    """
+
+    member_id: str = ""
+    member_epoch: int = 0
+    interval_ms: int = 0
+    assignment: Partitions | None = None
+
+
+def check_not_blank(**fields: str | None) -> None:
+    """Raises BrokerError: invalid_request if a field, named as in the request, is a blank text. None is allowed."""
+    for name, text in fields.items():
+        if text is not None and not text.strip():
+            raise BrokerError(ErrorCode.invalid_request, f"{name} can't be empty.")
+
+
+def check_capacity(group: ModernGroup[Any], max_size: int) -> None:
+    """Raises BrokerError: group_max_size_reached if the group takes no further member."""
+    if len(group.members) >= max_size:
+        raise BrokerError(
+            ErrorCode.group_max_size_reached,
+            f"The {group.group_type.value} group has reached its maximum capacity of {max_size} members.",
+        )
+
+
+def check_member_epoch(
+    group_type: GroupType, member: ModernMember, epoch: int, *, accepts_previous: bool, smaller_detail: str = ""
+) -> None:
+    """Check the epoch in a heartbeat.
+
+    Args:
+        accepts_previous: Accept the previous epoch too: the response with the current one may have been lost.
+        smaller_detail: Added to the message about an epoch that is too small.
+
+    Raises:
+        BrokerError: fenced_member_epoch.
+    """
+    if epoch in (0, member.epoch) or (epoch < member.epoch and epoch == member.previous_epoch and accepts_previous):
+        return
+    relation, detail = ("greater", "") if epoch > member.epoch else ("smaller", smaller_detail)
+    raise BrokerError(
+        ErrorCode.fenced_member_epoch,
+        f"The {group_type.value} group member has a {relation} member epoch ({epoch}) than the one known by the group "
+        f"coordinator ({member.epoch}){detail}. The member must abandon all its partitions and rejoin.",
+    )
+
+
+def check_reconciling_member_epoch(
+    group_type: GroupType, member: ReconcilingMember, epoch: int, reported: Reported | None
+) -> None:
+    """Check the epoch in a heartbeat of a consumer or streams group.
+
+    The previous epoch is accepted if the member reports only what it has been assigned.
+
+    Raises:
+        BrokerError: fenced_member_epoch.
+    """
+    owns_only_assigned = reported is not None and all(
+        partition in member.assigned.get(key, ()) for key, partitions in reported.items() for partition in partitions
+    )
+    check_member_epoch(group_type, member, epoch, accepts_previous=owns_only_assigned)
+
+
+def assignment_in_response(assigned: Mapping[Any, Iterable[int]]) -> Partitions:
+    return {key: tuple(partitions) for key, partitions in assigned.items()}

@@ -1,0 +1,44 @@
+"""A binary heap that orders equal items like java.util.PriorityQueue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+E = TypeVar("E")
+
+
+class JavaPriorityQueue(Generic[E]):
+    """A min-heap by load. Its order of equal items matters: Kafka's assignments depend on it."""
+
+    def __init__(self, items: Iterable[E], load: Callable[[E], float]) -> None:
+        self._items: list[E] = []
+        self._load = load
+        for item in items:
+            self.push(item)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def push(self, item: E) -> None:
+        items, load, index = self._items, self._load(item), len(self._items)
+        items.append(item)
+        while index and load < self._load(items[parent := (index - 1) >> 1]):
+            items[index] = items[parent]
+            index = parent
+        items[index] = item
+
+    def pop(self) -> E:
+        items, last = self._items, self._items.pop()
+        if not items:
+            return last
+        first, load, index = items[0], self._load(last), 0
+        while (child := 2 * index + 1) < len(items):
+            if child + 1 < len(items) and self._load(items[child + 1]) < self._load(items[child]):
+                child += 1
+            if load <= self._load(items[child]):
+                break
+            items[index] = items[child]
+            index = child
+        items[index] = last
+        return first

@@ -1,0 +1,128 @@
+"""Appends of producers: validation, in the event loop or in a thread, then the append, then the flush.
+
+In Kafka: ReplicaManager.appendRecords and UnifiedLog.appendAsLeader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.runtime.workers import Workers
+from kafkalog_broker.storage.append.append_validation import validate_batch
+from kafkalog_broker.storage.append.message_set_validation import validate_message_set
+from kafkalog_broker.storage.append.validation_budget import TakesTooLong, loop_budget
+from kafkalog_broker.storage.partition.log import AppendInfo, Log
+from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch
+
+_NOTHING_APPENDED = -1
+
+
+class ProducerTransaction(Protocol):
+    """The transaction that a producer names, as far as an append depends on it."""
+
+    def admits(self, log: Log, header: BatchHeader) -> bool:
+        """Return False if `flush` must be awaited before a batch may be appended; then ask again.
+
+        Raises:
+            BrokerError: The batch does not belong to an open transaction that includes the partition.
+        """
+
+    async def flush(self) -> None:
+        """Flush the record by which the transaction includes the partition. Raises BrokerError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appender:
+    """Validates what producers send, and appends it. One per broker; call from the event loop.
+
+    Attributes:
+        workers: Threads for batches that would hold up the event loop.
+        clock: Clock of the broker.
+        flush_if_due: Flushes a log if its configuration demands it, and returns when responses need not wait longer.
+    """
+
+    workers: Workers
+    clock: Clock
+    flush_if_due: Callable[[Log], Awaitable[None]]
+
+    def append(
+        self, log: Log, records: memoryview, transaction: ProducerTransaction | None
+    ) -> AppendInfo | Coroutine[Any, Any, AppendInfo]:
+        """Validate the v2 batch of one partition and append it.
+
+        Most batches are small and need no flush, so the result is there at once, without a coroutine.
+
+        Args:
+            log: Log of the partition.
+            records: The records field of the request.
+            transaction: Transaction of the request, None if the request names none.
+
+        Returns:
+            The result, or a coroutine of it if a thread has to validate the batch or the disk has to be awaited. The
+            coroutine raises the same errors.
+
+        Raises:
+            BrokerError: As `validate_batch`, `ProducerTransaction.admits` and `Log.append`.
+        """
+        now_ms = self.clock.now_ms()
+        budget = loop_budget(records)
+        if budget is None:
+            return self._append_validated_in_thread(log, records, transaction, now_ms)
+        try:
+            batch = validate_batch(records, log.config, now_ms, budget)
+        except TakesTooLong:
+            return self._append_validated_in_thread(log, records, transaction, now_ms)
+        if batch.header.is_transactional and not _admits(transaction, log, batch.header):
+            return self._append_when_admitted(log, batch, transaction, now_ms)
+        info = log.append(batch, now_ms)
+        return self._flushed(log, info) if log.needs_flush(now_ms) else info
+
+    async def append_message_set(
+        self, log: Log, message_set: memoryview, transaction: ProducerTransaction | None
+    ) -> AppendInfo:
+        """Convert the message set v0 or v1 of one partition into a batch and append it.
+
+        Returns:
+            An AppendInfo without offsets if the set has no whole message.
+
+        Raises:
+            BrokerError: As `validate_message_set` and `append`.
+        """
+        now_ms = self.clock.now_ms()
+        batch = await self.workers.run_computing(validate_message_set, message_set, log.config, now_ms)
+        if batch is None:
+            return AppendInfo(_NOTHING_APPENDED, _NOTHING_APPENDED, _NOTHING_APPENDED, log.log_start_offset)
+        return await self._append_when_admitted(log, batch, transaction, now_ms)
+
+    async def _append_validated_in_thread(
+        self, log: Log, records: memoryview, transaction: ProducerTransaction | None, now_ms: int
+    ) -> AppendInfo:
+        batch = await self.workers.run_computing(validate_batch, records, log.config, now_ms)
+        return await self._append_when_admitted(log, batch, transaction, now_ms)
+
+    async def _append_when_admitted(
+        self, log: Log, batch: EncodedBatch, transaction: ProducerTransaction | None, now_ms: int
+    ) -> AppendInfo:
+        """Append a valid batch. No await may come between the admission and the append."""
+        while batch.header.is_transactional and not _admits(transaction, log, batch.header):
+            assert transaction is not None
+            await transaction.flush()
+        info = log.append(batch, now_ms)
+        return await self._flushed(log, info) if log.needs_flush(now_ms) else info
+
+    async def _flushed(self, log: Log, info: AppendInfo) -> AppendInfo:
+        await self.flush_if_due(log)
+        return info
+
+
+def _admits(transaction: ProducerTransaction | None, log: Log, header: BatchHeader) -> bool:
+    if transaction is None:
+        raise BrokerError(
+            ErrorCode.transactional_id_authorization_failed, "a transactional batch, and no transactional id with it"
+        )
+    return transaction.admits(log, header)
