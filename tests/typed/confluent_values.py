@@ -1,6 +1,6 @@
-"""Random values that Confluent's serializers wrote, with their registry and what its deserializers read of them.
+"""Recorded values of Confluent's serializers, with their registry and the results of its deserializers.
 
-tests/golden/confluent_values.json.gz has some hundreds of each kind. tests/typed/record_confluent_values.py makes them.
+tests/golden/confluent_values.json.gz has some hundreds of each kind. tests/typed/record_confluent_values.py creates it.
 """
 
 from __future__ import annotations

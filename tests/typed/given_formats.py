@@ -1,4 +1,4 @@
-"""Formats as their options alone make them, without anything that is looked up, for tests."""
+"""Formats from options alone, without look-ups, for tests."""
 
 from __future__ import annotations
 

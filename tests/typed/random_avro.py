@@ -1,4 +1,4 @@
-"""Random Avro schemas, reader schemas that evolved from them, and values: valid ones, odd ones and broken ones."""
+"""Random Avro schemas, reader schemas that evolved from them, and values: valid, unusual and damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of decoded columns is filled again when nobody looks at it any more, and not before."""
+"""The memory of decoded columns is reused only after nothing refers to it any more."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def expected(first: int, count: int) -> list[dict[str, object]]:
     return [{"id": i, "text": None if i % 3 == 0 else "x" * i} for i in range(first, first + count)]
 
 
-def test_a_batch_that_somebody_has_stays_as_it_is() -> None:
+def test_referenced_batch_is_not_overwritten() -> None:
     decoder = decoder_of("avro", {"schema": json.dumps(SCHEMA)}, WANTED)
     held = [decoder.decode(values(first, 20)).columns for first in range(0, 40, 5)]
     field = decoder.decode(values(7, 30)).columns.field("id")  # a part of a batch keeps that part
@@ -49,7 +49,7 @@ def test_a_batch_that_somebody_has_stays_as_it_is() -> None:
     assert view.tolist() == list(range(9, 39))
 
 
-def test_a_batch_of_json_that_somebody_has_stays_as_it_is() -> None:
+def test_referenced_json_batch_is_not_overwritten() -> None:
     decoder = decoder_of("json", {}, WANTED)
 
     def decoded(first: int, count: int) -> pa.StructArray:
@@ -67,18 +67,18 @@ def test_a_batch_of_json_that_somebody_has_stays_as_it_is() -> None:
 
 
 @counts_exactly
-def test_memory_is_filled_again_when_its_batch_is_gone() -> None:
+def test_memory_is_reused_after_its_batch_is_released() -> None:
     decoder = decoder_of("avro", {"schema": json.dumps(SCHEMA)}, WANTED)
 
-    def place() -> int:
+    def address() -> int:
         found = decoder.decode(values(1, 40)).columns.field("id").buffers()[1]
         return int(found.address)
 
-    assert place() == place()
+    assert address() == address()
 
 
 @counts_exactly
-def test_few_arrays_are_kept_and_no_large_ones() -> None:
+def test_pool_keeps_few_arrays_and_no_large_ones() -> None:
     pool = BufferPool()
     used = [pool.take(0, Col.DATA, 10, np.uint8) for _ in range(MAX_KEPT_ARRAYS + 2)]
     assert len({array.ctypes.data for array in used}) == MAX_KEPT_ARRAYS + 2
