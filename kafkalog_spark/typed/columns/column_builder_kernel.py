@@ -20,6 +20,9 @@ from numba.extending import intrinsic
 
 from kafkalog_spark.kernels.primitives import byte_pointer, helper, inlined
 
+MAX_INT32 = 2**31 - 1
+MAX_COMPARED_KEYS = 16  # keys of a map that are compared pairwise; larger maps are checked after the batch
+
 
 class Col(IntEnum):
     """Fields of a column's row in the table."""
@@ -36,8 +39,18 @@ class Col(IntEnum):
     MAY_REPEAT_KEYS = 9  # maps: 1 if a map may have a key twice
 
 
-MAX_INT32 = 2**31 - 1
-MAX_COMPARED_KEYS = 16  # keys of a map that are compared pairwise; larger maps are checked after the batch
+class Mark(IntEnum):
+    """Columns of `marks`, int64[n, len(Mark)]: the end of each column before a value."""
+
+    ENTRIES = 0
+    BYTES = 1
+
+
+class FullColumn(IntEnum):
+    """Entries of `full_column`, int64[len(FullColumn)]: the column that made a kernel return early."""
+
+    COLUMN = 0  # -1 if no column is full
+    LACKS_ENTRIES = 1  # 1 if it has no room for entries, 0 if it has none for bytes
 
 
 def _store(kind: Any, bits: Any) -> Any:
@@ -208,13 +221,6 @@ def put_nulls(columns, tables, start, end):  # type: ignore[no-untyped-def]
     return np.int64(0)
 
 
-class Mark(IntEnum):
-    """Columns of `marks`, int64[n, len(Mark)]: the end of each column before a value."""
-
-    ENTRIES = 0
-    BYTES = 1
-
-
 @helper
 def mark(columns, marks):  # type: ignore[no-untyped-def]
     """Save the ends of all columns in `marks`, int64[n, len(Mark)]."""
@@ -233,13 +239,6 @@ def restore(columns, marks):  # type: ignore[no-untyped-def]
             marks[column, Mark.ENTRIES],
             marks[column, Mark.BYTES],
         )
-
-
-class FullColumn(IntEnum):
-    """Entries of `full_column`, int64[len(FullColumn)]: the column that made a kernel return early."""
-
-    COLUMN = 0  # -1 if no column is full
-    LACKS_ENTRIES = 1  # 1 if it has no room for entries, 0 if it has none for bytes
 
 
 @helper

@@ -17,6 +17,11 @@ from kafkalog_spark.typed.json.jackson import JacksonReader, JsonError, Token
 from kafkalog_spark.typed.json.options import JsonOptions
 from kafkalog_spark.typed.json.scalar_converters import Converter, scalar_converter, token_converter
 
+_Fields = dict[str, tuple[str, Converter]]
+"""Name and converter of each column, by its name in the form of Jackson (`java_units`)."""
+_CONVERSION_ERRORS = (JsonError, ValueError, ArithmeticError)
+"""Exceptions of converters that Spark's JacksonParser catches."""
+
 
 class BadValue(Exception):
     """A JSON value, or an object or array in it, is malformed.
@@ -28,12 +33,6 @@ class BadValue(Exception):
     def __init__(self, value: Any, why: str) -> None:
         super().__init__(why)
         self.value = value
-
-
-_Fields = dict[str, tuple[str, Converter]]
-"""Name and converter of each column, by its name in the form of Jackson (`java_units`)."""
-_CONVERSION_ERRORS = (JsonError, ValueError, ArithmeticError)
-"""Exceptions of converters that Spark's JacksonParser catches."""
 
 
 class JsonRows:

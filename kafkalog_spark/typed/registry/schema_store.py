@@ -21,6 +21,11 @@ _log = logging.getLogger(__name__)
 
 TOPIC = "_schemas"  # the registry's default topic
 KIND_NAMES = {AVRO: "Avro", PROTOBUF: "Protobuf", JSON: "JSON"}
+MAX_REFERENCES = 1000
+"""Schemas that one schema may refer to, directly or not. Each costs a request; large systems have some hundred."""
+SchemaStore = RegistryClient | SchemaRecords
+"""A source of schemas. A look-up returns None if there is no such schema, and raises SchemaRegistryError if that cannot
+be determined. `described` names the source in messages."""
 
 
 def _version(name: str, text: str) -> int | None:
@@ -29,11 +34,6 @@ def _version(name: str, text: str) -> int | None:
     return None if text == "latest" else int(text)
 
 
-SchemaStore = RegistryClient | SchemaRecords
-"""A source of schemas. A look-up returns None if there is no such schema, and raises SchemaRegistryError if that cannot
-be determined. `described` names the source in messages."""
-MAX_REFERENCES = 1000
-"""Schemas that one schema may refer to, directly or not. Each costs a request; large systems have some hundred."""
 REGISTRY_OPTIONS = (
     *specs_of(RegistryOptions),
     OptionSpec("schema.registry.file", plain_text),
@@ -69,25 +69,6 @@ def with_records(format: formats.ResolvedFormat, sources: formats.SchemaSources)
     return resolved
 
 
-def _warn_of_unused(store: SchemaStore) -> None:
-    """Log one warning about the records of a registry's topic that are ignored."""
-    if isinstance(store, SchemaRecords) and store.unused:
-        _log.warning(
-            "%s: %d records are ignored, as in a registry. The first: %s",
-            store.described,
-            len(store.unused),
-            store.unused[0],
-        )
-
-
-def _records_of_file(path: str) -> list[Record]:
-    return listed_records(file_bytes("schema.registry.file", path).decode("utf-8", "replace"), path)
-
-
-def _utf8(value: bytes | None) -> bytes | None:
-    return None if value is None else value.decode("utf-8", "replace").encode()
-
-
 def store_of(format: formats.ResolvedFormat) -> SchemaStore:
     """Return the store of schemas that the options select.
 
@@ -120,10 +101,6 @@ def client_of(options: Mapping[str, str]) -> RegistryClient:
     There is one per process, so that tasks share its cache.
     """
     return _client(RegistryOptions(**parsed_fields(RegistryOptions, options)))
-
-
-_client = lru_cache(8)(RegistryClient)
-_records_store = lru_cache(4)(SchemaRecords)
 
 
 def subject_schema(options: Mapping[str, str], store: SchemaStore, kind: str) -> RegisteredSchema:
@@ -193,3 +170,26 @@ def referenced(schema: RegisteredSchema, store: SchemaStore) -> dict[str, Regist
                 raise OptionError(f"schema {schema.id} refers to more than {MAX_REFERENCES:,} others")
             stack.append((reference.name, found, iter(found.references)))
     return result
+
+
+def _warn_of_unused(store: SchemaStore) -> None:
+    """Log one warning about the records of a registry's topic that are ignored."""
+    if isinstance(store, SchemaRecords) and store.unused:
+        _log.warning(
+            "%s: %d records are ignored, as in a registry. The first: %s",
+            store.described,
+            len(store.unused),
+            store.unused[0],
+        )
+
+
+def _records_of_file(path: str) -> list[Record]:
+    return listed_records(file_bytes("schema.registry.file", path).decode("utf-8", "replace"), path)
+
+
+def _utf8(value: bytes | None) -> bytes | None:
+    return None if value is None else value.decode("utf-8", "replace").encode()
+
+
+_client = lru_cache(8)(RegistryClient)
+_records_store = lru_cache(4)(SchemaRecords)
