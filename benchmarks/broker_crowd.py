@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 from benchmarks.broker_sides import Side, delete_topic, new_topic, resident_mb
 from benchmarks.report import Report
-from kafkalog_broker.net.acceptor import raise_open_files_limit
+from kafkalog_broker.net.open_files import raise_open_files_limit
 from kafkalog_broker.testing_support.remote import ask
 
 CONNECTIONS = 1_000

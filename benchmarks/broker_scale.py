@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.broker_sides import sides
 from benchmarks.report import Report
-from kafkalog_broker.net.acceptor import raise_open_files_limit
+from kafkalog_broker.net.open_files import raise_open_files_limit
 
 TOPICS, PARTITIONS, OF_A_REQUEST = 2_000, 5, 100
 CONNECTIONS, WAIT_MS, SECONDS = 1_000, 500, 10

@@ -28,7 +28,8 @@ from benchmarks.topics import home
 from kafkalog_broker.testing import running_broker
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.options import parse_read_options
-from kafkalog_spark.source.planning import plan, tasks_of
+from kafkalog_spark.source.planning import plan
+from kafkalog_spark.source.task_packing import tasks_of
 from tests.interop.connector import Connector
 from tests.source.helpers.made_logs import MadeBatch, write_batches
 

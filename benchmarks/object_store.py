@@ -26,12 +26,15 @@ from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.format.producer_snapshot import format_producer_snapshot
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
-from kafkalog_spark.source.batch_reader import rows_of_splits, scan_range, scan_request
 from kafkalog_spark.source.filters import RowFilter
+from kafkalog_spark.source.log_bounds import resolve_split
 from kafkalog_spark.source.options import ReadOptions, parse_read_options
-from kafkalog_spark.source.partition_bounds import opened_bounds
-from kafkalog_spark.source.planning import Split, plan
-from kafkalog_spark.store.object_client import RequestCounts, all_counts
+from kafkalog_spark.source.planning import plan
+from kafkalog_spark.source.range_scan import scan_range
+from kafkalog_spark.source.split import Split
+from kafkalog_spark.source.task_rows import rows_of_splits, scan_request
+from kafkalog_spark.store.object_client import all_counts
+from kafkalog_spark.store.request_counts import RequestCounts
 from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, write_segment
@@ -214,9 +217,9 @@ def read(options: ReadOptions) -> int:
     request = scan_request(options, RowFilter(), options.columns)
 
     def rows_of(split: Split, request: Any, space: Any) -> Any:
-        found = opened_bounds(split.place, options, fixed_end=split.range.fixed_end, known_end=split.known_end)
+        found = resolve_split(split, options)
         assert found is not None
-        return scan_range(found[0], split.range, request, split.hint, space, fail_on_data_loss=True)
+        return scan_range(found.log, split.range, request, split.hint, space, fail_on_data_loss=True)
 
     return sum(batch.num_rows for batch in rows_of_splits(rows_of, plan(options, RowFilter()), request))
 

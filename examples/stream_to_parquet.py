@@ -17,7 +17,7 @@ def main(directory: str, topic: str, out: str, once: bool) -> None:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
-    from kafkalog_spark.source.progress import LagListener
+    from kafkalog_spark.source.lag import LagListener
 
     spark = (
         SparkSession.builder.master("local[2]")

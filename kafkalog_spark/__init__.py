@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkalog_spark.source.estimate import describe
+    from kafkalog_spark.source.description import describe
     from kafkalog_spark.source.log_dirs import LogDirs
 
 __version__ = "0.1.0"
@@ -22,11 +22,11 @@ __all__ = ["LogDirs", "__version__", "describe", "register", "set_active_session
 def register(spark: SparkSession) -> None:
     """Register format("kafkalog") with a session by hand; needed only where Spark does not find it by itself.
 
-    Raises OptionError where Spark could not run it: see kafkalog_spark.datasource.register.
+    Raises OptionError where Spark could not run it: see kafkalog_spark.registration.register.
     """
-    from kafkalog_spark import datasource
+    from kafkalog_spark import registration
 
-    datasource.register(spark)
+    registration.register(spark)
 
 
 def set_active_session(spark: SparkSession) -> None:
@@ -43,7 +43,7 @@ def __getattr__(name: str) -> Any:
 
         return LogDirs
     if name == "describe":
-        from kafkalog_spark.source.estimate import describe
+        from kafkalog_spark.source.description import describe
 
         return describe
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

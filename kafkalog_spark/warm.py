@@ -24,9 +24,9 @@ import pyarrow as pa
 
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import H
-from kafkalog_spark.log.decode.decompress import Scratch
-from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
-from kafkalog_spark.typed.decoder import ResolvedFormat
+from kafkalog_spark.log.codecs.scratch import Scratch
+from kafkalog_spark.log.decode.scan_request import RecordPredicate, ScanRequest
+from kafkalog_spark.typed.formats import ResolvedFormat
 
 PROCESSES = 2
 """Compiling takes one processor each; a kernel of the largest takes as long as many others together."""
@@ -39,13 +39,13 @@ def _scanning() -> None:
     from kafkalog_spark.kernels.batch_choice import first_out_of_order
     from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
     from kafkalog_spark.kernels.sweep import end_of_records, sweep
+    from kafkalog_spark.log.decode.batch_selection import BatchSelection
     from kafkalog_spark.log.decode.row_buffers import RowBuffers
-    from kafkalog_spark.log.decode.run_decoder import Chosen
 
     payload = Scratch(64).read_only()
     table = np.empty((0, len(H)), np.int64)
     first_out_of_order(table, -1, 0, layout.MAX_INT64)
-    Chosen.of(table, np.empty(0, np.uint8), RowBuffers("t", 0, _REQUEST), _REQUEST)
+    BatchSelection.of(table, np.empty(0, np.uint8), RowBuffers("t", 0, _REQUEST), _REQUEST)
     sweep(payload, 0, 0, np.empty((1, len(H)), np.int64), CRC32C_TABLE, CRC32_TABLE)
     end_of_records(payload, 0, 0, 0)
 
@@ -101,13 +101,13 @@ def _protobuf() -> None:
     from google.protobuf import descriptor_pb2
 
     from kafkalog_spark.typed.columns.binary_values import Values
+    from kafkalog_spark.typed.protobuf.read_options import read_options_of
     from kafkalog_spark.typed.protobuf.reading import ProtobufReading
-    from kafkalog_spark.typed.protobuf.types import meaning_of
 
     message = descriptor_pb2.FileDescriptorProto.DESCRIPTOR.fields_by_name["options"].message_type.file
     uninterpreted = message.message_types_by_name["UninterpretedOption"]
     columns = pa.schema([("identifier_value", pa.string())])
-    reading = ProtobufReading(uninterpreted, columns, meaning_of({}))
+    reading = ProtobufReading(uninterpreted, columns, read_options_of({}))
     entries = np.full(1, reading.entry_of(uninterpreted), np.int64)
     reading.decode(Values.of(pa.array([b""], pa.binary())), entries)
 

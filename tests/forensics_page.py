@@ -56,7 +56,7 @@ def _check_lost(rows: Rows, root: Path) -> None:
     """The offsets that are missing are those that no record has."""
     (row,) = rows
     dirs = LogDirs.open(root)
-    one = LogDirs({("clicks", 2): dirs.places["clicks", 2]}, dirs.roots)
+    one = LogDirs({("clicks", 2): dirs.locations["clicks", 2]}, dirs.roots)
     there = {offset for found in one.scan("clicks", columns=("offset",), drop_malformed=True)
              for offset in found.column(0).to_pylist()}  # fmt: skip
     missing = sorted(set(range(max(there))) - there)

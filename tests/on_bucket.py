@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.log.read import discovery
+from kafkalog_spark.log.read import roots
 from kafkalog_spark.store.storage_options import StorageOptions
 from tests import golden_data
 from tests.store.s3_server import S3Server, versitygw
@@ -46,11 +46,11 @@ def _on_bucket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     buckets = {"temporary": tmp_path_factory.getbasetemp(), "golden": golden_data.GOLDEN}
     for name, directory in buckets.items():
         (top / name).symlink_to(directory)
-    real = discovery._located
+    real = roots._located
     with S3Server(top) as server, pytest.MonkeyPatch.context() as patch:
         storage = StorageOptions.of(server.options)
 
-        def located(path: str, given: StorageOptions | None) -> discovery.Root:
+        def located(path: str, given: StorageOptions | None) -> roots.Root:
             root = real(path, given)
             if root.store.remote or not os.path.isdir(root.path) or not any(Path(root.path).iterdir()):
                 return root  # an empty directory is nothing in a bucket
@@ -59,5 +59,5 @@ def _on_bucket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
                     return real(f"s3://{name}/{Path(root.path).relative_to(directory)}", storage)
             return root
 
-        patch.setattr(discovery, "_located", located)
+        patch.setattr(roots, "_located", located)
         yield

@@ -1,31 +1,33 @@
-"""Parts of a running broker, as handlers see them; `server.Server` makes, starts and stops them. Nothing below the
-handlers knows this class: each part is given what it needs."""
+"""The parts of a running broker, as handlers see them.
+
+`server.py` makes the parts in the order of their dependencies, and the Broker once all of them exist. Parts do not know
+this class: each gets what it needs as arguments.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, DynamicConfigs
+from kafkalog_broker.config.current_config import CurrentConfig
+from kafkalog_broker.config.dynamic_configs import DynamicConfigs
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.log_flushes import LogFlushes
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.fetching.converting_reader import ConvertingReader
 from kafkalog_broker.fetching.fetch import Fetcher
-from kafkalog_broker.fetching.fetch_session import FetchSessions
-from kafkalog_broker.fetching.long_poll import LongPolls
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.protocol.api_registry import ServedApis
 from kafkalog_broker.quotas.client_quotas import ClientQuotas
 from kafkalog_broker.quotas.quota_entity import Quotas
-from kafkalog_broker.quotas.rates import Windows
-from kafkalog_broker.runtime.clock import Clock, SystemClock
+from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.runtime.lifecycle import Lifecycle
 from kafkalog_broker.runtime.traffic import Traffic
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.security.authorizer import Authorizer
@@ -36,6 +38,7 @@ from kafkalog_broker.share.share_partition_manager import SharePartitionManager
 from kafkalog_broker.storage.append.appender import Appender
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import EVERY_APPEND, Log
+from kafkalog_broker.storage.partitions import Partitions
 from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_broker.storage.topic_registry import TopicRegistry
@@ -46,24 +49,39 @@ from kafkalog_broker.transactions.transaction_marker import WriteMarker
 from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
-    from kafkalog_broker.remote.remote_log_manager import RemoteLogManager  # which others do without
-
-EnsureTopic = Callable[[str, int, Mapping[str, str]], Awaitable[Topic]]
-"""ensure_topic(name, partitions, configs): as admin.topic_creation.ensure_topic."""
+    from kafkalog_broker.remote.remote_log_manager import RemoteLogManager  # loaded only with remote storage
 
 
+@dataclass(kw_only=True, eq=False)
 class Broker:
-    """config, node_id, cluster_id; `advertised`: the listeners as clients are to reach them, ports filled in.
+    """A complete broker. Everything runs in one event loop; `run_blocking` and `run_computing` run work in threads."""
 
-    `failed`: set when no log directory works any more, or for `why_failed`; whoever runs the broker is to stop it then.
-    `mirrored`: the cluster whose topics it mirrors, None when they are its own. Everything runs in one event loop;
-    `run_blocking` and `run_computing` are the ways out.
-    """
-
+    current_config: CurrentConfig
+    clock: Clock
+    lifecycle: Lifecycle
     cluster_id: str
+    advertised: tuple[Listener, ...]  # the listeners as clients reach them, with bound ports
+    mirrored: str | None  # addresses of the cluster whose topics it mirrors; None if the topics are its own
+
+    workers: Workers
+    apis: ServedApis
+    authorizer: Authorizer | None
+    scram_users: ScramUsers
+    tls: Tls
+    quotas: ClientQuotas
+    quota_file: StateCopies[Quotas]
+    traffic: Traffic | None  # counts for the metrics; None without them
+    telemetry: ClientInstances
+
+    dynamic_configs: DynamicConfigs
     topics: TopicRegistry
     logs: LogManager
-    dynamic_configs: DynamicConfigs
+    partitions: Partitions
+    producer_ids: ProducerIds
+    flushes: LogFlushes
+    remote: RemoteLogManager | None  # None without remote.log.storage.system.enable
+    fetcher: Fetcher
+
     offsets_topic: CoordinatorLog
     groups: GroupCoordinator
     transactions: TransactionCoordinator
@@ -72,112 +90,90 @@ class Broker:
     share_state_topic: CoordinatorLog
     share_coordinator: ShareCoordinator
     share_partitions: SharePartitionManager
-    producer_ids: ProducerIds
-    ensure_topic: EnsureTopic
-    quota_file: StateCopies[Quotas]
-    scram_users: ScramUsers
-    loading: asyncio.Task[None]  # reads the coordinators' topics
 
-    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
-        self.config = config
-        self.clock = clock or SystemClock()
-        self.node_id = config.node_id
-        self.advertised: tuple[Listener, ...] = ()
-        self.mirrored: str | None = None
-        self.is_started = False
-        self.failed = asyncio.Event()
-        self.why_failed: str | None = None
-        self.apis = ServedApis()
-        self.quotas = ClientQuotas(
-            Windows(config.quota_window_num, config.quota_window_size_seconds * 1000),
-            Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000),
-            lambda: self.clock.monotonic_ms(),
-        )
-        self.traffic: Traffic | None = None  # where handlers count for the metrics; None without them
-        self.remote: RemoteLogManager | None = None  # None without remote.log.storage.system.enable
-        self.telemetry = ClientInstances(
-            self.clock.now_ms, config.telemetry_max_bytes, lambda: self.dynamic_configs.of[CLIENT_METRICS]
-        )
-        self.workers = Workers()
-        self.run_blocking, self.run_computing = self.workers.run_blocking, self.workers.run_computing
-        self.flushes = LogFlushes(self.workers.begin_blocking)
-        self.tls = Tls()
-        self.authorizer = None if config.authorizer is None else Authorizer(config.authorizer)
-        self.fetcher = Fetcher(
-            FetchSessions(config.max_incremental_fetch_session_cache_slots),
-            LongPolls(),
-            ConvertingReader(self.workers),
-            self.clock,
-        )
+    create_missing_topic: Callable[[Broker, str, int, Mapping[str, str]], Awaitable[Topic]]
+    """admin.topic_creation.ensure_topic, which this room must not import."""
+
+    appender: Appender = field(init=False)
+    ensuring: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an internal topic is created
+    altering: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while the configuration is changed
+    leaving: dict[str, asyncio.Event] = field(default_factory=dict)
+    """Topics whose directories are being renamed; a new topic of the same name waits for the event."""
+    described: tuple[BrokerConfig, dict[Any, bytes]] = field(init=False)
+    """Cache of DescribeConfigs, valid for one configuration."""
+
+    def __post_init__(self) -> None:
+        self.node_id = self.config.node_id
+        self.described = (self.config, {})
         self.appender = Appender(self.workers, self.clock, self.flush_if_due)
-        self.ensuring = asyncio.Lock()  # held while an internal topic is made
-        self.altering = asyncio.Lock()  # held while configuration is changed
-        self.leaving: dict[str, asyncio.Event] = {}
-        """Topics whose directories are being renamed: a new one of that name waits for it."""
-        self.described: tuple[BrokerConfig, dict[Any, bytes]] = (config, {})
-        """Cache of DescribeConfigs for as long as a configuration holds."""
+        self.run_blocking, self.run_computing = self.workers.run_blocking, self.workers.run_computing
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration in force."""
+        return self.current_config.get()
 
     def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
-        """Dynamic properties have changed: new connections go by them at once, and logs, in steps."""
-        self.config = config
+        """Put another configuration in force: for new connections immediately, for logs in steps."""
+        self.current_config.replace(config)
         yield from self.logs.updating_config(config)
-
-    def not_ready(self) -> str | None:
-        """None while clients are served, groups and transactions too; else why they are not."""
-        if self.failed.is_set():
-            return "all log directories have failed"
-        if not self.is_started:
-            return "it starts, or stops"
-        return None if self.loading.done() else "groups and transactions are being read"
-
-    # ---- shortcuts for handlers
 
     @property
     def internal_partitions(self) -> Mapping[str, int]:
         """Number of partitions of each coordinator's topic."""
-        return {
-            OFFSETS_TOPIC: self.config.offsets_topic_num_partitions,
-            TRANSACTION_TOPIC: self.config.transaction_state_log_num_partitions,
-            SHARE_STATE_TOPIC: self.config.share_coordinator_state_topic_num_partitions,
-        }
+        return internal_partitions(self.config)
+
+    async def ensure_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+        """Return a topic, and create it if it does not exist. Raises BrokerError."""
+        return await self.create_missing_topic(self, name, partitions, configs)
 
     async def ensure_internal_topic(self, name: str) -> None:
-        """Make a coordinator's topic where it is not there. Raises BrokerError."""
+        """Create a coordinator's topic if it does not exist. Raises BrokerError."""
         await self.ensure_topic(name, self.internal_partitions[name], internal_topic_configs(self.config)[name])
 
     def log(self, topic: str, partition: int) -> Log:
-        """The log of a partition. Raises BrokerError: unknown_topic_or_partition, kafka_storage_error."""
-        log = self.logs.get(topic, partition)
-        if log is None:
-            raise BrokerError(ErrorCode.unknown_topic_or_partition, f"there is no partition {topic}-{partition}")
-        return log
+        """Return the log of a partition. Raises BrokerError as `Partitions.log`."""
+        return self.partitions.log(topic, partition)
 
     def topic_name(self, topic_id: UUID) -> str:
-        """Raises BrokerError: unknown_topic_id."""
-        known = self.topics.by_id(topic_id)
-        if known is None:
-            raise BrokerError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic_id}")
-        return known.name
+        """Return the name of a topic. Raises BrokerError: unknown_topic_id."""
+        return self.partitions.topic_name(topic_id)
 
     async def save(self, what: str, save: Callable[..., object], *arguments: Any) -> None:
-        """Write a state file. Raises BrokerError: kafka_storage_error. what: the content, in words."""
+        """Write a state file in a thread.
+
+        Args:
+            what: The content, for the error message.
+            save: Writes the file.
+            arguments: Of `save`.
+
+        Raises:
+            BrokerError: kafka_storage_error if the file cannot be written.
+        """
         try:
             await self.run_blocking(save, *arguments)
         except OSError as error:
             raise BrokerError(ErrorCode.kafka_storage_error, f"{what} could not be written: {error}") from None
 
     def check_not_mirrored(self, what: str) -> None:
-        """Raise BrokerError policy_violation, which clients do not try again, while topics mirror another cluster's.
-        what: that clients may not do then."""
+        """Refuse a change while topics mirror another cluster's.
+
+        Args:
+            what: The refused change, for the error message.
+
+        Raises:
+            BrokerError: policy_violation, which clients do not retry.
+        """
         if self.mirrored is not None:
             raise BrokerError(
                 ErrorCode.policy_violation, f"{what}: this broker mirrors {self.mirrored} and is read-only; write there"
             )
 
     async def flush_if_due(self, log: Log) -> None:
-        """Flush a due log: with flush.messages=1 before returning, else in the background. Raises BrokerError.
+        """Flush a log if it is due: before returning with flush.messages=1, otherwise in the background.
 
-        Only for what clients and markers write. Logs of coordinators are flushed by the dispatcher (LogFlushes).
+        Call it after writes of clients and markers only. Logs of coordinators are flushed by the dispatcher
+        (`LogFlushes`). Raises BrokerError.
         """
         if log.needs_flush(self.clock.now_ms()):
             if log.config.flush_messages == EVERY_APPEND:
@@ -185,8 +181,12 @@ class Broker:
             else:
                 self.logs.flush_soon(log)
 
-    async def producer_id_is_there(self) -> None:
-        """Return when producer_ids.next() will give an id in this turn of the loop. Raises BrokerError."""
+    async def wait_for_producer_id(self) -> None:
+        """Return once `producer_ids.next()` has an ID to give, without another step of the event loop between.
+
+        Raises:
+            BrokerError: coordinator_not_available if no block of IDs can be reserved on disk.
+        """
         while self.producer_ids.is_empty:
             try:
                 await self.run_blocking(self.producer_ids.fetch)
@@ -194,3 +194,12 @@ class Broker:
                 raise BrokerError(
                     ErrorCode.coordinator_not_available, f"no producer id to give out: {error}"
                 ) from error
+
+
+def internal_partitions(config: BrokerConfig) -> Mapping[str, int]:
+    """Number of partitions of each coordinator's topic under a configuration."""
+    return {
+        OFFSETS_TOPIC: config.offsets_topic_num_partitions,
+        TRANSACTION_TOPIC: config.transaction_state_log_num_partitions,
+        SHARE_STATE_TOPIC: config.share_coordinator_state_topic_num_partitions,
+    }

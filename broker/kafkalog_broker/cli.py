@@ -4,9 +4,9 @@
     kafkalog-broker server.properties --override num.partitions=4     Kafka's own configuration file
     kafkalog-broker --log-dir ./mirror --mirror-of kafka1:9092        serves another cluster's topics, read-only
 
-One line on stdout says that it serves. Logs go to stderr. SIGTERM and SIGINT stop it cleanly, a second one at once.
-Exit codes: 0 stopped when it was asked to; 1 could not start, or all log directories have failed (then whatever
-supervises it may start it again); 2 the command line or the configuration is wrong.
+A line on stdout reports that it serves. Logs go to stderr. SIGTERM and SIGINT stop it cleanly, a second signal
+immediately. Exit codes: 0 after a stop by signal; 1 if it could not start or all log directories have failed (a
+supervisor may start it again); 2 if the command line or the configuration is wrong.
 """
 
 from __future__ import annotations
@@ -21,32 +21,35 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from kafkalog_broker.config.broker_config import BrokerConfig, nearest_property
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import format_address
 from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS, parse_overrides, read_server_properties
-from kafkalog_broker.net.loop_watch import new_event_loop
-from kafkalog_broker.runtime.process import importing, set_up_logging
-from kafkalog_broker.security.scram_users import NewUser, parse_add_scram
-from kafkalog_spark.cli.common import Parser
+from kafkalog_broker.config.property_names import nearest_property
+from kafkalog_broker.net.event_loop import new_event_loop
+from kafkalog_broker.runtime.logging_setup import set_up_logging
+from kafkalog_broker.runtime.optional_packages import importing
+from kafkalog_broker.security.new_scram_users import NewUser, parse_add_scram
+from kafkalog_spark.argument_parser import Parser
 from kafkalog_spark.errors import KafkalogError, OptionError
+from kafkalog_spark.exit_codes import FAILED, OK, WRONG_USAGE
 
 if TYPE_CHECKING:
+    from kafkalog_broker.broker import Broker
     from kafkalog_broker.mirror.command import ServedMirror
-    from kafkalog_broker.server import Server
 
-OK, FAILED, WRONG_USAGE = 0, 1, 2
 ALL_TOPICS = ".*"
 _HOST, _PORT = "127.0.0.1", 9092  # as in EMBEDDED_DEFAULTS
 _STARTED = time.monotonic()
 _THREADS_END_S = 0.2  # threads that have nothing to do end in less
 COLLECTIONS = (10_000, 2, 250)
-"""When garbage is collected: after so many new objects, net, the youngest, which takes half a millisecond; after three
-times as many those that outlived that, and all of them after seven million. Python's own 700 had a crowd of waiting
-requests walked so often that it took a quarter of the processor time."""
+"""Thresholds of Python's garbage collector. The youngest generation is collected after that many net allocations, which
+takes half a millisecond; all objects after seven million. With Python's default of 700, collections took a quarter of
+the processor time while many requests waited."""
 _LEVELS = ("debug", "info", "warning", "error")
 _log = logging.getLogger(__name__)
 
@@ -151,7 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def log_ignored(config: BrokerConfig) -> None:
-    """Name the properties that were set and have no effect."""
+    """Log the properties that were set and have no effect."""
     for name in config.unknown():
         nearest = nearest_property(name)
         hint = "" if nearest is None else f"; did you mean {nearest}?"
@@ -191,22 +194,23 @@ async def _serve(
     arguments: argparse.Namespace,
     mirror: ServedMirror | None = None,
 ) -> int:
-    # A request of 200 thousand partitions is a million objects for a moment, and 10 thousand logs are as many at a
-    # start: walking them all, several times while they are made, took 0.2 s each.
+    # A request with 200 thousand partitions, or a start with 10 thousand logs, makes a million objects. Collections in
+    # the meantime would traverse all of them several times.
     gc.set_threshold(*COLLECTIONS)
-    from kafkalog_broker.server import Server  # only now: a wrong configuration is reported without loading everything
+    from kafkalog_broker.server import Options, Server  # here, so that a wrong configuration is reported quickly
 
-    broker, control = Server(config, new_users=new_users, metrics=arguments.metrics, mirror=mirror), None
+    options, control = Options(new_users, arguments.metrics, mirror, progress_teller()), None
     if arguments.control_fd is not None:
         from kafkalog_broker.testing_support.control import Control
 
-        control = Control(broker, arguments.control_fd)
+        control = Control(arguments.control_fd)
+        options = replace(options, clock=control.clock, scheduler=control.timers)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    await broker.start(progress_teller())
-    controlled = None if control is None else asyncio.create_task(control.serve())
-    # What is there now stays: 50 thousand objects of modules, which a full collection would walk for 50 ms, in which
-    # nobody is served.
+    server = await Server.start(config, options)
+    broker = server.broker
+    controlled = None if control is None else asyncio.create_task(control.serve(server))
+    # The 50 thousand objects of modules are never freed. A full collection would hold the loop to traverse them.
     gc.freeze()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _asked_to_stop, stop, number)
@@ -214,26 +218,26 @@ async def _serve(
         threading.Thread(target=_wait_for_eof, args=(loop, stop), daemon=True).start()
     partitions = sum(topic.partitions for topic in broker.topics)
     served = " and ".join(format_address(listener.host, listener.port) for listener in broker.advertised)
-    metrics = broker.metrics_address
+    metrics = server.metrics_address
     print(
         f"kafkalog-broker serves {served}, log.dirs {','.join(config.log_dirs)}, {partitions} partitions, "
         f"started in {(time.monotonic() - _STARTED) * 1000:.0f} ms"
         f"{'' if metrics is None else f', metrics at http://{format_address(*metrics)}/metrics'}",
         flush=True,
     )
-    waiting = [asyncio.create_task(stop.wait()), asyncio.create_task(broker.failed.wait())]
+    waiting = [asyncio.create_task(stop.wait()), asyncio.create_task(broker.lifecycle.failed.wait())]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
     if controlled is not None:
         controlled.cancel()
     begun = time.monotonic()
-    await broker.stop()
+    await server.stop()
     took_ms = (time.monotonic() - begun) * 1000
     ends_at_once = broker.remote is not None and await asyncio.to_thread(_threads_are_left)
     code = _stopped(broker, config, took_ms)
     if ends_at_once:
-        # Python waits for all threads at its end. All logs are closed; these threads wait for remote storage.
+        # The interpreter would wait for threads that wait for remote storage. All logs are closed.
         _log.warning("a request to remote storage has no answer yet: it is abandoned")
         logging.shutdown()
         sys.stdout.flush()
@@ -243,7 +247,7 @@ async def _serve(
 
 
 def _threads_are_left() -> bool:
-    """True if a thread does not end because a request to remote storage has no answer."""
+    """Return True if a thread still waits for a response of remote storage."""
     from kafkalog_broker.remote.remote_log_manager import THREAD_NAMES  # loaded where there is remote storage
 
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAMES)]
@@ -253,10 +257,10 @@ def _threads_are_left() -> bool:
     return any(thread.is_alive() for thread in threads)
 
 
-def _stopped(broker: Server, config: BrokerConfig, took_ms: float) -> int:
-    """Report how the broker has stopped; the exit code."""
-    if broker.failed.is_set():
-        why = broker.why_failed or f"all log directories have failed: {','.join(config.log_dirs)}"
+def _stopped(broker: Broker, config: BrokerConfig, took_ms: float) -> int:
+    """Report how the broker stopped, and return the exit code."""
+    if broker.lifecycle.failed.is_set():
+        why = broker.lifecycle.failure or f"all log directories have failed: {','.join(config.log_dirs)}"
         print(f"kafkalog-broker: stopped: {why}", file=sys.stderr)
         return FAILED
     if broker.logs.to_recover:
@@ -282,7 +286,7 @@ def _wait_for_eof(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
 
 
 def progress_teller(now_s: Callable[[], float] = time.monotonic) -> Callable[[object], None]:
-    """Log how far loading has come, at most once a second: recovery of a large directory takes its time."""
+    """Return a function that logs the progress of loading, at most once a second."""
     last = now_s()
 
     def tell(progress: object) -> None:

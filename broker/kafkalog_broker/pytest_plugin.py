@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def kafkalog_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
     """A running broker on a free port; its log directory is below tmp_path. Stopped cleanly after the test."""
     # Here, not above: pytest loads this module in every project where kafkalog is installed.
-    from kafkalog_broker.runtime.process import importing
+    from kafkalog_broker.runtime.optional_packages import importing
     from kafkalog_spark.errors import OptionError
 
     try:

@@ -1,445 +1,306 @@
-"""The broker as a server: everything wired together, started and stopped. One per process and log directory."""
+"""A broker as a server: its start, part by part in the order of their dependencies, and its stop in reverse."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from functools import partial
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, cast
-from uuid import UUID
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from kafkalog_broker import api
 from kafkalog_broker.admin.client_quotas import install_quota_handlers
-from kafkalog_broker.admin.share_group_state import initialize_share_partitions
 from kafkalog_broker.admin.topic_creation import ensure_topic
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.dynamic_configs import FILE as DYNAMIC_CONFIGS_FILE
-from kafkalog_broker.config.dynamic_configs import DynamicConfigs
-from kafkalog_broker.config.listener_settings import SaslSettings
 from kafkalog_broker.config.listeners import with_bound_ports
-from kafkalog_broker.config.log_config import check_remote_storage_enabled
-from kafkalog_broker.config.properties import REMOTE_STORAGE
-from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
-from kafkalog_broker.coordinator.coordinator_timer import Scheduler, TimerHandle
-from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.groups.modern.group_context import GroupContext, InitializeShared
-from kafkalog_broker.groups.modern.group_records import SharedTopic
-from kafkalog_broker.groups.modern.group_settings import share_group_settings
-from kafkalog_broker.mirror.takeover import take_mirrors_over
-from kafkalog_broker.net.acceptor import raise_open_files_limit
-from kafkalog_broker.net.dispatch import Dispatch, Gate, SaslGate, dispatcher
-from kafkalog_broker.net.listener import Network
-from kafkalog_broker.net.loop_watch import LateTimer, sleep
-from kafkalog_broker.protocol.api_registry import Layer
+from kafkalog_broker.config.state_copies import StateCopies
+from kafkalog_broker.coordinator.coordinator_timer import Scheduler
+from kafkalog_broker.coordinator.log_flushes import LogFlushes
+from kafkalog_broker.fetching.converting_reader import ConvertingReader
+from kafkalog_broker.fetching.fetch import Fetcher
+from kafkalog_broker.fetching.fetch_session import FetchSessions
+from kafkalog_broker.fetching.long_poll import LongPolls
+from kafkalog_broker.net.dispatch import dispatcher
+from kafkalog_broker.net.late_timer import schedule
+from kafkalog_broker.net.listening_socket import BoundListener, bind_listener
+from kafkalog_broker.net.network import Network
+from kafkalog_broker.net.open_files import raise_open_files_limit
+from kafkalog_broker.protocol.api_registry import Layer, ServedApis
+from kafkalog_broker.quotas.client_quotas import ClientQuotas
+from kafkalog_broker.quotas.quota_entity import Quotas
 from kafkalog_broker.quotas.quota_file import quota_file
-from kafkalog_broker.runtime.clock import Clock
-from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
-from kafkalog_broker.security.authorizer import guarded
-from kafkalog_broker.security.oauth_tokens import Tokens
-from kafkalog_broker.security.sasl import KnownUsers
-from kafkalog_broker.security.scram_users import NewUser, ScramUsers
-from kafkalog_broker.share.share_coordinator import ShareCoordinator
-from kafkalog_broker.share.share_partition_manager import SharePartitionManager
-from kafkalog_broker.storage.file_fault import is_transient
-from kafkalog_broker.storage.housekeeping import RETENTION_CHECKS_PER_TICK
+from kafkalog_broker.quotas.rates import Windows
+from kafkalog_broker.runtime.clock import Clock, SystemClock
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.runtime.lifecycle import BrokerState, Lifecycle
+from kafkalog_broker.runtime.workers import Workers
+from kafkalog_broker.security.authorizer import Authorizer, guarded
+from kafkalog_broker.security.new_scram_users import NewUser
+from kafkalog_broker.security.tls import Tls
+from kafkalog_broker.startup.background_tasks import repeat, run_until_stop
+from kafkalog_broker.startup.coordinators import begin_loading, load, make_coordinators
+from kafkalog_broker.startup.credentials import Credentials, load_credentials, load_keys
+from kafkalog_broker.startup.loaded_logs import load_logs
+from kafkalog_broker.startup.open_transactions import settle_transactions
+from kafkalog_broker.startup.periodic_tasks import PeriodicTasks
+from kafkalog_broker.startup.remote_storage import open_remote, start_remote
 from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
-from kafkalog_broker.storage.log_manager import LogManager
-from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.producer_ids import ProducerIds, largest_cluster_id
-from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
-from kafkalog_broker.transactions.transaction_ends import TransactionEnds
-from kafkalog_broker.transactions.transaction_marker import marker_writer
-from kafkalog_broker.transactions.unclean_start import UncleanStart
-from kafkalog_spark.format.names import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
+from kafkalog_broker.telemetry.client_instances import ClientInstances
 
 if TYPE_CHECKING:
-    from kafkalog_broker.mirror.command import ServedMirror  # with aiokafka, which a broker of its own does without
+    from kafkalog_broker.metrics.serving import Metrics  # loaded only with metrics
+    from kafkalog_broker.mirror.command import ServedMirror  # with aiokafka, which only a mirror needs
+
+TICK_S = 1.0  # how often the parts are asked what is due; each part knows its own intervals
+
+CERTIFICATES_S = 5.0  # how often certificate files are checked: one stat each
 
 _logger = logging.getLogger(__name__)
 
-CERTIFICATES_S = 5.0  # how often the files of certificates are looked at: one stat each
 
-_TICK_S = 1.0  # how often the log manager and the groups are asked what is due; each knows its own intervals
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a broker is started with, besides its configuration.
 
-_FLUSH_POLL_S = 0.01  # how often `catch_up` looks whether the flushes that retention waits for have ended
+    new_users: SCRAM users to create; an existing user keeps its password.
+    metrics: host and port at which metrics are served, or None.
+    mirror: copies the topics of another cluster while they are served.
+    progress: called with the progress of loading logs.
+    clock: time of all parts.
+    scheduler: runs timers of groups and share groups.
+    """
+
+    new_users: Sequence[NewUser] = ()
+    metrics: tuple[str, int] | None = None
+    mirror: ServedMirror | None = None
+    progress: Callable[[Any], None] | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    scheduler: Scheduler = schedule
 
 
-class Server(Broker):
-    """A broker that can be started. network: its listeners and connections. dirs: the log directories, locked."""
+@dataclass(frozen=True, slots=True)
+class ServerParts:
+    """What a started server consists of; see `Server`."""
 
+    broker: Broker
     network: Network
     dirs: LogDirectories
+    periodic: PeriodicTasks
+    metrics_address: tuple[str, int] | None
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        clock: Clock | None = None,
-        new_users: Sequence[NewUser] = (),
-        metrics: tuple[str, int] | None = None,
-        mirror: ServedMirror | None = None,
-    ) -> None:
-        """new_users: users of SCRAM that are to be there; one that is already keeps its password. metrics: host and
-        port to serve them at; `metrics_address` says where. mirror: copies its topics while they are served."""
-        super().__init__(config, clock)
-        self.mirror = mirror
-        self.mirrored = None if mirror is None else mirror.source
-        self._metrics_at = metrics
-        self.metrics_address: tuple[str, int] | None = None
-        self.scheduler: Scheduler = self.schedule  # how groups run something later
-        self._new_users = new_users
-        self.ensure_topic = partial(ensure_topic, self)
-        self.tokens: dict[str, Tokens] = {}  # by listener, of those with OAUTHBEARER
-        self._started = AsyncExitStack()
 
-    async def start(self, progress: Callable[[Any], None] | None = None) -> None:
-        """Bind the listeners, lock and load the log directories, serve. Raises KafkalogError, and then holds nothing:
-        no task, no port, no lock, and a log directory that had been shut down cleanly still says so."""
+class Server:
+    """A broker that serves clients, made by `Server.start`. One per process and log directory.
+
+    broker: its parts.
+    network: its listeners and connections.
+    dirs: its log directories, which are locked.
+    periodic: what it does once a second.
+    metrics_address: host and port of the metrics, or None.
+    """
+
+    def __init__(self, parts: ServerParts, started: AsyncExitStack) -> None:
+        """started: stops everything when it unwinds."""
+        self.broker, self.network, self.dirs, self.periodic = parts.broker, parts.network, parts.dirs, parts.periodic
+        self.metrics_address = parts.metrics_address
+        self._started = started
+
+    @classmethod
+    async def start(cls, config: BrokerConfig, options: Options | None = None) -> Self:
+        """Bind the listeners, lock and load the log directories, and serve.
+
+        Raises:
+            KafkalogError: If the broker cannot start. Then no task, port or lock is left, and a log directory that had
+                been closed cleanly is still marked so.
+        """
         api.load_all()
+        options = options or Options()
         async with AsyncExitStack() as started:
-            await self._start(started, progress)
-            self._started = started.pop_all()
+            return cls(await _start(config, options, started), started.pop_all())
 
     async def stop(self) -> None:
-        """The reverse of `start`. A clean stop: nothing that comes afterwards has to be recovered, but for the log
-        directories in `logs.to_recover`."""
+        """Stop everything in reverse order. The next start has to recover only directories in `logs.to_recover`."""
         await self._started.aclose()
 
-    def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
-        self.network.use(config)
-        self.groups.context.config = config
-        yield from super().updating_config(config)
 
-    async def _start(self, started: AsyncExitStack, progress: Callable[[Any], None] | None) -> None:
-        """Each part pushes its own stop as it starts, so that a failed start and `stop` go one way."""
-        started.callback(self.workers.shutdown)
-        await self._bind(started)  # first: a port in use is the commonest failure, and nothing was touched yet
-        self.dirs = open_log_dirs(self.config.log_dirs, self.node_id, self.clock.now_ms())
-        started.callback(self.dirs.close)
-        self.cluster_id = self.dirs.cluster_id
-        deleted = await self._load_logs(started, progress)
-        if self.config.remote_log_storage_system_enable:
-            await self._start_remote_storage(started, deleted)
-        await self._load_users()
-        self.quota_file = quota_file([log_dir.path for log_dir in self.dirs.online])
-        quotas = await self.run_blocking(self.quota_file.load)
-        self.quotas.use(quotas or {})
-        install_quota_handlers(self)
-        await self._load_keys(started)
-        self.tls.use(await self.run_blocking(self.tls.prepared, self.config.listener_security))
-        self._make_coordinators(started)
-        await self._settle_transactions()
-        self.logs.is_settled = True
-        self._begin_loading()
-        self.network.use(self.config)
-        started.callback(_logger.info, "the longest that requests held the event loop: %s", self.network.shared.watch)
-        started.push_async_callback(self.network.stop)
-        if self.remote is not None:
-            started.callback(self.remote.begin_stop)
-        self.logs.serve(self.workers.run_in_background)
-        await self.network.serve()
-        # Before the network stops: a join that waits for its group would hold its connection for the time of grace.
-        started.callback(self.groups.shutdown)
-        self.loading = self._run_until_stop(started, self._load_coordinators())
-        self.logs.cleaner.start()
-        if self.mirror is not None:
-            self._run_until_stop(started, self._mirror_topics(self.mirror))
-        self._run_until_stop(started, self._repeat("a periodic task", _TICK_S, self._do_what_is_due))
-        if any(security.tls is not None for security in self.config.listener_security.values()):
-            self._run_until_stop(started, self._repeat("reading certificates", CERTIFICATES_S, self._read_certificates))
-        self.is_started = True
-        started.callback(setattr, self, "is_started", False)
+async def _start(static_config: BrokerConfig, options: Options, started: AsyncExitStack) -> ServerParts:
+    """Start all parts. Each pushes its own stop onto `started`, so a failed start and a stop run the same code."""
+    clock, mirror = options.clock, options.mirror
+    is_mirror = mirror is not None
+    lifecycle, workers = Lifecycle(), Workers()
+    started.callback(workers.shutdown)
+    started.callback(lifecycle.enter, BrokerState.NOT_RUNNING)
+    metrics = None
+    if options.metrics is not None:
+        metrics = await _start_metrics(options.metrics, static_config, lifecycle, workers, started)
+    open_files = raise_open_files_limit()
+    bound = await _bind(static_config, started)  # early, because a port in use is the commonest failure
+    dirs = open_log_dirs(static_config.log_dirs, static_config.node_id, clock.now_ms())
+    started.callback(dirs.close)
+    directories = [log_dir.path for log_dir in dirs.online]
 
-    async def _requests_served(self, started: AsyncExitStack) -> Dispatch:
-        self.apis.wrap(Layer.ACCESS, None if self.authorizer is None else partial(guarded, self.authorizer))
-        if self._metrics_at is None:
-            return dispatcher(self, self.apis, flushes=self.flushes)
-        from kafkalog_broker.metrics.serving import start_metrics
-
-        serve, self.metrics_address = await start_metrics(self, lambda: self.network, self._metrics_at, started)
-        return serve
-
-    async def _bind(self, started: AsyncExitStack) -> None:
-        dispatch, open_files = await self._requests_served(started), raise_open_files_limit()
-        self.network = Network(dispatch, self.config, open_files, self.quotas.record_connection)
-        started.callback(self.network.close_listeners)
-        bound = {}
-        for listener in self.config.listeners:
-            name, security = listener.name, self.config.listener_security[listener.name]
-            tls = partial(self.tls.of, name) if security.tls is not None else None
-            gate = self._sasl_gate(name) if security.sasl else None
-            bound[name] = (await self.network.bind(listener, tls, gate)).port
-        self.advertised = with_bound_ports(self.config.advertised_listeners, bound)
-
-    def _sasl_gate(self, listener: str) -> Gate:
-        known = KnownUsers(
-            lambda mechanism, user: self.scram_users.find(mechanism, user),
-            lambda text: self.tokens[listener].check(text),
-            self.clock.now_ms,
-        )
-
-        def settings() -> SaslSettings:
-            return cast(SaslSettings, self.config.listener_security[listener].sasl)
-
-        return partial(SaslGate, settings, known, clock=self._seconds)
-
-    def _seconds(self) -> float:
-        return self.clock.monotonic_ms() / 1000
-
-    async def _load_keys(self, started: AsyncExitStack) -> None:
-        """Raises ConfigError: without keys everybody would be shut out."""
-        for name, security in self.config.listener_security.items():
-            if security.sasl is not None and security.sasl.oauth is not None:
-                self.tokens[name] = Tokens(security.sasl.oauth, self.clock.now_ms, self._seconds)
-        signed = [tokens for tokens in self.tokens.values() if tokens.is_due]
-        for tokens in signed:
-            await self.run_blocking(tokens.load)
-        if signed:
-            self._run_until_stop(
-                started, self._repeat("reading the keys of tokens", _TICK_S, partial(self._read_keys, signed))
-            )
-
-    async def _read_keys(self, signed: list[Tokens]) -> None:
-        for tokens in signed:
-            if tokens.is_due:
-                await self.run_blocking(tokens.load_if_due)
-
-    async def _load_users(self) -> None:
-        directories = [log_dir.path for log_dir in self.dirs.online]
-        if self.authorizer is not None:
-            await self.run_blocking(self.authorizer.acls.load, directories)
-        self.scram_users = ScramUsers(directories)
-        await self.run_blocking(self.scram_users.load, self._new_users)
-
-    async def _load_logs(self, started: AsyncExitStack, progress: Callable[[Any], None] | None) -> frozenset[UUID]:
-        """The ids of topics whose deletion a crash had interrupted."""
-        online = [log_dir.path for log_dir in self.dirs.online]
-        self.dynamic_configs = DynamicConfigs(online, self.node_id)
-        self.dynamic_configs.load()
-        try:
-            self.config = self.config.with_dynamic(self.dynamic_configs.default, self.dynamic_configs.broker)
-        except ConfigError as error:
-            hint = f"it was set while the broker ran: correct it in {DYNAMIC_CONFIGS_FILE} of each log directory"
-            raise ConfigError(error.what, name=error.name, hint=hint) from None
-        self.topics = TopicRegistry(self.dirs.all)
-        self.topics.load()
-        check_remote_storage_enabled(self.config, {topic.name: topic.configs for topic in self.topics})
-        deleted = self.topics.deleted
-        if self.mirror is not None:
-            self.mirror.check_directory(self.topics)
-        self.producer_ids = ProducerIds(online, self.workers.run_in_background)
-        # One broker's directory of a larger cluster has some of them, and loading makes the others, which are empty.
-        found = {path.name for directory in online for path in directory.glob(f"{TRANSACTION_TOPIC}-*")}
-        self._state_partitions_found = sum(name.rpartition("-")[2].isdecimal() for name in found)
-        self.logs = LogManager(
-            self.dirs,
-            self.config,
-            self.topics,
-            self.clock,
-            call_soon=asyncio.get_running_loop().call_soon_threadsafe,
-            run_blocking=self.workers.run_in_background,
-            on_all_offline=self.failed.set,
-        )
-        self.logs.is_settled = False
-        started.push_async_callback(self.run_blocking, self.logs.shutdown)
-        loading = self.workers.begin_blocking(partial(self.logs.load, progress))
-        started.push_async_callback(asyncio.wait, [loading])  # a start that is cancelled leaves it running
-        started.callback(self.logs.stops_loading.set)
-        await loading
-        if self.mirror is None:
-            mirrored = self.config, self.logs, self.topics, self.log, self.clock, self.producer_ids
-            await self.run_blocking(take_mirrors_over, online, *mirrored)
-        return deleted
-
-    async def _start_remote_storage(self, started: AsyncExitStack, deleted: frozenset[UUID]) -> None:
-        from kafkalog_broker.remote.remote_log_manager import RemoteLogManager
-        from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager, metadata_topic_configs
-        from kafkalog_broker.remote.storage_location import open_remote_storage, settle_location
-
-        if self.mirror is not None:
-            raise ConfigError("a broker that mirrors another cluster has no remote storage", name=REMOTE_STORAGE)
-        online = [log_dir.path for log_dir in self.dirs.online]
-        first = self.dirs.all[0].path
-        storage = await self.run_blocking(open_remote_storage, lambda: self.config, first, online)
-        started.push_async_callback(self.run_blocking, storage.close)
-        made = self.config.remote_log_metadata_topic
-        topic = await self.ensure_topic(REMOTE_LOG_METADATA_TOPIC, made.partitions, metadata_topic_configs(made))
-        metadata = RemoteLogMetadataManager(self.node_id, self.clock, self.log, self.run_blocking)
-        remote = RemoteLogManager(
-            lambda: self.config,
-            storage,
-            metadata,
-            logs=self.logs,
-            topics=self.topics,
-            clock=self.clock,
-            call=self.run_blocking,
-            stay_above=lambda ids: self.producer_ids.stay_above(largest_cluster_id(list(ids))),
-            deleted=deleted,
-        )
-        await remote.start(topic, partial(settle_location, storage, metadata, online, self.clock.now_ms()))
-        self.remote = remote
-        started.push_async_callback(remote.stop)
-        self._run_until_stop(started, remote.run())
-
-    def _make_coordinators(self, started: AsyncExitStack) -> None:
-        clock, config = self.clock, self.config
-        initialize_shared = self._make_share_parts(started)
-        self.offsets_topic = offsets = self._state_log(OFFSETS_TOPIC)
-        context = GroupContext(
-            config,
+    lifecycle.enter(BrokerState.RECOVERY)
+    loaded = await load_logs(
+        static_config, dirs, clock, workers, lifecycle, started, mirror=mirror, progress=options.progress
+    )
+    config = loaded.current_config.get()
+    remote = None
+    if config.remote_log_storage_system_enable:
+        remote = await open_remote(loaded, dirs, clock, workers, started, is_mirror=is_mirror)
+    authorizer = None if config.authorizer is None else Authorizer(config.authorizer)
+    credentials = await load_credentials(config, directories, authorizer, options.new_users, clock, workers)
+    quotas, quotas_in_file = await _load_quotas(static_config, directories, clock, workers)
+    await load_keys(credentials, workers, started)
+    tls = Tls()
+    tls.use(await workers.run_blocking(tls.prepared, config.listener_security))
+    flushes = LogFlushes(workers.begin_blocking)
+    coordinators = make_coordinators(loaded, clock, options.scheduler, workers, flushes, started, is_mirror=is_mirror)
+    telemetry = ClientInstances(clock.now_ms, static_config.telemetry_max_bytes, loaded.dynamic_configs.client_metrics)
+    if metrics is not None:
+        telemetry.receiver = metrics.clients
+    broker = Broker(
+        current_config=loaded.current_config,
+        clock=clock,
+        lifecycle=lifecycle,
+        cluster_id=dirs.cluster_id,
+        advertised=with_bound_ports(
+            static_config.advertised_listeners, {one.listener.name: one.listener.port for one in bound}
+        ),
+        mirrored=None if mirror is None else mirror.source,
+        workers=workers,
+        apis=ServedApis(),
+        authorizer=authorizer,
+        scram_users=credentials.scram_users,
+        tls=tls,
+        quotas=quotas,
+        quota_file=quotas_in_file,
+        traffic=None if metrics is None else metrics.traffic,
+        telemetry=telemetry,
+        dynamic_configs=loaded.dynamic_configs,
+        topics=loaded.topics,
+        logs=loaded.logs,
+        partitions=loaded.partitions,
+        producer_ids=loaded.producer_ids,
+        flushes=flushes,
+        remote=None if remote is None else remote.manager,
+        fetcher=Fetcher(
+            FetchSessions(static_config.max_incremental_fetch_session_cache_slots),
+            LongPolls(),
+            ConvertingReader(workers),
             clock,
-            self.scheduler,
-            topics=self.topics,
-            overrides=self.dynamic_configs.of_group,
-            background=self.workers.compute_then,
-            initialize=initialize_shared,
-        )
-        self.groups = GroupCoordinator(offsets, context)
-        state = self._state_log(TRANSACTION_TOPIC, config.transaction_state_log_load_buffer_size)
-        self.write_marker = marker_writer(self.groups, self.log, clock)
-        self.transactions = TransactionCoordinator(
-            config, clock=clock, state_log=state, write_marker=self.write_marker,
-            new_producer_id=self.producer_ids.next, flushes=self.flushes,
-        )  # fmt: skip
-        self.transaction_ends = TransactionEnds(self.transactions, self.log, self.flushes)
-        if self.mirror is not None:  # it would end transactions of the source's, and write markers into its logs
-            self.transactions.runtime.stop()
-        started.callback(self.transactions.shutdown)
-        started.push_async_callback(self.transaction_ends.stop)
+        ),
+        offsets_topic=coordinators.offsets_topic,
+        groups=coordinators.groups,
+        transactions=coordinators.transactions,
+        transaction_ends=coordinators.transaction_ends,
+        write_marker=coordinators.write_marker,
+        share_state_topic=coordinators.share_state_topic,
+        share_coordinator=coordinators.share_coordinator,
+        share_partitions=coordinators.share_partitions,
+        create_missing_topic=ensure_topic,
+    )
+    broker.apis.wrap(Layer.ACCESS, None if authorizer is None else partial(guarded, authorizer))
+    install_quota_handlers(broker)
+    run_until_stop(started, coordinators.share_initializer.run(broker))
 
-    def _state_log(self, topic: str, read_bytes: int = 1 << 20) -> CoordinatorLog:
-        partitions = self.internal_partitions[topic]
-        return CoordinatorLog(topic, self.topics, self.log, self.clock, partitions, read_bytes, self.flushes)
+    if remote is not None:
+        await start_remote(remote, broker, started)
+    if not is_mirror and not all(log_dir.was_clean for log_dir in dirs.online):
+        await settle_transactions(loaded, coordinators.transactions, clock, workers)
+    loaded.logs.is_settled = True
+    begin_loading(coordinators, is_mirror=is_mirror)
 
-    def _make_share_parts(self, started: AsyncExitStack) -> InitializeShared:
-        config, initializing = self.config, set[asyncio.Task[None]]()
-        state = self._state_log(SHARE_STATE_TOPIC, config.share_coordinator_load_buffer_size)
-        self.share_state_topic = state
-        self.share_coordinator = ShareCoordinator(config, self.clock, state, self.topics)
-        self.share_partitions = SharePartitionManager(
-            config.group_share_max_share_sessions, self.share_coordinator,
-            lambda topic_id, partition: self.log(self.topic_name(topic_id), partition),
-            lambda group_id: share_group_settings(self.config, self.dynamic_configs.of_group(group_id)), self.clock,
-            self.scheduler, self.run_blocking,
-        )  # fmt: skip
+    network = _make_network(broker, static_config, bound, credentials, open_files, metrics)
+    started.callback(_logger.info, "the longest that requests held the event loop: %s", network.shared.watch)
+    started.push_async_callback(network.stop)
+    if remote is not None:
+        started.callback(remote.manager.begin_stop)
+    loaded.logs.serve(workers.run_in_background)
+    await network.serve()
+    # Runs before the network stops: a join that waits for its group would hold its connection for the whole grace time.
+    started.callback(broker.groups.shutdown)
+    run_until_stop(started, load(coordinators, workers, lifecycle, is_mirror=is_mirror))
+    loaded.logs.cleaner.start()
+    if mirror is not None:
+        run_until_stop(started, _mirror_topics(mirror, broker))
+    periodic = PeriodicTasks(broker, network.shared.watch)
+    run_until_stop(started, repeat("a periodic task", TICK_S, periodic.run_due))
+    if any(security.tls is not None for security in config.listener_security.values()):
+        reload = repeat("reading certificates", CERTIFICATES_S, periodic.reload_certificates)
+        run_until_stop(started, reload)
+    if metrics is not None:
+        metrics.collector.attach(broker, network)
+    lifecycle.enter(BrokerState.RUNNING)
+    started.callback(lifecycle.enter, BrokerState.SHUTTING_DOWN)
+    return ServerParts(broker, network, dirs, periodic, None if metrics is None else metrics.address)
 
-        def begin(group_id: str, epoch: int, topics: Mapping[UUID, SharedTopic], from_start: bool) -> None:
-            task = asyncio.create_task(
-                initialize_share_partitions(self, group_id, epoch, topics, from_start=from_start)
-            )
-            initializing.add(task)
-            task.add_done_callback(initializing.discard)
 
-        def stop() -> None:
-            for task in initializing:
-                task.cancel()
-            self.share_coordinator.runtime.stop()
+async def _start_metrics(
+    address: tuple[str, int], config: BrokerConfig, lifecycle: Lifecycle, workers: Workers, started: AsyncExitStack
+) -> Metrics:
+    """Serve metrics during the start too, of which they report the progress."""
+    from kafkalog_broker.metrics.serving import start_metrics
 
-        started.callback(stop)
-        return begin
+    names = [listener.name for listener in config.listeners]
+    return await start_metrics(address, lifecycle, workers, names, started)
 
-    async def _settle_transactions(self) -> None:
-        """After an unclean start: see transactions/unclean_start.py. Before the broker serves and reads groups, so that
-        no client sees a transaction undecided. A clean start reads nothing here."""
-        if self.mirror is not None or all(log_dir.was_clean for log_dir in self.dirs.online):
-            return
-        await self.transactions.runtime.load_owned(self.run_blocking, "transactions")
-        logs = await self.run_blocking(self._all_logs)
-        is_whole = self._state_partitions_found >= len(self.transactions.runtime.log.owned())
-        await UncleanStart(self.transactions, self.clock).settle(logs, self.run_blocking, is_whole=is_whole)
 
-    def _all_logs(self) -> list[Log]:
-        """Logs of all partitions, also those of directories that were shut down cleanly, but for those offline."""
-        found = []
-        for key in self.logs.partitions():
-            try:
-                log = self.logs.get(*key)
-            except BrokerError as error:
-                if is_transient(error):
-                    raise
-                continue  # it is offline
-            if log is not None:
-                found.append(log)
-        return found
+async def _bind(config: BrokerConfig, started: AsyncExitStack) -> list[BoundListener]:
+    bound = []
+    for listener in config.listeners:
+        one = await bind_listener(listener, config)
+        started.callback(one.close)
+        bound.append(one)
+    return bound
 
-    def _begin_loading(self) -> None:
-        """From now on, partitions that `_load_coordinators` has not read yet answer COORDINATOR_LOAD_IN_PROGRESS."""
-        for runtime in (self.groups.runtime, self.share_coordinator.runtime, self.transactions.runtime):
-            if runtime is not self.transactions.runtime or self.mirror is None:
-                runtime.begin_loading(runtime.log.owned())
 
-    async def _load_coordinators(self) -> None:
-        """While the broker serves: transactions first, so that what was prepared is completed soon."""
-        if self.mirror is None:
-            await self.transactions.runtime.load_owned(self.run_blocking, "transactions")
-            self.transaction_ends.complete_soon()
-        await self.groups.runtime.load_owned(self.run_blocking, "groups")
-        self.transaction_ends.complete_soon()  # those that wait for a group's partition
-        await self.share_coordinator.runtime.load_owned(self.run_blocking, "share partitions")
+async def _load_quotas(
+    config: BrokerConfig, directories: Sequence[Path], clock: Clock, workers: Workers
+) -> tuple[ClientQuotas, StateCopies[Quotas]]:
+    file = quota_file(directories)
+    quotas = ClientQuotas(
+        Windows(config.quota_window_num, config.quota_window_size_seconds * 1000),
+        Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000),
+        clock.monotonic_ms,
+    )
+    loaded: Quotas | None = await workers.run_blocking(file.load)
+    quotas.use(loaded or {})
+    return quotas, file
 
-    async def _mirror_topics(self, mirror: ServedMirror) -> None:
-        async def forget(topic: str) -> None:
-            turn = TimeSlice()
-            async for _ in turn.spread(self.groups.on_topics_deleted({topic})):
-                pass
 
-        def fail(why: str) -> None:
-            self.why_failed = why
-            self.failed.set()
+def _make_network(
+    broker: Broker,
+    static_config: BrokerConfig,
+    bound: Sequence[BoundListener],
+    credentials: Credentials,
+    open_files: int,
+    metrics: Metrics | None,
+) -> Network:
+    """Make the network over the bound listeners, which serves the requests of clients with the broker's handlers."""
+    dispatch = dispatcher(broker, broker.apis, broker.traffic, broker.flushes)
+    if metrics is not None:
+        dispatch = metrics.count(dispatch)
+    network = Network(dispatch, static_config, open_files, broker.quotas.record_connection)
+    for one in bound:
+        name = one.listener.name
+        security = static_config.listener_security[name]
+        tls = None if security.tls is None else partial(broker.tls.of, name)
+        new_gate = None if security.sasl is None else credentials.new_gate(name, broker.current_config)
+        network.add_listener(one, tls, new_gate)
+    network.update_config(broker.config)
+    broker.current_config.subscribe(network.update_config)
+    return network
 
-        await mirror.run(self.logs, self.topics, self.config, self.workers, self.clock, forget, fail)
 
-    def _run_until_stop(self, started: AsyncExitStack, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        started.push_async_callback(asyncio.wait, [task])
-        started.callback(task.cancel)
-        return task
+async def _mirror_topics(mirror: ServedMirror, broker: Broker) -> None:
+    async def forget(topic: str) -> None:
+        turn = TimeSlice()
+        async for _ in turn.spread(broker.groups.on_topics_deleted({topic})):
+            pass
 
-    async def _repeat(self, what: str, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            await sleep(every_s)
-            try:
-                await work()
-            except Exception:
-                _logger.exception("%s failed, which is tried again", what)
-
-    async def _do_what_is_due(self) -> None:
-        began, now_ms = perf_counter(), self.clock.now_ms()
-        try:
-            self.logs.tick(now_ms)
-            self.groups.tick()
-            self.transactions.tick(now_ms)
-            self.transaction_ends.complete_soon()
-        except Exception:
-            _logger.exception("a periodic task failed and is tried again")
-        self.network.shared.watch.note_named("periodic tasks", perf_counter() - began)
-        try:
-            await run_in_slices(self.share_coordinator.snapshot_cold_if_due())
-            await self.share_coordinator.prune_if_due()
-        except Exception:
-            _logger.exception("a periodic task failed and is tried again")
-
-    async def catch_up(self) -> None:
-        """Do all that is due at once, instead of a part of it every second: for a clock that was moved."""
-        for _ in range(1 + len(self.logs.partitions()) // RETENTION_CHECKS_PER_TICK):
-            await self._do_what_is_due()
-            await asyncio.sleep(0)
-        while self.logs.retention_waits_for_flush:
-            await asyncio.sleep(_FLUSH_POLL_S)
-            await self._do_what_is_due()
-
-    def schedule(self, delay_ms: int, call: Callable[[], None]) -> TimerHandle:
-        """A LateTimer of the broker's event loop."""
-        return LateTimer(asyncio.get_running_loop(), delay_ms / 1000, call)
-
-    async def _read_certificates(self) -> None:
-        async with self.altering:  # nor are they made anew by a change of configuration meanwhile
-            changed = await self.run_blocking(self.tls.changed_files)
-            if changed is not None:
-                self.tls.use(changed)
+    await mirror.run(
+        broker.logs, broker.topics, broker.config, broker.workers, broker.clock, forget, broker.lifecycle.fail
+    )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import pyarrow as pa
 
+from kafkalog_spark import exit_codes
 from kafkalog_spark.cli import common, decoded_parts, record_json
 from kafkalog_spark.cli.progress_bar import Progress
 from kafkalog_spark.cli.record_json import Shown, json_lines
@@ -23,16 +24,20 @@ from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory, Opt
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
 from kafkalog_spark.format.names import similar_topics
-from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
+from kafkalog_spark.log.decode.scan_request import RecordPredicate, ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.missing_segments import explain_log
-from kafkalog_spark.log.read.partition_log import PartitionLog, readable_meta_properties
-from kafkalog_spark.log.read.partition_scan import ScanStatistics, offset_for_timestamp, scan_partition, tail_start
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_scan import scan_partition
+from kafkalog_spark.log.read.segment_scan import ScanStatistics
+from kafkalog_spark.log.read.state_files import readable_meta_properties
+from kafkalog_spark.log.read.tail import tail_start
+from kafkalog_spark.log.read.timestamp_search import offset_for_timestamp
 from kafkalog_spark.options import day_if_seconds
 
 if TYPE_CHECKING:
-    from kafkalog_spark.source.live_logs import LiveLog
+    from kafkalog_spark.source.live_log import LiveLog
 
 
 class Start(NamedTuple):
@@ -394,8 +399,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KafkalogError as error:
         sys.stdout.flush()
         _say(with_hint(str(error), "--past-damage goes on after it"))
-        return common.FAILED
-    return common.FAILED if failures else common.OK
+        return exit_codes.FAILED
+    return exit_codes.FAILED if failures else exit_codes.OK
 
 
 def _say(text: str) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from kafkalog_spark import exit_codes
 from kafkalog_spark.cli import common
 from kafkalog_spark.cli.progress_bar import Progress
 from kafkalog_spark.errors import OptionError
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise OptionError(f"--estimate and --{name} are both given", hint="an estimate checks nothing")
         estimated = estimate(arguments.paths, common.named_options(arguments.option))
         print(json.dumps(estimated.as_json()) if arguments.json else estimated)
-        return common.OK
+        return exit_codes.OK
     begun = time.monotonic()
     with Progress(unit="B", unit_scale=True, desc="checking") as progress:
 
@@ -78,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     seconds = time.monotonic() - begun
     print(summary(result, seconds, for_programs=arguments.json))
-    return common.FAILED if result.findings.errors else common.OK
+    return exit_codes.FAILED if result.findings.errors else exit_codes.OK
 
 
 def as_json(finding: Finding) -> dict[str, object]:

@@ -9,35 +9,15 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
+from kafkalog_spark.argument_parser import Parser, close_stdout
 from kafkalog_spark.errors import KafkalogError, OptionError
+from kafkalog_spark.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, WRONG_USAGE
 from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
 
-OK, FAILED, WRONG_USAGE = 0, 1, 2
-"""FAILED: what the command is for did not come out clean; each says what that means."""
-BROKEN_PIPE = 141  # 128 + SIGPIPE: what a shell says of a program whose reader went away, `| head`
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors of a full disk. Commands that have no error of their own for them write to stdout alone."""
-INTERRUPTED = 130  # 128 + SIGINT: of one that was ended by Ctrl-C
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse's own says nothing when --help or --version cannot be written, and ends with 0."""
-
-    def _print_message(self, message: str, file: Any = None) -> None:
-        out = sys.stderr if file is None else file
-        try:
-            out.write(message)
-            out.flush()
-        except BrokenPipeError:
-            close_stdout()
-            sys.exit(BROKEN_PIPE)
-        except OSError as error:
-            close_stdout()
-            print(f"{self.prog}: stdout cannot be written: {error.strerror}", file=sys.stderr)
-            sys.exit(FAILED)
 
 
 Main = Callable[..., int]
@@ -74,16 +54,6 @@ def command(name: str) -> Callable[[Main], Main]:
         return run
 
     return wrap
-
-
-def close_stdout() -> None:
-    """Discard what stdout still buffers, so that the interpreter does not complain when it ends."""
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
-    except (OSError, ValueError):  # a stdout that is no file: nothing is buffered in it
-        pass
 
 
 def command_parser(

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from kafkalog_spark import exit_codes
 from kafkalog_spark.cli import common
 from kafkalog_spark.cli.progress_bar import Progress
 from kafkalog_spark.errors import escaped
@@ -71,12 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 report = repair_log_dirs(*source, records=arguments.records, on_partition=count)
         except OSError as error:
             print(f"kafkalog-repair: {error}", file=sys.stderr)
-            return common.WRONG_USAGE
+            return exit_codes.WRONG_USAGE
     if arguments.json:
         print(json.dumps(report.as_json(), indent=1))
     else:
         print("\n".join(map(escaped, report.lines())))
-    return common.OK if report.is_whole else common.FAILED
+    return exit_codes.OK if report.is_whole else exit_codes.FAILED
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from kafkalog_spark import exit_codes
 from kafkalog_spark.cli import common
 from kafkalog_spark.cli.progress_bar import Progress
 from kafkalog_spark.errors import OptionError, install_hint
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from kafkalog_spark.report.page import page
     except ImportError as missing:
         print(f"kafkalog-report: {missing.name} is not installed; {install_hint('report')}", file=sys.stderr)
-        return common.WRONG_USAGE
+        return exit_codes.WRONG_USAGE
     from kafkalog_spark.report.collect import collect
 
     top_keys, check = list(dict.fromkeys(arguments.top_keys)), not arguments.no_check
@@ -63,14 +64,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = page(facts, arguments.title)
     if arguments.output == "-":
         sys.stdout.write(text)
-        return common.OK
+        return exit_codes.OK
     try:
         common.write_whole(arguments.output, text)
     except OSError as error:
         print(f"kafkalog-report: {arguments.output} cannot be written: {error.strerror}", file=sys.stderr)
-        return common.FAILED
+        return exit_codes.FAILED
     print(f"{os.path.abspath(arguments.output)}: {len(text) / 1e6:.1f} MB, open it in a browser", file=sys.stderr)
-    return common.OK
+    return exit_codes.OK
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Log directories: the partitions in them, and what their checkpoints say. The Spark-free way in.
+"""Log directories: `LogDirs`, the reader without Spark.
 
     dirs = LogDirs.open("/data/kafka-logs")
     dirs.topics                                    # {"orders": (0, 1, 2), ...}
@@ -9,7 +9,7 @@
         ...
     dirs.table("batches", "orders").read_all()     # pyarrow.RecordBatchReader
 
-Kept free of the kernels until records are read.
+The kernels are loaded when records are read.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from typing import TYPE_CHECKING
 from kafkalog_spark.errors import UnknownPartition
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
-from kafkalog_spark.log.read import discovery
-from kafkalog_spark.log.read.discovery import RemoteDir, Replicas, Root
+from kafkalog_spark.log.read import discovery, replica_choice
+from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.missing_segments import warn_of_missing_segments
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.replica_choice import Replicas
+from kafkalog_spark.log.read.roots import Root, expanded_paths
 from kafkalog_spark.log.tiered.remote_names import Layout
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkalog_spark.log.decode.record_schema import ScanRequest
+    from kafkalog_spark.log.decode.scan_request import ScanRequest
     from kafkalog_spark.store.storage_options import StorageOptions
 
 
@@ -40,12 +42,14 @@ if TYPE_CHECKING:
 class LogDirs:
     """The partitions of one or more log directories (Kafka's log.dirs), as they were listed.
 
-    `places`: each partition, where it lies first. `copies`: all places of those that lie in several of the directories;
-    `place` says which of them to read. `roots`: what was opened, patterns replaced by what they found.
-    `partitions_only`: whether every root is the directory of a single partition.
+    Attributes:
+        locations: The first location of each partition.
+        roots: The directories that were opened, with wildcards expanded.
+        copies: All locations of partitions that lie in several of the directories; `chosen` selects the one to read.
+        partitions_only: True if every root is the directory of a single partition.
     """
 
-    places: dict[TopicPartition, PartitionLocation] = field(default_factory=dict)
+    locations: dict[TopicPartition, PartitionLocation] = field(default_factory=dict)
     roots: tuple[Root, ...] = ()
     copies: dict[TopicPartition, tuple[PartitionLocation, ...]] = field(default_factory=dict)
     partitions_only: bool = False
@@ -57,18 +61,24 @@ class LogDirs:
         storage: StorageOptions | None = None,
         tier: TierOptions = NO_TIER,
     ) -> LogDirs:
-        """List log directories, or single partition directories (which may be -stray, -future or -delete ones), and
-        what tiered storage made of segments: the layout is found by names, unless `tier` says it. Remote storage that a
-        log directory's own file names is opened too, unless layout=broker, if it is a folder beside the log directory,
-        one of `paths` or `tier.root`.
+        """List log directories, single partition directories, or directories of tiered storage.
 
-        Paths, and URLs of object stores (docs/object_storage.md), which `storage` says how to reach; `~` and the
-        wildcards of a shell are understood. Raises NotALogDirectory: a path is missing, unreadable or neither of the
-        two, or a pattern finds nothing; OptionError for a URL that nothing here reads.
+        A partition directory may be a -stray, -future or -delete one. Remote storage that a log directory's own file
+        names is opened too, if it is a folder beside the log directory, one of `paths` or `tier.root`; not with
+        layout=broker.
+
+        Args:
+            paths: Paths, or URLs of object stores (docs/object_storage.md); `~` and shell wildcards are expanded.
+            storage: How to access object stores.
+            tier: Options of tiered storage. Without a layout, names of directories decide which one it is.
+
+        Raises:
+            NotALogDirectory: If a path is missing, unreadable or none of these, or a pattern matches nothing.
+            OptionError: For a URL of an unknown scheme.
         """
         if isinstance(paths, str | os.PathLike):
             paths = [paths]
-        roots = discovery.expanded_paths(paths, storage)
+        roots = expanded_paths(paths, storage)
         local: dict[TopicPartition, list[PartitionLocation]] = {}
         remote: list[RemoteDir] = []
         partitions_only = True
@@ -76,23 +86,23 @@ class LogDirs:
             found = discovery.partitions_below(root, tier)
             partitions_only = partitions_only and found.is_partition
             remote += found.remote
-            places = found.places
+            locations = found.locations
             if found.remote_storage is not None and tier.layout is not Layout.BROKER:
-                from kafkalog_spark.log.remote.recorded_storage import recorded_dirs  # only where there is one
+                from kafkalog_spark.log.remote.recorded_storage import recorded_dirs  # only needed if there is one
 
-                recorded = recorded_dirs(Root(found.remote_storage, root.store), found.places, roots, storage, tier)
+                recorded = recorded_dirs(Root(found.remote_storage, root.store), found.locations, roots, storage, tier)
                 remote += recorded.dirs
                 tier = replace(tier, keys=tier.keys.with_recorded_files(recorded.key_files))
-                places = recorded.places
-            for place in places:
-                others = local.setdefault((place.topic, place.partition), [])
-                if not any(_same_directory(place, other) for other in others):
-                    others.append(place)
+                locations = recorded.places
+            for location in locations:
+                others = local.setdefault((location.topic, location.partition), [])
+                if not any(_same_directory(location, other) for other in others):
+                    others.append(location)
         ordered = sorted(_with_remote_dirs(local, remote, tier).items())
         return cls(
-            {tp: places[0] for tp, places in ordered},
+            {tp: locations[0] for tp, locations in ordered},
             roots,
-            {tp: tuple(places) for tp, places in ordered if len(places) > 1},
+            {tp: tuple(locations) for tp, locations in ordered if len(locations) > 1},
             partitions_only and bool(ordered),
         )
 
@@ -103,16 +113,16 @@ class LogDirs:
 
     @property
     def topics(self) -> dict[str, tuple[int, ...]]:
-        """Partitions by topic, both sorted; internal topics too."""
+        """Partitions by topic, both sorted, internal topics included."""
         topics: dict[str, list[int]] = {}
-        for topic, partition in self.places:
+        for topic, partition in self.locations:
             topics.setdefault(topic, []).append(partition)
         return {topic: tuple(partitions) for topic, partitions in topics.items()}
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
-        """Open a partition; of several copies the one that `discovery.best` names. Raises UnknownPartition."""
-        place = self.places.get((topic, partition))
-        if place is None:
+        """Open a partition; of several copies the one that `replica_choice.best` returns. Raises UnknownPartition."""
+        location = self.locations.get((topic, partition))
+        if location is None:
             partitions = self.topics.get(topic)
             what = self._topics_instead_of(topic)
             if partitions:
@@ -123,14 +133,23 @@ class LogDirs:
     def chosen(
         self, wanted: Collection[TopicPartition], replicas: Replicas = "longest", *, pass_over_damage: bool = False
     ) -> dict[TopicPartition, PartitionLocation]:
-        """Where to read each of the `wanted` partitions, in their order; reported in one line where there was a choice.
-        Raises as discovery's `check_one_topic` and `chosen_copy`, `refuse_copies` with replicas="error"; OptionError
-        for "merge", which reads all copies, with tiered storage."""
+        """Return the location to read of each wanted partition, in their order. Choices are logged in one line.
+
+        Args:
+            wanted: The partitions.
+            replicas: What to do with a partition in several log directories.
+            pass_over_damage: Ignore damage when the ends of copies are compared.
+
+        Raises:
+            NotALogDirectory: If the directories hold different topics of the same name, or as `chosen_copy`; with
+                replicas="error" for a partition with several copies.
+            OptionError: With replicas="merge", which reads all copies, for tiered storage.
+        """
         if replicas == "error":
-            discovery.refuse_copies(self.copies, wanted)
-        discovery.check_one_topic(self.places, self.copies, wanted)
+            replica_choice.refuse_copies(self.copies, wanted)
+        replica_choice.check_one_topic(self.locations, self.copies, wanted)
         choices = {}
-        result = {tp: self.places[tp] for tp in wanted}
+        result = {tp: self.locations[tp] for tp in wanted}
         for tp in wanted:
             copies = self.copies.get(tp)
             if copies is not None and replicas == "merge":
@@ -138,12 +157,12 @@ class LogDirs:
 
                 result[tp] = merged_location(copies)
             elif copies is not None:
-                choice = discovery.chosen_copy(copies, pass_over_damage=pass_over_damage)
+                choice = replica_choice.chosen_copy(copies, pass_over_damage=pass_over_damage)
                 if choice is not None:
-                    result[tp] = choice[0].place
+                    result[tp] = choice[0].location
                     if len(choice[1]) > 1:
                         choices[tp] = choice
-        discovery.report(choices)
+        replica_choice.report(choices)
         return result
 
     def _topics_instead_of(self, topic: str) -> str:
@@ -168,25 +187,33 @@ class LogDirs:
         replicas: Replicas = "longest",
         **options: object,
     ) -> Iterator[pa.RecordBatch]:
-        """All records of a topic, or of every topic that is not internal, partition by partition; with `tail` the last
-        so many of each partition.
+        """Yield the records of a topic, partition by partition.
 
-        request, or its fields as keywords (columns=, timestamp_from_ms=, read_committed= ...): see ScanRequest. Its
-        conditions narrow what a tail holds. damage_rows: with a row for each damaged stretch, in the columns of
-        log.read.damage_rows, which come last or where `columns` names them; damage then fails nothing.
-        replicas: what is done about a partition in several directories; "error" raises NotALogDirectory.
+        Args:
+            topic: The topic; None for every topic that is not internal.
+            request: Columns and conditions.
+            tail: Only the last so many records of each partition. Conditions of the request narrow these.
+            damage_rows: Yield a row for each damaged stretch too, instead of an error. Its columns
+                (`record_schema.DAMAGE_COLUMN_TYPES`) come last, or where `columns` names them.
+            replicas: What to do with a partition in several directories; "error" raises NotALogDirectory.
+            **options: Fields of ScanRequest (columns=, timestamp_from_ms=, read_committed= ...), instead of `request`.
+
+        Raises:
+            UnknownPartition: For an unknown topic.
+            KafkalogError: As `scan_partition`.
         """
-        from kafkalog_spark.log.decode.record_schema import ScanRequest
+        from kafkalog_spark.log.decode.scan_request import ScanRequest
         from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-        from kafkalog_spark.log.read.partition_scan import scan_partition, tail_start
+        from kafkalog_spark.log.read.partition_scan import scan_partition
+        from kafkalog_spark.log.read.tail import tail_start
         from kafkalog_spark.log.repair.damage_rows import scan_with_damage, with_damage_columns
 
         request = request or ScanRequest(**options)  # type: ignore[arg-type]
         self._check_topic(topic)
-        wanted = [key for key in self.places if key[0] == topic or (topic is None and not names.is_internal(key[0]))]
+        wanted = [key for key in self.locations if key[0] == topic or (topic is None and not names.is_internal(key[0]))]
         passing = request.drop_malformed or damage_rows
-        for place in self.chosen(wanted, replicas, pass_over_damage=passing).values():
-            log = place.open(pass_over_damage=passing)
+        for location in self.chosen(wanted, replicas, pass_over_damage=passing).values():
+            log = location.open(pass_over_damage=passing)
             warn_of_missing_segments([log])
             end = last_stable_offset(log) if request.read_committed else log.log_end_offset
             start = log.log_start_offset
@@ -199,64 +226,72 @@ class LogDirs:
                 yield from scan_partition(log, start, end, request)
 
     def keys_and_values(self, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Those of every record of a topic."""
+        """Yield key and value of every record of a topic."""
         for batch in LogDirs.scan(self, topic, columns=("key", "value")):
             yield from zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
 
     def table(
         self, name: str, topic: str | None = None, *, columns: Iterable[str] | None = None, history: bool = False
     ) -> pa.RecordBatchReader:
-        """A table, of a topic or of all, internal ones too (docs/tables.md): `batches`, `segments`...; or `records`,
-        which `scan` gives with more choice, without internal topics unless one is named.
+        """Return a metadata table (docs/tables.md), such as `batches` or `segments`; or `records`.
 
-        columns: in the order wanted; None for all but those that have to be asked for. history: of tables made of
-        internal topics, every record instead of the latest. Raises OptionError for a table, a column, a topic or a
-        history that there is not; UnknownPartition for a topic; reading raises NotALogDirectory, DataLoss.
+        For `records`, `scan` has more options; like there, internal topics are only included if named.
+
+        Args:
+            name: Name of the table.
+            topic: Narrow the table to a topic; None for all topics, internal ones included.
+            columns: Names, in the order of the result; None for all but those that must be named.
+            history: In a table made of an internal topic, every record instead of the latest one of each key.
+
+        Raises:
+            OptionError: For an unknown table or column, and for a history or topic if the table has none.
+            UnknownPartition: For an unknown topic.
+            NotALogDirectory: While reading, if a file cannot be read.
+            DataLoss: While reading, if a file has gone.
         """
         import pyarrow as pa
 
         from kafkalog_spark.log.decode.record_schema import COLUMNS, record_schema
-        from kafkalog_spark.log.tables.internal_topics import surroundings_of
+        from kafkalog_spark.log.tables.context import context_of
+        from kafkalog_spark.log.tables.declarations import RECORDS, table_query
         from kafkalog_spark.log.tables.read_table import rows_of_units
-        from kafkalog_spark.log.tables.table import (
-            RECORDS,
-            partitions_of,
-            table_query,
-            units_of,
-            warn_of_missing_topic,
-        )
+        from kafkalog_spark.log.tables.units import partitions_of, units_of, warn_of_missing_topic
 
         self._check_topic(topic)
         if name == RECORDS and not history:
             chosen = COLUMNS if columns is None else tuple(columns)
             return pa.RecordBatchReader.from_batches(record_schema(chosen), self.scan(topic, columns=chosen))
-        places = self.chosen(self.places, pass_over_damage=True)
+        locations = self.chosen(self.locations, pass_over_damage=True)
         query = table_query(name, columns, of_topics=topic is not None, history=history)
-        warn_of_missing_topic(query, places, self.paths)
-        wanted = {tp: places[tp] for tp in partitions_of(query, places) if topic is None or tp[0] == topic}
+        warn_of_missing_topic(query, locations, self.paths)
+        wanted = {tp: locations[tp] for tp in partitions_of(query, locations) if topic is None or tp[0] == topic}
 
         def rows() -> Iterator[pa.RecordBatch]:
-            around = surroundings_of(query, places, self.roots)
-            yield from rows_of_units(units_of(query, wanted, whole=topic is None), query, around)
+            context = context_of(query, locations, self.roots)
+            yield from rows_of_units(units_of(query, wanted, whole=topic is None), query, context)
 
         return pa.RecordBatchReader.from_batches(query.of.schema(query.columns), rows())
 
 
 def _same_directory(one: PartitionLocation, other: PartitionLocation) -> bool:
+    """Return True if two locations are the same directory, perhaps by a symbolic link."""
     if one.directory == other.directory or one.store.remote or other.store.remote:
         return one.directory == other.directory
     try:
         return os.path.samefile(one.directory, other.directory)
     except OSError:
-        return False  # gone since it was listed
+        return False  # deleted since it was listed
 
 
 def _with_remote_dirs(
     local: Mapping[TopicPartition, Sequence[PartitionLocation]], remote: Iterable[RemoteDir], options: TierOptions
 ) -> dict[TopicPartition, list[PartitionLocation]]:
-    """The locations of each partition. Each copy in a log directory gets all remote directories of the partition; a
-    partition that no log directory holds is located in the first of them."""
-    found = {tp: list(places) for tp, places in local.items()}
+    """Return the locations of each partition, with its remote directories.
+
+    Each copy in a log directory gets all remote directories of the partition. A partition that no log directory holds
+    is located in the first of them.
+    """
+    found = {tp: list(locations) for tp, locations in local.items()}
     by_partition: dict[TopicPartition, dict[str, RemoteDir]] = {}
     for remote_dir in remote:
         topic, _, number = remote_dir.partition
@@ -264,20 +299,20 @@ def _with_remote_dirs(
         directories.setdefault(remote_dir.directory, remote_dir)
     if not by_partition:
         return found
-    # the classes that read remote segments only where there are some
+    # only needed if there are remote segments
     from kafkalog_spark.log.remote.remote_metadata_reader import RemoteMetadata
     from kafkalog_spark.log.remote.tiered_log import TieredLocation
 
-    copies = [places for (topic, _), places in sorted(local.items()) if topic == names.REMOTE_LOG_METADATA_TOPIC]
+    copies = [locations for (topic, _), locations in sorted(local.items()) if topic == names.REMOTE_LOG_METADATA_TOPIC]
     metadata = RemoteMetadata(copies) if copies else None
     for tp, directories in by_partition.items():
         dirs = tuple(directories.values())
-        # a manifest says what the topic would, and costs less than reading that
+        # A manifest has the same information as the topic, and reading it costs less.
         needs_topic = any(remote.tier_root is None or remote.layout is Layout.LOCAL_TIERED for remote in dirs)
         found[tp] = [
             TieredLocation(
-                *tp, place.directory, place.store, tp in found, dirs, options, metadata if needs_topic else None
+                *tp, location.directory, location.store, tp in found, dirs, options, metadata if needs_topic else None
             )
-            for place in found.get(tp, dirs[:1])
+            for location in found.get(tp, dirs[:1])
         ]
     return found

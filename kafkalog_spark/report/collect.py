@@ -10,11 +10,14 @@ from kafkalog_spark.errors import KafkalogError, UnknownPartition
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.partition_log import PartitionLocation, readable_meta_properties
-from kafkalog_spark.log.tables.internal_topics import surroundings_of
+from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.state_files import readable_meta_properties
+from kafkalog_spark.log.tables.batches import Uncompressed
+from kafkalog_spark.log.tables.context import context_of
+from kafkalog_spark.log.tables.declarations import table_query
 from kafkalog_spark.log.tables.read_table import rows_of_units
-from kafkalog_spark.log.tables.segments import Uncompressed
-from kafkalog_spark.log.tables.table import TableUnit, table_query, units_of
+from kafkalog_spark.log.tables.table import TableUnit
+from kafkalog_spark.log.tables.units import units_of
 from kafkalog_spark.report import summary
 from kafkalog_spark.report.batch_totals import COLUMNS, BatchTotals
 from kafkalog_spark.report.facts import CodecTotal, Facts, ProducerTotal, Row, TopKeys
@@ -50,7 +53,7 @@ class _Collector:
     _has_check: bool
 
     def __post_init__(self) -> None:
-        self._places = self._dirs.chosen(self._dirs.places, pass_over_damage=True)
+        self._places = self._dirs.chosen(self._dirs.locations, pass_over_damage=True)
         self._done = self._total = 0
 
     def facts(self, made_at: int, top_keys: Sequence[str]) -> Facts:
@@ -86,12 +89,12 @@ class _Collector:
         units = units_of(query, self._places)
         sizes: dict[str, int] = {}
         for unit in units:
-            assert unit.place is not None
-            sizes[unit.place.topic] = sizes.get(unit.place.topic, 0) + unit.size
+            assert unit.location is not None
+            sizes[unit.location.topic] = sizes.get(unit.location.topic, 0) + unit.size
         shown = sorted(sizes, key=lambda topic: (-sizes[topic], topic))[:SHOWN_TOPICS]
         self._total = sum(sizes.values()) * (2 if self._has_check else 1)
         totals = BatchTotals(tuple(shown))
-        for rows in rows_of_units(self._counted(units, "reading batches"), query, surroundings_of(query, {}, ())):
+        for rows in rows_of_units(self._counted(units, "reading batches"), query, context_of(query, {}, ())):
             totals.take(rows)
         return totals
 
@@ -106,7 +109,7 @@ class _Collector:
 
     def _rows(self, table: str, places: Mapping[TopicPartition, PartitionLocation], doing: str) -> Iterator[Row]:
         query = table_query(table)
-        around = surroundings_of(query, self._places, self._dirs.roots)
+        around = context_of(query, self._places, self._dirs.roots)
         units = units_of(query, places)
         for batch in rows_of_units(self._counted(units, doing, counts=table == "findings"), query, around):
             yield from batch.to_pylist()
@@ -166,8 +169,9 @@ class _Collector:
         return plain / stored if stored else None
 
     def _top_keys(self, topic: str) -> TopKeys:
-        from kafkalog_spark.log.decode.record_schema import ScanRequest
-        from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition  # the kernels
+        from kafkalog_spark.log.decode.scan_request import ScanRequest
+        from kafkalog_spark.log.read.partition_scan import scan_partition  # the kernels
+        from kafkalog_spark.log.read.segment_scan import ScanStatistics
 
         counts = KeyCounts()
         unread: list[KafkalogError] = []

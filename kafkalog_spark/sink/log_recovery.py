@@ -26,9 +26,9 @@ from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from kafkalog_spark.format.time_index import load_time_index
 from kafkalog_spark.format.transaction_index import format_transaction
+from kafkalog_spark.log.read.header_windows import Table, Window
 from kafkalog_spark.log.read.last_stable_offset import TransactionState, open_transactions_at
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.segment_file import Table, Window
 from kafkalog_spark.log.write.header_reader import header_at
 from kafkalog_spark.log.write.segment_recovery import recover_segment
 
@@ -155,7 +155,7 @@ def _check_no_gap(log: PartitionLog, index: int, next_offset: int) -> None:
     following = log.next_base_offset(index)
     if following is None or following <= next_offset or log.recovery_point is None:
         return
-    cleaned = checkpoint.read_offset_checkpoint(Path(log.place.log_dir, checkpoint.CLEANER_OFFSET_CHECKPOINT))
+    cleaned = checkpoint.read_offset_checkpoint(Path(log.location.log_dir, checkpoint.CLEANER_OFFSET_CHECKPOINT))
     if following > max(log.recovery_point, cleaned.get((log.topic, log.partition), 0)):
         raise errors.CorruptLog(
             f"offsets {next_offset} to {following - 1} are missing: they were not flushed before a crash",

@@ -1,7 +1,7 @@
-"""Spark's pushed filters on offset, timestamp, partition and topic as a plain `RowFilter`.
+"""Translation of the filters that Spark pushes, on offset, timestamp, partition and topic, to a `RowFilter`.
 
-Spark does not apply a filter again that a source accepts, so only those are accepted whose effect on every row is
-exactly the same here. Everything else goes back to Spark.
+Spark does not apply a filter again that a source accepts. So a filter is accepted only if it has exactly the same
+effect here on every row. All others go back to Spark.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
 
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter  # Spark 4.0 has none
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER_NULL = {name.lower(): name for name in ("topic", "partition", "offset", "timestamp", "timestampType")}
-"""By the names in small letters: the schema that a filter is of may have any case."""
+"""Columns that are never null, by lower-case name: the schema of a query may have any case."""
 
-# Doubles are exact below this; at it, Spark's comparison of a bigint with a double no longer is.
 _EXACT_DOUBLE = 2**53
-_MAX_DECIMAL_DIGITS = 40  # Spark's decimals have 38
+"""Below this, Spark's comparison of a bigint with a double is exact."""
+_MAX_DECIMAL_DIGITS = 40  # Spark's decimals have at most 38
 
 
-# Strings compare by code point, which is the order of their UTF-8 bytes: Spark's default collation.
+# Strings are compared by code point. That is the order of their UTF-8 bytes, Spark's default collation.
 _TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "EqualTo": operator.eq,
     "EqualNullSafe": operator.eq,
@@ -39,12 +42,15 @@ _TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "StringEndsWith": str.endswith,
     "StringContains": operator.contains,
 }
-"""By the names of Spark's filters."""
+"""Tests by the name of Spark's filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionTest:
-    """Condition on "topic" or "partition". op: of _TESTS. value: str, int or Fraction, of "In" a frozenset."""
+    """Condition on "topic" or "partition".
+
+    op: name of a test. value: a str, int or Fraction; for "In" a frozenset of them.
+    """
 
     column: str
     op: str
@@ -52,17 +58,18 @@ class PartitionTest:
     negated: bool = False
 
     def accepts(self, topic: str, partition: int) -> bool:
+        """Return True if a partition satisfies the condition."""
         actual = topic if self.column == "topic" else partition
         return bool(_TESTS[self.op](actual, self.value)) is not self.negated
 
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """The rows to keep: all conditions hold. Bounds are half open and fit int64; the default keeps every row.
+    """Conditions on rows, all of which must hold. Bounds are half open and fit into int64. The default keeps every row.
 
-    `offset_in`, `timestamp_in_ms`: sorted, distinct, within the bounds above, which they narrow; None: no list.
-    No row has the offset or the timestamp 2**63 - 1: the log end offset after it, and Spark's microseconds, would not
-    fit. So that number as an upper bound means none.
+    `offset_in` and `timestamp_in_ms` are sorted, distinct and within the bounds; None means no list. An upper bound of
+    2**63 - 1 means no bound. No row has that offset or timestamp, because neither the log end offset behind it nor the
+    timestamp in microseconds would fit.
     """
 
     offset_from: int = MIN_INT64
@@ -75,16 +82,27 @@ class RowFilter:
 
     @property
     def keeps_nothing(self) -> bool:
+        """True if no row can satisfy the conditions."""
         return self.offset_from >= self.offset_until or self.timestamp_from_ms >= self.timestamp_until_ms
 
     def accepts_partition(self, topic: str, partition: int) -> bool:
+        """Return True if rows of a partition can satisfy the conditions."""
         return all(test.accepts(topic, partition) for test in self.partition_tests)
 
 
-def split_filters(filters: Iterable[Any]) -> tuple[RowFilter, list[Any]]:
-    """(what is applied here, the filters that Spark has to apply: the same objects, in the order given), of
-    `pyspark.sql.datasource.Filter`s, all of which must hold. Constants are exact or refused: integers, integral
-    strings, Decimals, floats of magnitude below 2**53, and for `timestamp` datetimes with a time zone."""
+class SplitFilters(NamedTuple):
+    """The filters that the read applies, and those that Spark must apply: the same objects, in the order given."""
+
+    row_filter: RowFilter
+    residual: list[Filter]
+
+
+def split_filters(filters: Iterable[Filter]) -> SplitFilters:
+    """Split pushed filters, all of which must hold.
+
+    Constants are converted exactly, or the filter goes back to Spark: integers, integral strings, Decimals, floats of
+    magnitude below 2**53, and for `timestamp` datetimes with a time zone.
+    """
     row_filter, unsupported = RowFilter(), []
     for pushed in filters:
         narrowed = _narrowed(row_filter, pushed)
@@ -92,16 +110,16 @@ def split_filters(filters: Iterable[Any]) -> tuple[RowFilter, list[Any]]:
             unsupported.append(pushed)
         else:
             row_filter = narrowed
-    return row_filter, unsupported
+    return SplitFilters(row_filter, unsupported)
 
 
-def _narrowed(row_filter: RowFilter, pushed: Any) -> RowFilter | None:
-    """Both conditions; None if that cannot be said exactly."""
+def _narrowed(row_filter: RowFilter, pushed: Filter) -> RowFilter | None:
+    """Return the filter narrowed by another condition, None if that cannot be expressed exactly."""
     from pyspark.sql import datasource as spark
 
     negated = False
     while type(pushed) is spark.Not:
-        # No column taken here is ever null, so Not is plain negation.
+        # The accepted columns are never null, so Not is plain negation.
         negated, pushed = not negated, pushed.child
     attribute = getattr(pushed, "attribute", None)
     if not isinstance(attribute, tuple) or len(attribute) != 1 or attribute[0].lower() not in _NEVER_NULL:
@@ -130,6 +148,7 @@ _NEGATED |= {other: op for op, other in _NEGATED.items()}
 
 
 def _with_bounds(row_filter: RowFilter, column: str, op: str, value: Any, negated: bool) -> RowFilter | None:
+    """Return the filter narrowed by a condition on "offset" or "timestamp", None if it cannot be expressed exactly."""
     if negated:
         if op not in _NEGATED:
             return None
@@ -148,7 +167,7 @@ def _with_bounds(row_filter: RowFilter, column: str, op: str, value: Any, negate
         case "LessThanOrEqual":
             high = math.floor(constants[0]) + 1
         case "EqualTo" | "EqualNullSafe" | "In":
-            # A constant between two whole numbers equals none of them.
+            # A constant between two integers equals neither.
             listed = {int(constant) for constant in constants if constant == int(constant)}
         case _:
             return None
@@ -167,8 +186,8 @@ def _with_bounds(row_filter: RowFilter, column: str, op: str, value: Any, negate
     return replace(row_filter, **narrowed)
 
 
-def _constants(op: str, value: Any, convert: Any) -> list[Any] | None:
-    """Converted; None if one of them cannot be, or where a list is not one."""
+def _constants(op: str, value: Any, convert: Callable[[Any], Any]) -> list[Any] | None:
+    """Return the constants of a filter, converted; None if one cannot be converted."""
     values = value if op == "In" else (value,)
     if not isinstance(values, tuple | list):
         return None
@@ -181,11 +200,11 @@ def _text(value: Any) -> str | None:
 
 
 def _number(value: Any) -> int | Fraction | None:
-    """The exact value of a constant compared with an integer column; None if it has none."""
+    """Return the exact value of a constant that is compared with an integer column, None if it has none."""
     if type(value) is int:
         return value
     if type(value) is float:
-        return Fraction(value) if abs(value) < _EXACT_DOUBLE else None  # false for NaN and infinity
+        return Fraction(value) if abs(value) < _EXACT_DOUBLE else None  # None for NaN and infinity, too
     if type(value) is Decimal:
         if not value.is_finite() or abs(value.adjusted()) > _MAX_DECIMAL_DIGITS:
             return None
@@ -197,11 +216,11 @@ def _number(value: Any) -> int | Fraction | None:
 
 
 def _milliseconds(value: Any) -> Fraction | None:
-    """A datetime as exact milliseconds since 1970; None for a naive one, whose time zone is anyone's guess."""
-    # Not a subclass: pandas' Timestamp has nanoseconds.
+    """Return a datetime as exact milliseconds since 1970, None for a naive one, whose time zone is unknown."""
+    # Subclasses are refused: pandas' Timestamp has nanoseconds.
     if type(value) is not datetime or value.utcoffset() is None:
         return None
     try:
         return Fraction((value - _EPOCH) // timedelta(microseconds=1), 1000)
-    except OverflowError:  # the first and the last day of the calendar, moved out of it by their time zone
+    except OverflowError:  # a time zone moves the first or last day out of the calendar
         return None

@@ -1,4 +1,4 @@
-"""Log directories whose values are read as columns: `kafkalog_spark.LogDirs`.
+"""Log directories with decoded values: `kafkalog_spark.LogDirs`.
 
 dirs = LogDirs.open("/data/kafka-logs")
 for batch in dirs.scan("orders", value_format="json", value_schema="id bigint, user string"):
@@ -15,14 +15,15 @@ import pyarrow as pa
 
 from kafkalog_spark.log import log_dir
 from kafkalog_spark.typed.ddl import schema_of_ddl
-from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources, ValueDecoder, decode_column
+from kafkalog_spark.typed.decoder import ValueDecoder, decode_column
+from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources
 
 if TYPE_CHECKING:
-    from kafkalog_spark.log.decode.record_schema import ScanRequest
+    from kafkalog_spark.log.decode.scan_request import ScanRequest
 
 
 class LogDirs(log_dir.LogDirs):
-    """As log.log_dir.LogDirs, with formats of values and keys."""
+    """`log.log_dir.LogDirs` with formats for values and keys."""
 
     def scan(  # type: ignore[override]
         self,
@@ -37,11 +38,23 @@ class LogDirs(log_dir.LogDirs):
         key_options: Mapping[str, str] | None = None,
         **options: object,
     ) -> Iterator[pa.RecordBatch]:
-        """As log.log_dir.LogDirs.scan; with a format the column `value`, or `key`, is a struct of what was decoded.
+        """Yield records as `log.log_dir.LogDirs.scan`. With a format, the column `value` or `key` is a struct.
 
-        value_schema: DDL or an Arrow schema, of the columns that are wanted; where it is None, the format or its
-        options say them. value_options: of the format (docs/typed.md). A bad value has nulls, as in mode PERMISSIVE.
-        Raises OptionError for what the format refuses.
+        A value that cannot be decoded has nulls, as in mode PERMISSIVE.
+
+        Args:
+            topic: As in `log.log_dir.LogDirs.scan`.
+            request: As there.
+            value_format: Format of the values (docs/typed.md).
+            value_schema: DDL or Arrow schema of the wanted fields; None for those of the format or its options.
+            value_options: Options of the format.
+            key_format: Format of the keys.
+            key_schema: As value_schema.
+            key_options: As value_options.
+            **options: As in `log.log_dir.LogDirs.scan`.
+
+        Raises:
+            OptionError: For options that the format refuses.
         """
         from kafkalog_spark.log.decode.record_schema import COLUMNS
 

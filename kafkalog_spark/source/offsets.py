@@ -1,15 +1,14 @@
-"""Partitions and offsets as options and checkpoints name them, as JSON: read strictly, written canonically (Spark's
-JsonUtils).
+"""Partitions and offsets in options and checkpoints, as JSON (Spark: `JsonUtils`): parsed strictly, written in one way.
 
     offsets      {"topicA":{"0":23,"1":-1},"topicB":"earliest"}   -1 latest, -2 earliest; whole topics: SPARK-58774
     timestamps   {"topicA":{"0":1700000000000}}                   ms; -1 and -2 as in Kafka's ListOffsets
     partitions   {"topicA":[0,1]}
 
-A checkpoint also says which topics its offsets are of: `"topicA@<topic id>":{}`, for Kafka 2.8 and newer. The Kafka
-source ignores such a member, as it does every topic without a partition.
+A checkpoint also has the topic IDs of its offsets: `"topicA@<topic id>":{}`, for Kafka 2.8 and newer. The Kafka source
+ignores such a member, as it ignores every topic without partitions.
 
-The connector (Jackson) reads 1.9, true and "23" as numbers and lets the last of two equal keys win. Those are errors
-here: each would read something else than what is written.
+The connector (Jackson) accepts 1.9, true and "23" as numbers, and uses the last of two equal keys. Here these are
+errors, because the result would differ from what is written.
 """
 
 from __future__ import annotations
@@ -32,19 +31,23 @@ from kafkalog_spark.options import boolean
 
 TopicPartition = tuple[str, int]
 
-# What Kafka's ListOffsets takes for "the end" and "the start", as an offset and as a timestamp.
 LATEST = -1
 EARLIEST = -2
+"""The end and the start of a log in Kafka's ListOffsets, as an offset and as a timestamp."""
 
-_SHOWN_PARTITIONS = 20  # in an error; a directory may hold thousands
+_SHOWN_PARTITIONS = 20  # in an error message
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Start or end of a read: Spark's KafkaOffsetRangeLimit. What it comes to in a log, partition_bounds.py decides.
+    """Start or end of a read (Spark: `KafkaOffsetRangeLimit`). `bound_resolution` resolves it in a log.
 
-    of_all: the number of every partition; None where each is named, in `partitions` or by its whole topic in `topics`.
-    Numbers are offsets, or with by_time timestamps (ms) that mean the first offset whose record's is at least that.
+    Attributes:
+        of_all: Number for every partition; None if `partitions` and `topics` name them.
+        partitions: Number by partition.
+        topics: Number by topic, for all its partitions.
+        by_time: Numbers are timestamps (ms), which mean the first offset with at least that timestamp. Otherwise they
+            are offsets.
     """
 
     of_all: int | None = None
@@ -57,25 +60,27 @@ class Bound:
         return {*self.topics, *(topic for topic, _ in self.partitions)}
 
     def numbers(self, assigned: Collection[TopicPartition]) -> tuple[Mapping[TopicPartition, int], set[str]]:
-        """(The number of each partition that is assigned or named, whole topics of which none is assigned)."""
+        """Return the number of each assigned or named partition, and the topics of which no partition is assigned."""
         if self.of_all is not None:
             return dict.fromkeys(assigned, self.of_all), set()
         of_topics = {tp: self.topics[tp[0]] for tp in assigned if tp[0] in self.topics}
         return of_topics | dict(self.partitions), self.topics.keys() - {topic for topic, _ in assigned}
 
 
-# Late-bound: looked up again at every action; the end is that of the log, with read_committed the LSO.
 AT_EARLIEST, AT_LATEST = Bound(EARLIEST), Bound(LATEST)
+"""Late-bound: resolved again at every action. The end is that of the log, with read_committed the LSO."""
 
 
 def tp_text(topic_partition: TopicPartition) -> str:
-    """`topic-0`, as Kafka writes a partition."""
+    """Return `topic-0`, Kafka's notation of a partition."""
     return f"{topic_partition[0]}-{topic_partition[1]}"
 
 
 def check_bounds_agree(start: Bound, end: Bound) -> None:
-    """Raise OptionError where two bounds by offset, or by timestamp, name other partitions than each other, or a start
-    is after its end. Partitions of topics given as a whole are compared later, when they are known."""
+    """Raise OptionError if two bounds of the same kind name different partitions, or a start is after its end.
+
+    Partitions of whole topics are compared later, when they are known.
+    """
     if start.by_time != end.by_time or start.of_all is not None or end.of_all is not None:
         return
     kind, starts, ends = "timestamp" if start.by_time else "offset", start.partitions, end.partitions
@@ -88,7 +93,7 @@ def check_bounds_agree(start: Bound, end: Bound) -> None:
             f"topic-partitions for end offset: {set_text(ends, end)}."
         )
     for tp in sorted(starts.keys() & ends.keys()):
-        if starts[tp] > ends[tp] >= 0:  # LATEST and EARLIEST are negative and not comparable yet
+        if starts[tp] > ends[tp] >= 0:  # LATEST and EARLIEST are negative, and cannot be compared yet
             raise OptionError(
                 f"The specified start {kind} {starts[tp]} is greater than the end {kind} {ends[tp]} "
                 f"for topic {tp[0]} partition {tp[1]}.",
@@ -97,12 +102,13 @@ def check_bounds_agree(start: Bound, end: Bound) -> None:
 
 
 def set_text(partitions: Collection[TopicPartition], bound: Bound | None = None) -> str:
-    """Partitions as the connector prints a set of them; topics that `bound` gives as a whole as `topic-*`."""
+    """Return partitions as the connector prints a set of them; whole topics of `bound` as `topic-*`."""
     whole = [f"{topic}-*" for topic in sorted(bound.topics)] if bound is not None else []
     return f"Set({cut_text([*whole, *map(tp_text, sorted(partitions))])})"
 
 
 def cut_text(names: list[str]) -> str:
+    """Return names with commas, only the first ones if there are many."""
     more = len(names) - _SHOWN_PARTITIONS
     return ", ".join(names[:_SHOWN_PARTITIONS]) + (f", ... ({more} more)" if more > 0 else "")
 
@@ -112,17 +118,19 @@ PARTITION_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 class _OffsetsFault(Exception):
-    """Becomes the hint of an OptionError, or part of a MalformedOffsets."""
+    """A fault in JSON: the hint of an OptionError, or part of a MalformedOffsets."""
 
 
-_TOPIC_ID_SEPARATOR = "@"  # in no topic name
+_TOPIC_ID_SEPARATOR = "@"  # not allowed in topic names
 
 
 def offsets_by_topic(
     offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, uuid.UUID] = MappingProxyType({})
 ) -> dict[str, dict[str, int]]:
-    """`{"topic": {"0": 23}, "topic@<id>": {}}`, topics sorted, partitions by number: Spark compares the offsets of a
-    stream as text, so the same offsets must always be written alike."""
+    """Return `{"topic": {"0": 23}, "topic@<id>": {}}`, with topics sorted and partitions ordered by number.
+
+    Spark compares the offsets of a stream as text, so equal offsets must have equal text.
+    """
     result: dict[str, dict[str, int]] = {}
     for topic, partition in sorted(offsets):
         result.setdefault(topic, {})[str(partition)] = offsets[topic, partition]
@@ -136,7 +144,7 @@ def _load(text: str) -> Any:
         raise _OffsetsFault(f"not JSON: {error.msg} at character {error.pos}") from None
     except RecursionError:
         raise _OffsetsFault("nested too deeply") from None
-    except ValueError:  # an integer of more digits than Python converts
+    except ValueError:  # an integer with more digits than Python converts
         raise _OffsetsFault("a number is too large") from None
 
 
@@ -199,7 +207,7 @@ def _short(value: object) -> str:
 
 @contextmanager
 def _explained(option: str, text: str, expected: str) -> Iterator[None]:
-    """A fault as an OptionError in the connector's words."""
+    """Raise a fault as an OptionError with the connector's message."""
     try:
         yield
     except _OffsetsFault as fault:
@@ -208,16 +216,18 @@ def _explained(option: str, text: str, expected: str) -> Iterator[None]:
 
 
 Offsets = dict[TopicPartition, int]
-"""Next offsets that a stream reads; -2 (earliest), -1 (latest) in those alone that a query begins with. Their JSON is
-the Kafka source's, so a checkpoint can be handed from one source to the other."""
+"""Next offsets of a stream. Only those at which a query begins may be -2 (earliest) or -1 (latest). Their JSON is that
+of the Kafka source, so that one source can use a checkpoint of the other."""
 JsonOffsets = dict[str, dict[str, int]]
 
 _SHOWN = 200  # characters of a checkpoint in an error
 
 
 def offsets_of(value: Any) -> Offsets:
-    """Offsets of a checkpoint or of a query's progress: their JSON, or what it was parsed to, as Spark hands them over.
-    Topic ids are left out. Raises MalformedOffsets."""
+    """Return the offsets of a checkpoint or of a query's progress, without topic IDs.
+
+    value: their JSON, or the parsed JSON that Spark passes. Raises MalformedOffsets.
+    """
     try:
         parsed = json.loads(value) if isinstance(value, str) else value
         if isinstance(parsed, Mapping):
@@ -236,7 +246,7 @@ def offsets_of(value: Any) -> Offsets:
 
 
 def topic_ids_of(offsets: Mapping[str, Any]) -> dict[str, uuid.UUID]:
-    """Return the topic ids that offsets of a checkpoint carry, by topic; none from the Kafka source or older Kafka."""
+    """Return the topic IDs in the offsets of a checkpoint, by topic. The Kafka source and older Kafka have none."""
     return dict(found for member in offsets if (found := _topic_id(member)) is not None)
 
 
@@ -251,11 +261,15 @@ def _topic_id(member: str) -> tuple[str, uuid.UUID] | None:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which partitions a read is about: Spark's ConsumerStrategy. By default of every topic that is not internal, which
-    the connector does not have; said: False where no option asks for that, as for single partitions' directories.
+    """The partitions that a read is subscribed to (Spark: `ConsumerStrategy`).
 
-    topics: by name. pattern: regular expression that is found in their names (a search, as in the connector).
-    partitions: by name.
+    By default those of every topic that is not internal, which the connector cannot express.
+
+    Attributes:
+        topics: Names of topics.
+        pattern: Regular expression that is searched for in the names of topics, as in the connector.
+        partitions: Single partitions.
+        said: False if no option names a subscription, as for the directory of a single partition.
     """
 
     topics: tuple[str, ...] | None = None
@@ -265,12 +279,12 @@ class Subscription:
 
     @property
     def regex(self) -> re.Pattern[str]:
-        # Java's \\d and \\w are ASCII unless a flag says otherwise.
+        # Java's \\d and \\w match ASCII only, unless a flag says otherwise.
         return re.compile(self.pattern, re.ASCII)
 
     @property
     def named_topics(self) -> frozenset[str]:
-        """Also those that are not there; none for a pattern."""
+        """Topics that are given by name, existing or not; none for a pattern."""
         return frozenset(self.topics or ()).union(topic for topic, _ in self.partitions or ())
 
     def names(self, tp: TopicPartition) -> bool:
@@ -282,6 +296,7 @@ NOT_SAID = Subscription(said=False)
 
 
 def subscribed_topics(name: str, text: str) -> Subscription:
+    """Parse `topicA,topicB`."""
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not names:
         raise OptionError(f"No topics to subscribe to as specified value for option '{name}' is '{text}'")
@@ -289,13 +304,16 @@ def subscribed_topics(name: str, text: str) -> Subscription:
 
 
 def topic_pattern(name: str, text: str) -> Subscription:
-    """A regular expression. Java's and Python's agree on what topic names need; what only Java has is refused."""
+    """Parse a regular expression.
+
+    Java and Python agree on all that topic names need. Constructs that only Java has are refused.
+    """
     if not text:
         raise OptionError(f"Pattern to subscribe is empty as specified value for option '{name}' is '{text}'")
     subscribed = Subscription(pattern=text)
     try:
         with warnings.catch_warnings():
-            # Python warns where it may one day read [a&&b] as Java does; until then the two mean different things.
+            # Python warns of [a&&b], which has another meaning than in Java.
             warnings.simplefilter("error", FutureWarning)
             _ = subscribed.regex
     except (re.error, FutureWarning, OverflowError, RecursionError) as error:
@@ -307,7 +325,7 @@ def topic_pattern(name: str, text: str) -> Subscription:
 
 
 def assigned(name: str, text: str) -> Subscription:
-    """`{"topicA":[0,1]}`: the partitions, sorted."""
+    """Parse `{"topicA":[0,1]}`. The partitions are sorted."""
     if not text.startswith("{"):
         raise OptionError(f"No topicpartitions to assign as specified value for option '{name}' is '{text}'")
     with _explained(name, text, '{"topicA":[0,1],"topicB":[0,1]}'):
@@ -325,11 +343,12 @@ def assigned(name: str, text: str) -> Subscription:
 
 
 def all_topics(name: str, text: str) -> Subscription:
+    """Parse a boolean: True subscribes to every topic that is not internal."""
     return Subscription(said=boolean(name, text))
 
 
 def bound_by_offset(name: str, text: str) -> Bound:
-    """`earliest`, `latest` in any case, or `{"topicA":{"0":23,"1":-1},"topicB":"latest"}`."""
+    """Parse `earliest` or `latest`, in any case, or `{"topicA":{"0":23,"1":-1},"topicB":"latest"}`."""
     if text.lower() in _WHOLE_TOPIC:
         return Bound(_WHOLE_TOPIC[text.lower()])
     with _explained(name, text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'):
@@ -346,7 +365,7 @@ def bound_by_offset(name: str, text: str) -> Bound:
 
 
 def bound_by_timestamp(name: str, text: str) -> Bound:
-    """`{"topicA":{"0":1700000000000}}`: ms by partition."""
+    """Parse `{"topicA":{"0":1700000000000}}`: ms by partition."""
     with _explained(
         name, text, '{"topicA": {"0": 123456789, "1": 123456789}, "topicB": {"0": 123456789, "1": 123456789}}'
     ):
@@ -354,7 +373,7 @@ def bound_by_timestamp(name: str, text: str) -> Bound:
 
 
 def bound_by_global_timestamp(name: str, text: str) -> Bound:
-    """Ms since 1970. -1 (latest) and -2 (earliest) mean in Kafka's ListOffsets what they mean as offsets."""
+    """Parse ms since 1970. As in Kafka's ListOffsets, -1 means latest and -2 earliest."""
     hint = f"option '{name}' is in milliseconds since 1970-01-01 UTC"
     if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or int(text) > MAX_INT64:
         raise OptionError(f"Expected a single long value, got {' '.join(text.split())}", hint=hint)
@@ -366,9 +385,19 @@ def bound_by_global_timestamp(name: str, text: str) -> Bound:
 def assigned_partitions(
     subscription: Subscription, present: Iterable[TopicPartition], may_be_gone: Collection[str] = ()
 ) -> list[TopicPartition]:
-    """The partitions of `present` that the read is about, sorted. As in the connector an internal topic is never read
-    through `subscribe` or `subscribePattern`, and a partition named by `assign` that its topic lacks is left out.
-    Unlike there, `assign` reads internal topics. Raises UnknownPartition for a topic not there, nor `may_be_gone`."""
+    """Return the existing partitions that a read is subscribed to, sorted.
+
+    As in the connector, `subscribe` and `subscribePattern` never read internal topics, and partitions of `assign` that
+    do not exist are left out. Unlike there, `assign` reads internal topics.
+
+    Args:
+        subscription: The subscription.
+        present: The existing partitions.
+        may_be_gone: Topics that may be missing.
+
+    Raises:
+        UnknownPartition: For any other missing topic that the subscription names.
+    """
     available = set(present)
     topics = {topic for topic, _ in available}
     if unknown := sorted(subscription.named_topics - topics.union(may_be_gone)):
@@ -384,8 +413,10 @@ def assigned_partitions(
 
 
 def unmatched(subscription: Subscription, present: Iterable[TopicPartition], paths: Sequence[str]) -> str | None:
-    """Return a warning about the part of the subscription that matches nothing in the log directories, with what is
-    there instead; None if all of it matches. No error, because the connector then reads nothing without one."""
+    """Return a warning about the part of a subscription that matches nothing, with the existing topics or partitions.
+
+    None if all of it matches. It is not an error, because the connector reads nothing then without an error.
+    """
     available = set(present)
     topics = sorted({topic for topic, _ in available})
     where, holds = ", ".join(paths), f"it holds {cut_text(topics) or 'no topic at all'}"

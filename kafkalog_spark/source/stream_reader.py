@@ -1,15 +1,13 @@
-"""The stream reader: what Spark calls, on the driver with one instance per run of a query, in tasks with a pickled copy
-of another.
+"""Stream reader, as Spark calls it: on the driver one instance for each run of a query, in tasks a pickled copy.
 
-Spark's order (python_streaming_source_runner.py): prepareForTriggerAvailableNow, getDefaultReadLimit, initialOffset for
-a query without a checkpoint, then for every trigger latestOffset, reportLatestOffset, and for a batch commit of the one
-before and partitions. Neither commit of the last batch nor stop can be relied on.
+Spark's order of calls (python_streaming_source_runner.py): prepareForTriggerAvailableNow, getDefaultReadLimit,
+initialOffset for a query without a checkpoint; then for every trigger latestOffset and reportLatestOffset, and for a
+batch commit of the previous one and partitions. Spark may omit the commit of the last batch, and stop.
 
-Small batches are read where they are planned, and their rows are handed to Spark with the plan: a Python task (a
-worker, a socket, an Arrow stream) costs more than a few records do, and the planning process lives as long as the
-query, so that files, kernels and caches are warm. Spark puts rows that come with the plan, those of what it calls
-simple stream readers, into the block manager as the one partition of the batch; should that block get lost, the
-partition is read as any other.
+Small batches are read by the planning process, and their rows are returned with the plan. A Python task (a worker, a
+socket, an Arrow stream) costs more than a few records, and the planning process lives as long as the query, so its
+files, kernels and caches are warm. Spark stores rows that come with the plan, those of a "simple stream reader", in the
+block manager as the only partition of the batch. If that block is lost, the partition is read by a task.
 """
 
 from __future__ import annotations
@@ -28,51 +26,56 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.log.read.partition_log import OpenHints
-from kafkalog_spark.source.batch_reader import as_large_as_its_rows, read_splits, scan_range
+from kafkalog_spark.source.coalescing import as_large_as_its_rows
+from kafkalog_spark.source.data_loss import partitions_deleted, records_lost
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import JsonOffsets, offsets_by_topic, offsets_of, topic_ids_of
 from kafkalog_spark.source.options import RateLimits, ReadOptions, StreamOptions
-from kafkalog_spark.source.planning import Split, tasks_of
-from kafkalog_spark.source.resolved_read import RecordProjection, ResolvedRead
-from kafkalog_spark.source.stream_planner import StreamPlanner, deleted, lost
+from kafkalog_spark.source.range_scan import scan_range
+from kafkalog_spark.source.record_projection import RecordProjection
+from kafkalog_spark.source.resolved_read import ResolvedRead
+from kafkalog_spark.source.split import Split
+from kafkalog_spark.source.stream_planner import StreamPlanner
+from kafkalog_spark.source.task_packing import tasks_of
+from kafkalog_spark.source.task_rows import rows_of_task
 from kafkalog_spark.spark.interface import first_line, first_line_of
 
-if TYPE_CHECKING:  # the log's scan comes with the kernels
-    from kafkalog_spark.log.decode.record_schema import ScanRequest
-    from kafkalog_spark.log.decode.run_decoder import ScanBuffers
-    from kafkalog_spark.source.progress import GroupCommitter
+if TYPE_CHECKING:  # these load the kernels
+    from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
+    from kafkalog_spark.log.decode.scan_request import ScanRequest
+    from kafkalog_spark.source.group_commits import GroupCommitter
 
 
 _log = logging.getLogger(__name__)
 
 try:
     from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper as SimpleStreamReader
-except ImportError:  # a private name: in a release without it every batch is read by tasks
+except ImportError:  # it is private; in a release without it, tasks read every batch
     SimpleStreamReader: Any = object  # type: ignore[no-redef]
 
 MOST_BYTES = 1 << 20
-"""Bytes of the segments in a batch that is read on the driver: some 10,000 records of 100 B. Spark copies such rows one
-by one, so that from about there on tasks in parallel are worth their start."""
+"""Most bytes of segments in a batch that the driver reads. Spark copies such rows one by one, so for more of them tasks
+in parallel are faster (benchmark `streaming`)."""
 MOST_ROW_BYTES = 4 << 20
-"""Bytes of its rows in Arrow. Spark's driver keeps them as one block."""
+"""Most bytes of its rows in Arrow. Spark's driver keeps them as one block."""
 
 
 class Kernels:
-    """Loads what reading needs in half a second, while the query runs and tasks do the reading."""
+    """Loads the kernels in the background, while tasks read the first batches."""
 
     def __init__(self) -> None:
         self._loader: threading.Thread | None = None
         self._loaded = False
 
     def ready(self) -> bool:
-        """True if they are loaded; the first time it is asked loading begins."""
+        """Return True if the kernels are loaded. The first call starts loading them."""
         if self._loader is None:
             self._loader = threading.Thread(target=self.load, name="kafkalog-kernels", daemon=True)
             self._loader.start()
         return self._loaded
 
     def load(self) -> None:
-        from kafkalog_spark.log.read import partition_scan  # noqa: F401 - the kernels come with it
+        from kafkalog_spark.log.read import partition_scan  # noqa: F401 - loads the kernels
 
         self._loaded = True
 
@@ -81,7 +84,7 @@ KERNELS = Kernels()
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
-    """The batches, None when they are too large. What is kept is as large as the rows."""
+    """Return copies of the batches, None if they are too large."""
     rows, size = [], 0
     for batch in batches:
         size += batch.nbytes
@@ -92,7 +95,7 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
 
 
 class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvailableNow):
-    """Reads partitions as they grow; small when pickled. Raises OptionError for a schema the columns cannot have."""
+    """Reads partitions as they grow. Small when pickled. Raises OptionError for an unsupported schema."""
 
     def __init__(self, read: ResolvedRead) -> None:
         RecordProjection(read)
@@ -100,7 +103,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
         self._rows: Sequence[pa.RecordBatch] = ()
 
     def __getstate__(self) -> dict[str, Any]:
-        """For tasks, which need no password of commitGroup's broker."""
+        """Leave out what tasks do not need, such as the password of the broker of commitGroup."""
         options = replace(self._options, stream=replace(self._stream, commit_group=None))
         return {"_read": replace(self._read, options=options), "_rows": ()}
 
@@ -119,11 +122,11 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
 
     @cached_property
     def committer(self) -> GroupCommitter | None:
-        """None without the option commitGroup. Raises OptionError for settings that its client does not take."""
+        """None without the option commitGroup. Raises OptionError for settings that its client refuses."""
         group = self._stream.commit_group
         if group is None:
             return None
-        from kafkalog_spark.source.progress import AdminGroupClient, GroupCommitter
+        from kafkalog_spark.source.group_commits import AdminGroupClient, GroupCommitter
 
         return GroupCommitter(group, AdminGroupClient(group.settings))
 
@@ -137,7 +140,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
 
     @first_line
     def getDefaultReadLimit(self) -> streaming.ReadLimit:
-        """The first limit that is set: Spark knows no two at once. `latestOffset` applies all of them."""
+        """Return the first limit that is set, since Spark knows only one. `latestOffset` applies all of them."""
         limits = self._stream.limits
         if limits.max_offsets is not None:
             return streaming.ReadMaxRows(limits.max_offsets)
@@ -149,27 +152,27 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
 
     @first_line
     def initialOffset(self) -> JsonOffsets:  # type: ignore[override]
-        _ = self.committer  # what is wrong with its settings shows before anything is read
+        _ = self.committer  # raises for wrong settings before anything is read
         return offsets_by_topic(self.planner.initial())
 
     @first_line
     def latestOffset(self, start: JsonOffsets, limit: streaming.ReadLimit) -> JsonOffsets:  # type: ignore[override]
-        """`start` unchanged if nothing is new."""
+        """Return the end of the next batch; `start` unchanged if there is none."""
         begin = offsets_of(start)
         try:
             end = self.planner.next_end(begin, self._limits(limit), topic_ids_of(start))
         finally:
-            # Spark asks for the next batch when it has written down that the last one is done: also for the last time
-            # with Trigger.AvailableNow, and first of all after a restart. Its call of `commit` comes one batch later.
-            # No broker takes a commit for a topic that was deleted.
+            # Spark calls this after it has stored that the last batch is done, which includes the last call with
+            # Trigger.AvailableNow and the first one after a restart. It calls `commit` one batch later. Deleted topics
+            # are left out, because a broker refuses to commit offsets for them.
             if self.committer is not None:
-                there = self.planner.latest
-                self.committer.reached({tp: offset for tp, offset in begin.items() if tp in there})
+                present = self.planner.latest
+                self.committer.reached({tp: offset for tp, offset in begin.items() if tp in present})
         return start if end == begin else offsets_by_topic(end, self.planner.topic_ids)
 
     @first_line
     def reportLatestOffset(self) -> JsonOffsets | None:  # type: ignore[override]
-        # with the topic ids, as in the end of a batch: a query that has read everything shows the same text for both
+        # With topic IDs, like the end of a batch, so that both have the same text once everything was read.
         return offsets_by_topic(self.planner.latest, self.planner.latest_topic_ids) or None
 
     @first_line
@@ -179,30 +182,30 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
         if rows is None:
             return [InputPartition(task) for task in tasks_of(splits, self._options)]
         self._rows = rows
-        self.__class__ = _WithRows  # Spark asks for rows, after this call, whom it takes for a simple reader
+        self.__class__ = _WithRows  # after this call Spark takes the rows from a reader of this class
         return [InputPartition(tuple(splits))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return first_line_of(read_splits(self._read, RowFilter(), self._rows_of, partition.value))
+        return first_line_of(rows_of_task(self._read, RowFilter(), self._scan_split, partition.value))
 
     def _prefetched(self, splits: list[Split]) -> list[pa.RecordBatch] | None:
-        """The rows of a small batch; None where tasks have to read."""
+        """Return the rows of a small batch, None if tasks must read it."""
         options = self._options
         if SimpleStreamReader is object or not splits or self.planner.planned_bytes > MOST_BYTES:
             return None
         if options.min_partitions is not None or options.max_records_per_partition is not None:
-            return None  # tasks are asked for
+            return None  # these options ask for tasks
         if any(isinstance(field.dataType, StructType | ArrayType | MapType) for field in self._read.schema.fields):
             return None  # Spark's copies of such rows would point into an Arrow buffer that it has released
         if not KERNELS.ready():
             return None
         try:
-            return rows_of(read_splits(self._read, RowFilter(), self._rows_of, splits))
+            return rows_of(rows_of_task(self._read, RowFilter(), self._scan_split, splits))
         except (KafkalogError, OSError):
-            return None  # the tasks will meet the same, and Spark knows what to do with their errors
+            return None  # the tasks will fail in the same way, and Spark handles their errors
 
     def _limits(self, limit: streaming.ReadLimit) -> RateLimits:
-        """ReadAllAvailable (Trigger.Once) takes precedence over the options."""
+        """Return the limits of a batch. ReadAllAvailable (Trigger.Once) overrides the options."""
         if isinstance(limit, streaming.ReadAllAvailable):
             return RateLimits()
         own = self._stream.limits
@@ -212,20 +215,20 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
             max_bytes=limit.max_bytes if isinstance(limit, streaming.ReadMaxBytes) else own.max_bytes,
         )
 
-    def _rows_of(self, split: Split, request: ScanRequest, buffers: ScanBuffers) -> Iterator[pa.RecordBatch]:
-        # Checkpoints are not read: the planner has compared the range with the log, and the scan proves every batch.
-        place, fail_on_data_loss = split.place, self._options.fail_on_data_loss
+    def _scan_split(self, split: Split, request: ScanRequest, buffers: ScanBuffers) -> Iterator[pa.RecordBatch]:
+        # Checkpoints need not be read: the planner has checked the range, and the scan checks every batch.
+        location, fail_on_data_loss = split.location, self._options.fail_on_data_loss
         hints = OpenHints(pass_over_damage=self._options.passes_over_damage, known_end=split.known_end)
         try:
             try:
-                log = place.open_unread(hints)
+                log = location.open_unread(hints)
             except NotALogDirectory as gone:
-                if place.exists() or not place.store.exists(place.log_dir):
+                if location.exists() or not location.store.exists(location.log_dir):
                     raise
-                raise deleted({(place.topic, place.partition)}) from gone
+                raise partitions_deleted({(location.topic, location.partition)}) from gone
             _check_topic(split)
             yield from scan_range(log, split.range, request, split.hint, buffers, fail_on_data_loss=fail_on_data_loss)
-            _check_topic(split)  # what was read is of the topic that was planned only if that is still there
+            _check_topic(split)  # the records belong to the planned topic only if it still exists now
         except DataLoss as loss:
             if fail_on_data_loss:
                 raise
@@ -233,7 +236,10 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
 
 
 class _WithRows(KafkaLogStreamReader, SimpleStreamReader):
-    """Reader until Spark has taken the rows; of a simple reader a query's progress has no latestOffset."""
+    """Reader with rows, until Spark has taken them.
+
+    It is not one all the time, because the progress of a query has no latestOffset for a simple reader.
+    """
 
     def getCache(self, start: JsonOffsets, end: JsonOffsets) -> Iterator[pa.RecordBatch]:
         rows, self._rows = self._rows, ()
@@ -242,7 +248,8 @@ class _WithRows(KafkaLogStreamReader, SimpleStreamReader):
 
 
 def _check_topic(split: Split) -> None:
-    found = split.place.topic_id()
+    """Raise DataLoss if the topic is another one than at planning."""
+    found = split.location.topic_id()
     if split.topic_id is not None and found is not None and found != split.topic_id:
         tp = split.range.topic_partition
-        raise lost(tp, f"Topic {tp[0]} was deleted and created again while a batch of it was read.")
+        raise records_lost(tp, f"Topic {tp[0]} was deleted and created again while a batch of it was read.")

@@ -6,11 +6,11 @@ Kafka: CommonClientConfigs, SaslConfigs, SslConfigs; librdkafka: CONFIGURATION.m
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.jaas import JaasEntry, parse_jaas
 
 RENAMED = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
@@ -19,13 +19,22 @@ RENAMED = {
 }
 """Java's name, and librdkafka's for the same value."""
 
-PRODUCER_WITHOUT_EFFECT = frozenset({
-    "max.block.ms", "metadata.max.idle.ms", "socket.connection.setup.timeout.max.ms",
-    "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms", "auto.include.jmx.reporter",
-    "metric.reporters", "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
-})  # fmt: skip
-"""Settings of the Java producer that are accepted and ignored: none changes which records arrive, or where.
-What else librdkafka does not have it refuses by name."""
+_NO_STICKY_PARTITION = "rows without a key are spread at random."
+_NO_JAVA_PROCESS = "there is no Java process to be measured."
+PRODUCER_WITHOUT_EFFECT = {
+    "max.block.ms": "a task waits for room in the queue as long as the broker takes records.",
+    "metadata.max.idle.ms": "librdkafka keeps its metadata.",
+    "socket.connection.setup.timeout.max.ms": "only `socket.connection.setup.timeout.ms` counts.",
+    "partitioner.adaptive.partitioning.enable": _NO_STICKY_PARTITION,
+    "partitioner.availability.timeout.ms": _NO_STICKY_PARTITION,
+    "auto.include.jmx.reporter": _NO_JAVA_PROCESS,
+    "metric.reporters": _NO_JAVA_PROCESS,
+    "metrics.num.samples": _NO_JAVA_PROCESS,
+    "metrics.recording.level": _NO_JAVA_PROCESS,
+    "metrics.sample.window.ms": _NO_JAVA_PROCESS,
+}
+"""Settings of the Java producer that are accepted and ignored, and why: none changes which records arrive, or where.
+librdkafka refuses by name every other setting that it does not have."""
 
 _CONNECTION_SETTINGS = (
     "bootstrap.servers", "client.id", "enable.ssl.certificate.verification", "security.", "sasl.", "ssl.", "socket.",
@@ -95,9 +104,10 @@ def producer_settings(given: Mapping[str, str]) -> tuple[dict[str, str], list[st
 def _login(text: str) -> dict[str, str]:
     """User and password of a line of JAAS. The text is in no message: it holds the password."""
     try:
-        module, options = parse_jaas(text.rstrip().removesuffix(";") + ";")
+        entry = parse_jaas(text.rstrip().removesuffix(";") + ";")
     except ValueError:
-        module, options = "", {}
+        entry = JaasEntry("", {})
+    module, options = entry.module, entry.options
     if module.rpartition(".")[2] not in _WITH_PASSWORD or not {"username", "password"} <= options.keys():
         raise OptionError(
             "option 'kafka.sasl.jaas.config' names no user and password of PlainLoginModule or ScramLoginModule",
@@ -105,31 +115,3 @@ def _login(text: str) -> dict[str, str]:
             "(kafka.sasl.oauthbearer.*) or Kerberos (kafka.sasl.kerberos.*)",
         )
     return {"sasl.username": options["username"], "sasl.password": options["password"]}
-
-
-# `sasl.jaas.config`: one entry, `a.b.PlainLoginModule required username="me" password="secret";`.
-
-_TOKEN = re.compile(r'\s*(?:"(?P<quoted>(?:\\.|[^"\\])*)"|(?P<mark>[=;])|(?P<word>[^\s"=;]+))', re.DOTALL)
-_FLAGS = ("required", "requisite", "sufficient", "optional")
-
-
-def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
-    """(Class of the login module, its options). Raises ValueError, whose message shows nothing of the text."""
-    tokens: list[tuple[str, str]] = []
-    position = 0
-    while text[position:].strip():
-        found = _TOKEN.match(text, position)
-        if found is None:
-            raise ValueError(f"a quotation mark is not closed, after {len(tokens)} words")
-        kind = str(found.lastgroup)
-        value = found[kind]
-        tokens.append((kind, re.sub(r"\\(.)", r"\1", value) if kind == "quoted" else value))
-        position = found.end()
-    if not tokens or tokens[-1] != ("mark", ";"):
-        raise ValueError("it does not end with a semicolon")
-    head, options = tokens[:2], tokens[2:-1]
-    if len(head) < 2 or head[0][0] != "word" or head[1][0] != "word" or head[1][1].lower() not in _FLAGS:
-        raise ValueError("it does not begin with a class and `required`")
-    if len(options) % 3 or any(mark != ("mark", "=") for mark in options[1::3]):
-        raise ValueError("its options are not of the form name=value")
-    return head[0][1], {key: value for (_, key), (_, value) in zip(options[::3], options[2::3], strict=True)}

@@ -12,13 +12,14 @@ import sys
 
 import pytest
 
-from kafkalog_broker import cli, server
-from kafkalog_broker.cli import FAILED, OK, WRONG_USAGE, configuration, log_ignored, main, parser, progress_teller
+from kafkalog_broker import cli
+from kafkalog_broker.cli import configuration, log_ignored, main, parser, progress_teller
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import Listener
-from kafkalog_broker.net.loop_watch import new_event_loop
+from kafkalog_broker.net.event_loop import new_event_loop
 from kafkalog_broker.server import Server
 from kafkalog_broker.storage.recovery.load_progress import LoadProgress
+from kafkalog_spark.exit_codes import FAILED, OK, WRONG_USAGE
 
 
 def config(*argv):
@@ -143,22 +144,25 @@ def test_the_command_starts_without_what_only_tests_need():
 def serve_until_directories_fail(monkeypatch, directories, failing):
     """The exit code of a broker of which some log directories fail, and which is asked to stop if one is left."""
 
-    class Failing(Server):
-        async def start(self, *arguments):
-            await super().start(*arguments)
-            for log_dir in self.dirs.all:
-                if log_dir.path in failing:
-                    log_dir.fail(OSError(errno.EIO, "no such disk"))
-            if self.dirs.online:
-                asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
+    start = Server.start
 
-    monkeypatch.setattr(server, "Server", Failing)
+    async def start_and_fail(*arguments):
+        started = await start(*arguments)
+        for log_dir in started.dirs.all:
+            if log_dir.path in failing:
+                log_dir.fail(OSError(errno.EIO, "no such disk"))
+        if started.dirs.online:
+            asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
+        return started
+
     arguments = parser().parse_args(
         ["--log-dir", ",".join(map(str, directories)), "--override", "listeners=PLAINTEXT://:0"]
     )
     config = configuration(arguments)
     try:
-        return asyncio.run(asyncio.wait_for(cli._serve(config, (), arguments), 120))
+        with monkeypatch.context() as patched:
+            patched.setattr(Server, "start", start_and_fail)
+            return asyncio.run(asyncio.wait_for(cli._serve(config, (), arguments), 120))
     finally:
         gc.unfreeze()
 
@@ -186,12 +190,14 @@ def test_a_broker_with_a_failed_log_directory_does_not_say_that_it_stopped_clean
 
 
 def test_without_the_extra_the_command_says_which_one_is_missing():
-    """kafkalog[spark] installs the command too, and not the codec of the protocol."""
-    code = "import sys; sys.modules['kio'] = None; from kafkalog_broker.__main__ import main; sys.exit(main())"
+    """kafkalog[spark] installs the command too, and not the packages that only the broker needs."""
+    code = "import sys; sys.modules['xxhash'] = None; from kafkalog_broker.__main__ import main; sys.exit(main())"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert (ran.returncode, ran.stdout) == (WRONG_USAGE, "")
-    assert ran.stderr.startswith("kafkalog-broker: the broker needs the package kio; pip install 'cryptography>=42' ")
-    assert " 'kio<0.7,>=0.6.5' " in ran.stderr
+    assert ran.stderr.startswith(
+        "kafkalog-broker: the broker needs the package xxhash; pip install 'cryptography>=42' "
+    )
+    assert " 'xxhash>=3.0'" in ran.stderr
 
 
 def test_without_the_extra_metrics_are_refused_in_one_sentence(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from kafkalog_broker.runtime.process import LineFormatter
+from kafkalog_broker.runtime.logging_setup import LineFormatter
 
 
 def formatted(message: str, *arguments: object, error: BaseException | None = None) -> str:

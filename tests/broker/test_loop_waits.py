@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.server import Server
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.storage.cluster_producer_ids import BLOCK
 from kafkalog_spark.log.write.encoded_batch import build_batch
 from tests.broker.api.helpers import admin_scenario as admin
@@ -123,7 +123,7 @@ def test_a_topic_of_the_name_of_one_that_is_leaving_waits_for_it(
         assert may_go_on.wait(120)
         return finish(self)
 
-    async def go(made: Server) -> None:
+    async def go(made: Broker) -> None:
         first = await ensure_topic(made, "orders", 2, {})
         monkeypatch.setattr(PartitionRemoval, "finish", slow)
         leaving = asyncio.create_task(delete_topics(made, ["orders"]))

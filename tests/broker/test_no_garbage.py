@@ -54,10 +54,10 @@ async def connect_and_go(host: str, port: int) -> None:
 
 
 async def connections_left(directory: Path) -> int:
-    broker = Server(BrokerConfig.from_properties({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(directory)}))
-    await broker.start()
+    properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(directory)}
+    server = await Server.start(BrokerConfig.from_properties(properties))
     try:
-        (listener,) = broker.advertised
+        (listener,) = server.broker.advertised
         before = how_many(Connection)
         for _ in range(3):
             await connect_and_go(listener.host, listener.port)
@@ -68,7 +68,7 @@ async def connections_left(directory: Path) -> int:
             await asyncio.sleep(0)
         return how_many(Connection) - before
     finally:
-        await broker.stop()
+        await server.stop()
 
 
 def test_a_connection(tmp_path: Path):

@@ -19,7 +19,7 @@ from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
 from kio.schema.sasl_handshake.v0.request import SaslHandshakeRequest as HandshakeV0
 from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 
-from kafkalog_broker.security.sasl import salted
+from kafkalog_broker.security.scram import salted
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_broker.testing_support.remote import ask, frame_of
 from tests.broker.security.test_scram import final_of

@@ -18,8 +18,8 @@ from kio.schema.metadata.v12.request import MetadataRequest
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
-from kafkalog_broker.net.acceptor import backlog
-from kafkalog_broker.net.listener import Network
+from kafkalog_broker.net.listening_socket import backlog
+from kafkalog_broker.net.network import Network
 from kafkalog_broker.server import Server
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
@@ -84,14 +84,13 @@ def test_whoever_asks_for_an_internal_topic_while_it_is_made_waits_for_it(tmp_pa
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "default.replication.factor": "3",
         }
-        broker = Server(BrokerConfig.from_properties(properties))
-        await broker.start()
+        server = await Server.start(BrokerConfig.from_properties(properties))
         try:
-            topics = await asyncio.gather(*(broker.ensure_topic("internal", 20, {}) for _ in range(3)))
+            topics = await asyncio.gather(*(server.broker.ensure_topic("internal", 20, {}) for _ in range(3)))
             assert len({topic.id for topic in topics}) == 1
-            assert len(broker.logs.partitions("internal")) == 20
+            assert len(server.broker.logs.partitions("internal")) == 20
         finally:
-            await broker.stop()
+            await server.stop()
 
     asyncio.run(go())
 
@@ -99,11 +98,10 @@ def test_whoever_asks_for_an_internal_topic_while_it_is_made_waits_for_it(tmp_pa
 def test_what_fails_in_the_background_is_told_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def go() -> None:
         properties = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
-        broker = Server(BrokerConfig.from_properties(properties))
-        await broker.start()
-        broker.logs.tick(broker.clock.now_ms())
-        broker.workers.run_in_background(lambda: 1 // 0)
-        await broker.stop()
+        server = await Server.start(BrokerConfig.from_properties(properties))
+        server.broker.logs.tick(server.broker.clock.now_ms())
+        server.broker.workers.run_in_background(lambda: 1 // 0)
+        await server.stop()
 
     asyncio.run(go())
     assert "work in the background failed: ZeroDivisionError" in caplog.text
@@ -226,27 +224,25 @@ def test_a_start_that_fails_leaves_everything_as_it_was(
     config = BrokerConfig.from_properties(properties)
 
     async def go() -> None:
-        broker = Server(config)
-        await broker.start()
-        await broker.ensure_topic("orders", 3, {})
-        append_records(broker.log("orders", 0), [(b"k", b"v")], 1)
-        await broker.stop()
-        assert broker.logs.to_recover == []
+        server = await Server.start(config)
+        await server.broker.ensure_topic("orders", 3, {})
+        append_records(server.broker.log("orders", 0), [(b"k", b"v")], 1)
+        await server.stop()
+        assert server.broker.logs.to_recover == []
         before, threads = files_of(tmp_path), threading.active_count()
         assert CLEAN_SHUTDOWN_FILE in before
         with failure(tmp_path, port, monkeypatch):
             before = files_of(tmp_path)
             with pytest.raises(KafkalogError):
-                await Server(config).start()
+                await Server.start(config)
             assert files_of(tmp_path) == before
             assert asyncio.all_tasks() == {asyncio.current_task()}
             assert threading.active_count() <= threads + 1  # the loop's own, for looking names up
         caplog.clear()
         with caplog.at_level("INFO"):
-            again = Server(config)
-            await again.start()
+            again = await Server.start(config)
         assert f"log directory {tmp_path}: 3 partitions, clean" in caplog.messages
-        assert again.log("orders", 0).log_end_offset == 1
+        assert again.broker.log("orders", 0).log_end_offset == 1
         await again.stop()
 
     asyncio.run(go())
@@ -275,7 +271,7 @@ def test_catch_up_with_a_slow_disk_returns_after_retention(tmp_path: Path, monke
         process.clock.advance(2 * 86400000)
 
         async def caught_up() -> None:
-            catching_up = asyncio.create_task(process.broker.catch_up())
+            catching_up = asyncio.create_task(process.server.periodic.catch_up())
             done, _ = await asyncio.wait([catching_up], timeout=0.2)
             assert not done, "the flush has not ended"
             may_flush.set()
@@ -290,7 +286,7 @@ def test_a_burst_of_connections_waits_in_the_backlog(tmp_path: Path) -> None:
     and TCP tries again after a second where the backlog is full."""
     burst = min(200, socket.SOMAXCONN)
     with BrokerInProcess(tmp_path / "data") as process, contextlib.ExitStack() as stack:
-        address = ("127.0.0.1", process.broker.network.listeners[0].port)
+        address = ("127.0.0.1", process.server.network.listeners[0].port)
         for _ in range(burst):  # the loop does not run, so none is accepted
             stack.enter_context(socket.create_connection(address, timeout=0.9))
         process.run(asyncio.sleep(0))
@@ -315,9 +311,8 @@ def test_a_start_that_is_cancelled_leaves_nothing_running(tmp_path: Path, monkey
 
     async def go() -> None:
         properties = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
-        broker = Server(BrokerConfig.from_properties(properties))
         monkeypatch.setattr(LogManager, "load", load_slowly)
-        starting = asyncio.create_task(broker.start())
+        starting = asyncio.create_task(Server.start(BrokerConfig.from_properties(properties)))
         await asyncio.to_thread(began.wait, 120)
         starting.cancel()
         await asyncio.sleep(0)
@@ -330,13 +325,11 @@ def test_a_start_that_is_cancelled_leaves_nothing_running(tmp_path: Path, monkey
     asyncio.run(go())
 
 
-def test_stop_may_be_called_twice_and_without_a_start(tmp_path: Path) -> None:
+def test_second_stop_is_a_no_op(tmp_path: Path) -> None:
     async def go() -> None:
         properties = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
-        broker = Server(BrokerConfig.from_properties(properties))
-        await broker.stop()
-        await broker.start()
-        await broker.stop()
-        await broker.stop()
+        server = await Server.start(BrokerConfig.from_properties(properties))
+        await server.stop()
+        await server.stop()
 
     asyncio.run(go())

@@ -20,15 +20,15 @@ import pytest
 
 from kafkalog_spark.cli import cat
 from kafkalog_spark.cli.cat import CatOptions, CatReader, Start, bounds_of, moment_ms, wanted_of
-from kafkalog_spark.cli.common import BROKEN_PIPE, WRONG_USAGE
 from kafkalog_spark.cli.record_json import json_text
 from kafkalog_spark.cli.record_output import RecordFormat
 from kafkalog_spark.errors import KafkalogError, OptionError
+from kafkalog_spark.exit_codes import BROKEN_PIPE, WRONG_USAGE
 from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
     write_partition_metadata,
 )
-from kafkalog_spark.log.decode.record_schema import EVERY_RECORD, RecordPredicate, ScanRequest
+from kafkalog_spark.log.decode.scan_request import EVERY_RECORD, RecordPredicate, ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from tests.cli.kcat_outputs import EVERY_TOKEN, OUTPUTS, topic_and_arguments
 from tests.log.helpers.batch_builder import V2Record, batch

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.cli import cat, check, repair, report
-from kafkalog_spark.cli.common import BROKEN_PIPE, INTERRUPTED, command
+from kafkalog_spark.cli.common import command
 from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.exit_codes import BROKEN_PIPE, INTERRUPTED
 from tests.log.helpers.batch_builder import V2Record, batch
 from tests.log.helpers.damaged_log import TIME, write_segments
 

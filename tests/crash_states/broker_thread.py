@@ -9,14 +9,17 @@ import struct
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, TypeVar
+from unittest.mock import patch
 
 from kafkalog_broker import server as server_module
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.protocol.client_codec import decode_response, encode_client_request
-from kafkalog_broker.security.scram_users import NewUser
-from kafkalog_broker.server import Server
+from kafkalog_broker.protocol.client_messages import decode_response, encode_client_request
+from kafkalog_broker.security.new_scram_users import NewUser
+from kafkalog_broker.server import Options, Server
+from kafkalog_broker.startup.loaded_logs import LoadedLogs
+from kafkalog_broker.storage.log_manager import LogManager
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.manual_clock import ManualClock
 from tests.crash_states.recorder import Recorder
@@ -43,19 +46,45 @@ WAIT_S = 60.0
 EndOffsets = dict[tuple[str, int], int]
 
 
-class ThreadedServer(Server):
-    """recovered: end offsets of all logs after recovery, before a coordinator could append to them."""
+class RecoveredOffsets:
+    """Notes the end offsets of all logs after recovery, before a coordinator could append to them."""
 
-    recovered: EndOffsets
+    def __init__(self) -> None:
+        self.end_offsets: EndOffsets = {}
 
-    def _make_coordinators(self, started: AsyncExitStack) -> None:
-        self.recovered = {}
-        for key, entry in self.logs.entries.items():
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note them in a start inside the context."""
+        make, settle, begin = (getattr(server_module, name) for name in _STEPS_OF_A_START)
+        logs: list[LogManager] = []
+
+        def make_coordinators(loaded: LoadedLogs, *arguments: Any, **named: Any) -> Any:
+            logs.append(loaded.logs)
+            return make(loaded, *arguments, **named)
+
+        def noting(step: Callable[..., Any]) -> Callable[..., Any]:
+            def note_first(*arguments: Any, **named: Any) -> Any:
+                while logs:
+                    self._note(logs.pop())
+                return step(*arguments, **named)
+
+            return note_first
+
+        steps = (make_coordinators, noting(settle), noting(begin))
+        with ExitStack() as patched:
+            for name, step in zip(_STEPS_OF_A_START, steps, strict=True):
+                patched.enter_context(patch.object(server_module, name, step))
+            yield
+
+    def _note(self, logs: LogManager) -> None:
+        for key, entry in logs.entries.items():
             if entry.is_online:
-                log = self.logs.get(*key)
+                log = logs.get(*key)
                 if log is not None:
-                    self.recovered[key] = log.log_end_offset
-        super()._make_coordinators(started)
+                    self.end_offsets[key] = log.log_end_offset
+
+
+_STEPS_OF_A_START = ("make_coordinators", "settle_transactions", "begin_loading")
 
 
 class BrokerThread:
@@ -72,7 +101,8 @@ class BrokerThread:
         self.new_users = new_users
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread | None = None
-        self.server: ThreadedServer
+        self.server: Server
+        self.recovered: EndOffsets = {}
 
     def start(self) -> None:
         """Return when it serves and its coordinators are loaded. Raises what `Server.start` raises."""
@@ -95,8 +125,10 @@ class BrokerThread:
         self._loop, self._ends = asyncio.get_running_loop(), asyncio.Event()
         try:
             config = BrokerConfig.from_properties({key: str(value) for key, value in self.properties.items()})
-            self.server = ThreadedServer(config, self.clock, self.new_users)
-            await self.server.start()
+            recovered = RecoveredOffsets()
+            with recovered.noted():
+                self.server = await Server.start(config, Options(self.new_users, clock=self.clock))
+            self.recovered = recovered.end_offsets
         except BaseException as error:  # noqa: BLE001 - handed on to the thread that started it
             started.set_exception(error)
             return
@@ -105,9 +137,9 @@ class BrokerThread:
 
     @property
     def port(self) -> int:
-        return self.server.advertised[0].port
+        return self.server.broker.advertised[0].port
 
-    def run(self, what: Callable[[ThreadedServer], Awaitable[T]]) -> T:
+    def run(self, what: Callable[[Server], Awaitable[T]]) -> T:
         """Run a coroutine in the broker's event loop and return its result."""
 
         async def go() -> T:
@@ -118,13 +150,13 @@ class BrokerThread:
     def tick(self, ms: int = 0) -> None:
         """Let `ms` pass and do what is due: retention, checkpoints, timeouts."""
         self.clock.advance(ms)
-        self.run(lambda server: server.catch_up())
+        self.run(lambda server: server.periodic.catch_up())
 
     def clean(self) -> None:
         """Let the cleaner compact until no log is due."""
 
-        async def all_due(server: ThreadedServer) -> None:
-            while await server.run_blocking(server.logs.cleaner.clean_filthiest):
+        async def all_due(server: Server) -> None:
+            while await server.broker.run_blocking(server.broker.logs.cleaner.clean_filthiest):
                 pass
 
         self.run(all_due)
@@ -133,8 +165,8 @@ class BrokerThread:
         """Stop cleanly. Raises RuntimeError unless each log directory got its clean-shutdown marker."""
         self.run(lambda server: server.stop())
         self._end()
-        if self.server.logs.to_recover:
-            raise RuntimeError(f"not stopped cleanly: {self.server.logs.to_recover}")
+        if self.server.broker.logs.to_recover:
+            raise RuntimeError(f"not stopped cleanly: {self.server.broker.logs.to_recover}")
 
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._ends.set)
@@ -143,8 +175,8 @@ class BrokerThread:
         self._thread = None
 
 
-async def _loaded(server: ThreadedServer) -> None:
-    await server.loading
+async def _loaded(server: Server) -> None:
+    await server.broker.lifecycle.coordinators_loaded.wait()
 
 
 class Answer(NamedTuple):
@@ -199,13 +231,13 @@ def quiet() -> Iterator[None]:
         logging.getLogger("kafkalog_spark"): logging.ERROR,
     }
     before = {log: log.level for log in levels}
-    tick_s = server_module._TICK_S
+    tick_s = server_module.TICK_S
     for log, level in levels.items():
         log.setLevel(level)
-    server_module._TICK_S = 3600.0
+    server_module.TICK_S = 3600.0
     try:
         yield
     finally:
         for log, level in before.items():
             log.setLevel(level)
-        server_module._TICK_S = tick_s
+        server_module.TICK_S = tick_s

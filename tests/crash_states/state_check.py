@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from kafkalog_broker.server import Server
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from tests.broker.manual_clock import ManualClock
-from tests.crash_states.broker_thread import BrokerThread, Client, ThreadedServer, quiet
+from tests.crash_states.broker_thread import BrokerThread, Client, quiet
 from tests.crash_states.disk import StateKind, Tree, build_tree, choose, write_tree
 from tests.crash_states.ledger import Ledger, Partition, SentTransaction, expected_values
 from tests.crash_states.registers import observe
@@ -92,13 +93,13 @@ class StateCheck:
     def settle(self) -> None:
         """Return when no transaction waits for markers, or report that one does."""
 
-        async def completed(server: ThreadedServer) -> list[str]:
+        async def completed(server: Server) -> list[str]:
             for _ in range(200):
-                if not server.transactions.prepared:
+                if not server.broker.transactions.prepared:
                     break
-                server.transaction_ends.complete_soon()
+                server.broker.transaction_ends.complete_soon()
                 await asyncio.sleep(0.001)
-            return server.transactions.prepared
+            return server.broker.transactions.prepared
 
         left = self.broker.run(completed)
         if left:
@@ -140,16 +141,16 @@ class StateCheck:
     def _check_online(self) -> None:
         """Every partition that may exist is online; `served` are those that do."""
 
-        async def offline(server: ThreadedServer) -> list[str]:
-            found = [f"{one.topic}-{one.partition}: {one.failure}" for one in server.logs.entries.values()
+        async def offline(server: Server) -> list[str]:
+            found = [f"{one.topic}-{one.partition}: {one.failure}" for one in server.broker.logs.entries.values()
                      if not one.is_online or (one.log is not None and one.log.failure is not None)]  # fmt: skip
-            return found + [f"{topic}-{partition}: absent" for topic, partition in server.logs.absent]
+            return found + [f"{topic}-{partition}: absent" for topic, partition in server.broker.logs.absent]
 
         for text in self.broker.run(offline):
             self.report("offline", text)
 
-        async def partitions(server: ThreadedServer) -> list[Partition]:
-            return sorted(server.logs.entries)
+        async def partitions(server: Server) -> list[Partition]:
+            return sorted(server.broker.logs.entries)
 
         known = set(self.broker.run(partitions))
         self.served = [
@@ -174,7 +175,7 @@ class StateCheck:
 
     def _check_records(self) -> None:
         """Each log is a prefix of what was sent; with a promise, nothing acknowledged is missing."""
-        recovered = self.broker.server.recovered
+        recovered = self.broker.recovered
         for partition in self.served:
             start, end, records = self.session.read(partition)
             highest = self.ledger.trimmed_to(partition, self.point)
@@ -218,7 +219,7 @@ class StateCheck:
         visible: dict[SentTransaction, set[tuple[Partition, int]]] = {}
         for partition in self.served:
             expected = expected_values(self.ledger.of_partition(partition))
-            recovered = self.broker.server.recovered.get(partition, 0)
+            recovered = self.broker.recovered.get(partition, 0)
             _, _, records = self.session.read(partition, committed=True)
             for record in records:
                 _, batch = expected.get(record.offset, (None, None))
@@ -261,10 +262,10 @@ class StateCheck:
                 self.settle()
 
     def _check_lso(self) -> None:
-        async def stuck(server: ThreadedServer) -> list[str]:
+        async def stuck(server: Server) -> list[str]:
             found = []
-            for topic, partition in server.logs.partitions():
-                log = server.logs.get(topic, partition)
+            for topic, partition in server.broker.logs.partitions():
+                log = server.broker.logs.get(topic, partition)
                 if log is not None and log.last_stable_offset != log.high_watermark:
                     found.append(f"{log.name}: LSO {log.last_stable_offset}, high watermark {log.high_watermark}")
             return found
@@ -320,7 +321,7 @@ class StateCheck:
             if partition[0] in self.compacted:
                 continue
             start = self.session.list_offset(partition, EARLIEST)
-            recovered = self.broker.server.recovered.get(partition, 0)
+            recovered = self.broker.recovered.get(partition, 0)
             kept = [
                 one for one in self.ledger.of_partition(partition)
                 if (one.producer_id, one.producer_epoch) == (producer_id, epoch) and start <= one.base_offset

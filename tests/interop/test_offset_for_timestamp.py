@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.partition_scan import offset_for_timestamp
+from kafkalog_spark.log.read.timestamp_search import offset_for_timestamp
 from tests.interop.real_kafka import RealKafka, available
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))

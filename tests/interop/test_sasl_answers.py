@@ -21,7 +21,7 @@ from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
 from kio.schema.sasl_handshake.v0.request import SaslHandshakeRequest as HandshakeV0
 from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 
-from kafkalog_broker.security.sasl import salted
+from kafkalog_broker.security.scram import salted
 from kafkalog_broker.testing_support.remote import ask
 from tests.broker.security.test_scram import final_of
 from tests.interop.real_kafka import available, learnt, try_tool

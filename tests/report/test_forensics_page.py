@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.tables.table import TABLES
+from kafkalog_spark.log.tables.declarations import TABLES
 from tests.forensics_page import PAGE, QUERIES, check_answers, setup_lines
 from tests.golden_data import data_dir
 from tests.pages import text_of

@@ -130,7 +130,7 @@ def test_each_reader_has_a_way_in_on_the_first_page(pages: dict[str, Page], site
 def test_the_python_api_has_signatures_and_docstrings(site: Path) -> None:
     text = (site / "api.html").read_text(encoding="utf-8")
     for name in ("kafkalog_spark.register", "kafkalog_spark.log.log_dir.LogDirs.scan",
-                 "kafkalog_broker.testing.running_broker", "kafkalog_spark.source.progress.LagListener"):  # fmt: skip
+                 "kafkalog_broker.testing.running_broker", "kafkalog_spark.source.lag.LagListener"):  # fmt: skip
         assert f'id="{name}"' in text, name
     assert ":::" not in text
     assert "read_committed" in text, "a parameter of scan"

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.datasource import DataSourceReader, EqualTo, GreaterThanOrEqual, IsNotNull, LessThan
 from pyspark.sql.types import LongType, StructField, StructType
 
-from kafkalog_spark.source import batch_reader
+from kafkalog_spark.source import pushdown
 from tests.golden_data import GoldenLog, golden_logs
 from tests.log.helpers.rows import ALL_COLUMNS, plain_rows
 from tests.source.helpers.driver import Load, read
@@ -98,11 +98,11 @@ def test_without_pushdown_every_filter_goes_back(three: Path) -> None:
 def test_auto_pushes_where_no_wrong_row_is_possible_and_logs_why(
     three: Path, stays: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(batch_reader, "FILTERS_STAY_WITH_THEIR_SCAN", stays)
-    batch_reader._log_auto.cache_clear()  # once in a process
+    monkeypatch.setattr(pushdown, "FILTERS_STAY_WITH_THEIR_SCAN", stays)
+    pushdown._log_auto.cache_clear()  # once in a process
     wanted = GreaterThanOrEqual(OFFSET, 15)
     reader = Load(three)._source.reader(schema=Load(three).schema)
-    with caplog.at_level(logging.INFO, "kafkalog_spark.source.batch_reader"):
+    with caplog.at_level(logging.INFO, "kafkalog_spark.source.pushdown"):
         assert reader.pushFilters([wanted]) == ([] if stays else [wanted])
         assert reader.pushFilters([wanted]) == ([] if stays else [wanted])
     (line,) = caplog.messages

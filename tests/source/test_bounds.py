@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_spark.errors import DataLoss, OffsetOutOfRange, OptionError
+from kafkalog_spark.source.bound_resolution import LogBounds, resolve_bounds
+from kafkalog_spark.source.offset_range import OffsetRange
 from kafkalog_spark.source.offsets import (
     AT_EARLIEST,
     AT_LATEST,
@@ -13,7 +15,6 @@ from kafkalog_spark.source.offsets import (
     Bound,
     check_bounds_agree,
 )
-from kafkalog_spark.source.partition_bounds import OffsetBounds, OffsetRange, resolve_bounds
 from tests.source.helpers.bound_logs import T0, T1, T2, edges, log, offsets
 
 # Both ends without a log
@@ -200,14 +201,14 @@ def test_no_matched_offset_for_an_end_timestamp_is_the_end_as_it_is_now(on_no_ma
 
 
 def test_a_match_behind_the_last_stable_offset_is_no_match() -> None:
-    held_back = OffsetBounds(0, 1, lambda timestamp: 1)
+    held_back = LogBounds(0, 1, lambda timestamp: 1)
     with pytest.raises(OptionError, match="No offset matched"):
         resolve_bounds(Bound(500, by_time=True), AT_LATEST, {T0: held_back})
     assert edges(resolve_bounds(AT_EARLIEST, Bound(500, by_time=True), {T0: held_back})) == [(0, 1)]
 
 
 def test_a_match_below_the_log_start_offset_starts_there() -> None:
-    deleted = OffsetBounds(3, 9, lambda timestamp: 1)
+    deleted = LogBounds(3, 9, lambda timestamp: 1)
     assert edges(resolve_bounds(Bound(500, by_time=True), AT_LATEST, {T0: deleted})) == [(3, 9)]
 
 

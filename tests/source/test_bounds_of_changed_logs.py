@@ -10,9 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import DataLoss, OffsetOutOfRange
+from kafkalog_spark.source import bound_resolution
+from kafkalog_spark.source.bound_resolution import LogBounds, resolve_bounds
+from kafkalog_spark.source.offset_range import OffsetRange, cut_range
 from kafkalog_spark.source.offsets import AT_EARLIEST, AT_LATEST
-from kafkalog_spark.source.partition_bounds import OffsetRange, cut_range, rebind, resolve_bounds
 from tests.source.helpers.bound_logs import LOST, T0, edges, log, offsets
+
+
+def rebind(planned: OffsetRange, log_start: int, log_end: int, *, fail_on_data_loss: bool = True) -> OffsetRange:
+    bounds = LogBounds(log_start, log_end, lambda timestamp: pytest.fail("a task looks up no timestamp"))
+    return bound_resolution.rebind(planned, bounds, fail_on_data_loss=fail_on_data_loss)
+
 
 # Data loss
 
@@ -77,7 +85,7 @@ def test_late_bound_sides_move_with_the_log() -> None:
     assert edges([rebind(end_only, 5, 12)]) == [(6, 12)]
 
 
-def test_explicit_sides_stay_and_their_loss_is_told() -> None:
+def test_explicit_sides_stay_and_their_loss_is_reported() -> None:
     asked = OffsetRange("t", 0, 6, 8)
     assert rebind(asked, 5, 20) == asked
     with pytest.raises(DataLoss, match=r"\[6, 8\) for topic partition t-0: the log begins at offset 7\."):

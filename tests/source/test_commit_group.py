@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from kafkalog_spark.errors import GroupCommitFailed, OptionError
+from kafkalog_spark.source.group_commits import RETRY_SECONDS, AdminGroupClient, Errors, GroupCommitter
 from kafkalog_spark.source.offsets import Offsets
 from kafkalog_spark.source.options import CommitGroup, parse_read_options
-from kafkalog_spark.source.progress import RETRY_SECONDS, AdminGroupClient, Errors, GroupCommitter
 from kafkalog_spark.source.stream_reader import KafkaLogStreamReader
 from tests.source.helpers.made_logs import append, numbers
 from tests.source.helpers.stream_driver import Query
@@ -121,13 +121,13 @@ def test_the_query_fails_where_it_is_asked_to() -> None:
 
 
 def test_a_query_that_has_to_know_does_not_go_on_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkalog_spark.source.progress.REQUEST_SECONDS", 0.0)
+    monkeypatch.setattr("kafkalog_spark.source.group_commits.REQUEST_SECONDS", 0.0)
     with pytest.raises(GroupCommitFailed, match="'etl': no answer in 0 s"):
         committer(Coordinator(None), fail=True).reached({("t", 0): 10})
 
 
 def test_an_answer_that_is_late_is_taken_by_a_later_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkalog_spark.source.progress.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("kafkalog_spark.source.group_commits.PATIENCE_SECONDS", 0.0)
     coordinator = Coordinator(None)
     commits = committer(coordinator)
     commits.reached({("t", 0): 10})
@@ -142,7 +142,7 @@ def test_an_answer_that_is_late_is_taken_by_a_later_trigger(monkeypatch: pytest.
 @pytest.fixture
 def reader_commits(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
     coordinator = Coordinator()
-    monkeypatch.setattr("kafkalog_spark.source.progress.AdminGroupClient", lambda settings: coordinator)
+    monkeypatch.setattr("kafkalog_spark.source.group_commits.AdminGroupClient", lambda settings: coordinator)
     return coordinator
 
 
@@ -183,7 +183,7 @@ def test_tasks_get_no_password(tmp_path: Path) -> None:
     assert "do-not-tell" not in repr(reader._options)
     committer = reader.committer
     assert committer is not None
-    assert committer._wanted.settings["sasl.password"] == "do-not-tell"
+    assert committer._settings.settings["sasl.password"] == "do-not-tell"
 
 
 def test_settings_are_librdkafkas_and_sparks() -> None:
@@ -213,8 +213,8 @@ def test_settings_are_librdkafkas_and_sparks() -> None:
 
 
 REFUSED: list[tuple[dict[str, str], bool, str]] = [
-    ({}, False, "option 'commitGroup' is of streams: a batch has no offsets that it goes on from; use readStream"),
-    ({"kafka.bootstrap.servers": ""}, True, "option 'commitGroup' needs 'kafka.bootstrap.servers': a group's offsets"),
+    ({}, False, "option 'commitGroup' applies to streams only: a batch query keeps no position; use readStream"),
+    ({"kafka.bootstrap.servers": ""}, True, "option 'commitGroup' requires 'kafka.bootstrap.servers': a broker keeps"),
     ({"commitGroup": ""}, True, "option 'commitGroup' must be the id of a consumer group, got ''"),
     ({"kafka.sasl.jaas.config": "nonsense"}, True, "option 'kafka.sasl.jaas.config' names no user and password"),
 ]
@@ -228,7 +228,7 @@ def test_what_cannot_be_is_refused(changed: dict[str, str], streaming: bool, tex
 
 
 def test_fail_on_commit_error_alone_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"'failOnCommitError' is given, and no 'commitGroup'"):
+    with pytest.raises(OptionError, match=r"'failOnCommitError' requires 'commitGroup'"):
         parse_read_options({"path": "/logs", "subscribe": "t", "failOnCommitError": "true"}, streaming=True)
 
 

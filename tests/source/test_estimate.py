@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.cli.check import main
-from kafkalog_spark.cli.common import OK, WRONG_USAGE
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.exit_codes import OK, WRONG_USAGE
 from kafkalog_spark.source.estimate import estimate
 from tests.golden_data import KAFKA_4_3, data_dir, golden_logs
 from tests.source.helpers.driver import Load, read

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkalog_spark.log.decode import run_decoder
+from kafkalog_spark.log.decode import scan_buffers
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
-from kafkalog_spark.source import batch_reader, stream_reader
+from kafkalog_spark.source import coalescing, stream_reader
 from tests.source.helpers.driver import Load
 from tests.source.helpers.made_logs import append
 from tests.source.helpers.stream_driver import Query
@@ -54,7 +54,7 @@ def test_a_large_prefetched_batch_too_is_kept_in_memory_of_its_size() -> None:
     data = pa.py_buffer(bytes(10 << 20))
     array = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bytes(3) + b"\x00" + b"\x00\x00\x02\x00"), data])
     view = pa.record_batch({"value": array})
-    assert view.nbytes < batch_reader.SMALL_BATCH * 3
+    assert view.nbytes < coalescing.SMALL_BATCH * 3
     assert held([view]) > 10 << 20
     rows = stream_reader.rows_of([view])
     assert rows == [view]
@@ -62,11 +62,11 @@ def test_a_large_prefetched_batch_too_is_kept_in_memory_of_its_size() -> None:
 
 
 def test_the_partitions_of_a_task_use_one_set_of_buffers(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spaces: list[run_decoder.ScanBuffers] = []
+    spaces: list[scan_buffers.ScanBuffers] = []
     made: list[int] = []
     buffers = RowBuffers
 
-    class Watched(run_decoder.ScanBuffers):
+    class Watched(scan_buffers.ScanBuffers):
         def __init__(self) -> None:
             super().__init__()
             spaces.append(self)
@@ -75,8 +75,8 @@ def test_the_partitions_of_a_task_use_one_set_of_buffers(many: Path, monkeypatch
         made.append(1)
         return buffers(*args, **named)
 
-    monkeypatch.setattr(run_decoder, "ScanBuffers", Watched)
-    monkeypatch.setattr(run_decoder, "RowBuffers", counted)
+    monkeypatch.setattr(scan_buffers, "ScanBuffers", Watched)
+    monkeypatch.setattr(scan_buffers, "RowBuffers", counted)
     scan = Load(many, subscribe="t").scan()
     tasks = len(scan.splits_by_task)
     assert tasks < PARTITIONS

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch, DataLoss, OffsetOutOfRange
-from kafkalog_spark.log.read.batch_search import LogEnd, find_log_end
+from kafkalog_spark.log.read.log_end import LogEnd, find_log_end
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from tests.source.helpers.driver import Load
 from tests.source.helpers.made_logs import FIRST_TIMESTAMP, MadeBatch, append, delete_partition, numbers, write_batches
@@ -70,7 +70,7 @@ def test_a_task_does_not_repeat_the_search_for_the_end_of_the_log(unindexed: Pat
     assert max(searched) < 4 * size // (RECORDS // BATCH)  # two reads of a header, two of the last batch
 
 
-def test_what_was_appended_since_is_found_from_the_planned_end_on(unindexed: Path, searched: list[int]) -> None:
+def test_records_appended_since_are_found_from_the_planned_end(unindexed: Path, searched: list[int]) -> None:
     size = log_file(unindexed).stat().st_size
     scan = Load(unindexed).scan()
     write(unindexed, range(RECORDS, RECORDS + 20))
@@ -122,7 +122,7 @@ def test_a_damaged_last_batch_is_the_torn_tail_that_it_would_be_without_a_planne
         scan.read()
 
 
-def test_a_partition_made_again_is_not_taken_for_the_planned_one(unindexed: Path) -> None:
+def test_partition_created_again_is_not_read_as_the_planned_one(unindexed: Path) -> None:
     scan = Load(unindexed, startingOffsets='{"t":{"0":500}}').scan()
     delete_partition(unindexed, "t", 0)
     append(unindexed, "t", 0, numbers(0, 3))

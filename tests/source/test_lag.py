@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_spark.source.progress import Lag, LagListener, lag_of, offsets_behind_latest
+from kafkalog_spark.source.lag import Lag, LagListener, lag_of, offsets_behind_latest
 from tests.source.helpers.made_logs import append, numbers
 
 

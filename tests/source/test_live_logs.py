@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.source.live_logs import COARSE_NS, LiveLogs
+from kafkalog_spark.source.live_logs import LiveLogs
 from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.watch import COARSE_NS
 from tests.source.helpers.made_logs import append, delete_first_segment, delete_partition, numbers
 
 PARTITIONS = 200
@@ -54,7 +55,7 @@ def many(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_partitions_without_news_are_neither_listed_nor_opened(many: Path, touched: list[str]) -> None:
+def test_unchanged_partitions_are_neither_listed_nor_opened(many: Path, touched: list[str]) -> None:
     logs = live(many)
     for _ in range(2):  # the second is the one that counts
         assert len(logs.look()) == PARTITIONS
@@ -89,7 +90,7 @@ def test_the_offset_index_is_not_read_for_what_was_appended(many: Path, touched:
     assert opened == ["partition.metadata", f"{0:020d}.log"]
 
 
-def test_looks_agree_with_logs_that_are_opened_anew(tmp_path: Path) -> None:
+def test_looks_agree_with_newly_opened_logs(tmp_path: Path) -> None:
     """Appends, rolls, retention, new and deleted topics at random; every look finds what a fresh listing finds."""
     chance = random.Random(11)
     append(tmp_path, "t", 0, ["x"])
@@ -107,7 +108,7 @@ def test_looks_agree_with_logs_that_are_opened_anew(tmp_path: Path) -> None:
                 delete_partition(tmp_path, topic, partition)
         found = {tp: (log.log_start, log.readers_end) for tp, log in logs.look().items()}
         dirs = LogDirs.open(tmp_path)
-        fresh = {tp: place.open() for tp, place in dirs.places.items()}
+        fresh = {tp: location.open() for tp, location in dirs.locations.items()}
         assert found == {tp: (log.log_start_offset, log.log_end_offset) for tp, log in fresh.items()}
 
 

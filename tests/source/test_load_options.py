@@ -19,23 +19,23 @@ def parsed(**options: str) -> LoadOptions:
 
 def test_what_only_a_batch_refuses() -> None:
     options = parsed(startingOffsets="latest")
-    assert options.either().paths == ("/logs",)
-    assert options.one_of(streaming=True).paths == ("/logs",)
+    assert options.parse_any().paths == ("/logs",)
+    assert options.parse(streaming=True).paths == ("/logs",)
     with pytest.raises(OptionError, match="starting offset can't be latest for batch queries on Kafka"):
-        options.one_of(streaming=False)
+        options.parse(streaming=False)
 
 
 def test_what_only_a_stream_refuses() -> None:
     options = parsed(endingOffsets="latest")
-    assert options.either().paths == options.one_of(streaming=False).paths == ("/logs",)
+    assert options.parse_any().paths == options.parse(streaming=False).paths == ("/logs",)
     with pytest.raises(OptionError, match="ending offset not valid in streaming queries"):
-        options.one_of(streaming=True)
+        options.parse(streaming=True)
 
 
 def test_what_both_refuse() -> None:
     for given in ({"minPartitions": "0"}, {"endingOffsets": "earliest"}, {"maxPartitionByte": "1m"}):
         with pytest.raises(OptionError):
-            parsed(**given).either()
+            parsed(**given).parse_any()
 
 
 def test_each_option_without_effect_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -49,37 +49,37 @@ def test_each_option_without_effect_is_told_once(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.WARNING, "kafkalog_spark"):
         options = parsed(**given)
         assert told() == []
-        options.either()
+        options.parse_any()
         assert told() == ["kafka.bootstrap.servers"]
         options = cloudpickle.loads(cloudpickle.dumps(options))  # as Spark keeps the data source
-        options.one_of(streaming=False)
+        options.parse(streaming=False)
         assert told() == ["maxOffsetsPerTrigger"]
-        options.one_of(streaming=False)
+        options.parse(streaming=False)
         assert told() == []
-        options.one_of(streaming=True)
+        options.parse(streaming=True)
         assert told() == ["endingTimestamp"]
         with_schema = parsed(**given)  # Spark does not ask for ours
-        with_schema.one_of(streaming=True)
+        with_schema.parse(streaming=True)
         assert told() == ["kafka.bootstrap.servers, endingTimestamp"]
 
 
 def test_a_timestamp_in_seconds_is_told_once_a_load(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "kafkalog_spark"):
         options = parsed(startingTimestamp="1700000000")
-        options.either()
-        options.one_of(streaming=False)
-        options.one_of(streaming=True)
+        options.parse_any()
+        options.parse(streaming=False)
+        options.parse(streaming=True)
         assert [message.partition(",")[0] for message in caplog.messages] == [
             "startingTimestamp=1700000000 is in 1970-01-20"
         ]
-        parsed(startingTimestamp="1700000000").one_of(streaming=True)  # with a schema of the user's own
+        parsed(startingTimestamp="1700000000").parse(streaming=True)  # with a schema of the user's own
     assert len(caplog.messages) == 2
 
 
 def test_errors_outlive_the_pickle() -> None:
     options = cloudpickle.loads(cloudpickle.dumps(parsed(startingOffsets="latest")))
     with pytest.raises(OptionError, match="starting offset can't be latest"):
-        options.one_of(streaming=False)
+        options.parse(streaming=False)
 
 
 def test_what_batch_and_stream_have_in_common_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_what_batch_and_stream_have_in_common_is_parsed_once(monkeypatch: pytest
 
     monkeypatch.setattr(OptionSpec, "value", counted)
     options = parsed(subscribe="a", startingOffsets='{"a":{"0":5}}', maxPartitionBytes="1m", layout="aiven")
-    assert options.one_of(streaming=False).start == options.one_of(streaming=True).start
+    assert options.parse(streaming=False).start == options.parse(streaming=True).start
     assert {name: found.count(name) for name in ("subscribe", "startingOffsets", "maxPartitionBytes")} == {
         "subscribe": 1,
         "startingOffsets": 1,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.source import planning, stream_reader
-from kafkalog_spark.source.planning import OPEN_COST, SMALL_SPLIT, TASKS_WISHED, group_splits
+from kafkalog_spark.source import stream_reader, task_packing
+from kafkalog_spark.source.task_packing import OPEN_COST, SMALL_SPLIT, TARGET_TASKS, group_splits
 from tests.source.helpers.driver import Load
 from tests.source.helpers.made_logs import append, delete_first_segment, numbers
 from tests.source.helpers.stream_driver import Query
@@ -49,7 +49,7 @@ def test_large_partitions_have_a_task_each() -> None:
     assert sizes_of_tasks([SMALL_SPLIT] * 40) == [[SMALL_SPLIT]] * 40
 
 
-def test_no_task_is_filled_beyond_the_size_that_is_asked_for() -> None:
+def test_no_task_is_filled_beyond_the_requested_size() -> None:
     sizes = [100 << 10] * 100
     for task in group_splits(sizes, sizes, cores=1, max_partition_bytes=MB):
         assert sum(sizes[task]) <= MB
@@ -74,7 +74,7 @@ def test_every_piece_is_in_one_task_in_order_and_the_limits_hold(
         assert task.stop > task.start
         if task.stop - task.start > 1:
             filled = sum(size + OPEN_COST for size in sizes[task])
-            assert filled <= 3 / 2 * max(SMALL_SPLIT, (sum(sizes) + OPEN_COST * len(sizes)) // TASKS_WISHED)
+            assert filled <= 3 / 2 * max(SMALL_SPLIT, (sum(sizes) + OPEN_COST * len(sizes)) // TARGET_TASKS)
             assert most is None or sum(offsets[task]) <= most
 
 
@@ -84,7 +84,7 @@ def test_every_piece_is_in_one_task_in_order_and_the_limits_hold(
 @pytest.fixture
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """40 partitions of ten records; two cores."""
-    monkeypatch.setattr(planning, "cores", lambda: 2)
+    monkeypatch.setattr(task_packing, "cores", lambda: 2)
     for partition in range(40):
         append(tmp_path, "t", partition, numbers(10 * partition, 10 * partition + 10))
     return tmp_path
@@ -108,7 +108,7 @@ def test_rows_without_columns_are_counted(many: Path) -> None:
     assert sum(batch.num_rows for task in tasks for batch in task) == 400
 
 
-def test_more_tasks_are_there_for_the_asking(many: Path) -> None:
+def test_options_make_more_tasks(many: Path) -> None:
     assert len(Load(many, minPartitions=25).scan().splits_by_task) >= 25
     assert len(Load(many, minPartitions=60).scan().splits_by_task) >= 40
     for task in Load(many, maxRecordsPerPartition=25).scan().splits_by_task:

@@ -97,13 +97,13 @@ def test_the_columns_are_there_in_this_mode_alone(damaged: Path) -> None:
     schema = StructType([StructField("offset", LongType()), StructField("_error", StringType())])
     rows = Load(damaged, mode="PERMISSIVE", schema=schema).scan().read().to_pylist()
     assert sum(row["offset"] is None for row in rows) == 2
-    with pytest.raises(OptionError, match="'_error', which is of mode=PERMISSIVE alone"):
+    with pytest.raises(OptionError, match="'_error', which requires mode=PERMISSIVE"):
         Load(damaged, schema=schema).scan()
     never_null = StructType([StructField("offset", LongType(), nullable=False)])
     with pytest.raises(OptionError, match="offset"):
         Load(damaged, mode="PERMISSIVE", schema=never_null).scan()
     values = StructType([StructField("offset", LongType())])
-    with pytest.raises(OptionError, match="no column tells rows about damage from records"):
+    with pytest.raises(OptionError, match="needs a column that distinguishes rows about damage from records"):
         Load(damaged, mode="PERMISSIVE", schema=values).scan()
     with pytest.raises(OptionError, match="no column '_error'"):
         Load(damaged, columns="_error")
@@ -119,5 +119,5 @@ def test_a_search_narrows_records_and_filters_stay_with_spark(damaged: Path) -> 
 
 
 def test_a_stream_refuses_it() -> None:
-    with pytest.raises(OptionError, match="mode=PERMISSIVE is of batch queries: a stream would never come back"):
+    with pytest.raises(OptionError, match="mode=PERMISSIVE applies to batch queries only: a stream never returns"):
         parse_read_options({"path": "/logs", "subscribe": "t", "mode": "PERMISSIVE"}, streaming=True)

@@ -13,7 +13,8 @@ from pyspark.sql.datasource import GreaterThanOrEqual, In, LessThan
 
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.options import parse_read_options
-from kafkalog_spark.source.planning import Split, plan
+from kafkalog_spark.source.planning import plan
+from kafkalog_spark.source.split import Split
 from tests.source.helpers.driver import Load
 from tests.source.helpers.made_logs import append, numbers
 from tests.source.helpers.planned import RECORDS, SEGMENT_BYTES, edges, planned

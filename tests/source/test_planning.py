@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.source.planning import Cut, SegmentFacts, pack_segments
+from kafkalog_spark.source.planning import pack_segments
+from kafkalog_spark.source.segment_facts import Cut, SegmentFacts
 from tests.source.helpers.made_logs import append, numbers, segment_offsets
 from tests.source.helpers.planned import RECORDS, SEGMENT_BYTES, edges, planned
 
@@ -49,7 +50,7 @@ def test_a_split_is_of_one_partition(log_dir: Path) -> None:
         ("t", 1, 5),
         ("u", 0, 5),
     ]
-    assert [split.place.directory for split in splits] == [str(log_dir / name) for name in ("t-0", "t-1", "u-0")]
+    assert [split.location.directory for split in splits] == [str(log_dir / name) for name in ("t-0", "t-1", "u-0")]
 
 
 @pytest.mark.local_only("cuts are unproven where each look is a request")

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.source.partition_bounds import OffsetRange, split_ranges
+from kafkalog_spark.source.offset_range import OffsetRange
+from kafkalog_spark.source.range_calculator import split_ranges
 
 Triple = tuple[str, int, int]
 

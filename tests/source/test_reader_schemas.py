@@ -76,7 +76,7 @@ def test_headers_may_be_declared_without_nulls_where_there_are_none(golden: Path
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
-        (fields(("ofset", LongType())), "a column 'ofset', a Kafka log has none"),
+        (fields(("ofset", LongType())), "a column 'ofset', which a Kafka log does not have"),
         (fields(("offset", IntegerType())), "column 'offset' is int, expected bigint"),
         (fields(("key", IntegerType())), "column 'key' is int, expected binary or string"),
         (fields(("topic", BinaryType())), "column 'topic' is binary, expected string"),

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, LessThan
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.read.batch_search import LogEnd, find_log_end
+from kafkalog_spark.log.read.log_end import LogEnd, find_log_end
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from tests.source.helpers.driver import Load
@@ -29,7 +29,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OFFSET, TIMESTAMP = ("offset",), ("timestamp",)
 
 
-def test_segments_outside_the_offsets_asked_for_are_never_opened(log_dir: Path, opened: list[int]) -> None:
+def test_segments_outside_the_requested_offsets_are_never_opened(log_dir: Path, opened: list[int]) -> None:
     splits = planned(log_dir, startingOffsets='{"t":{"0":25}}', endingOffsets='{"t":{"0":60}}')
     assert edges(splits) == [(25, 60)]
     assert set(opened) == {20, 40, 80}  # 80: the last one tells where the log ends
@@ -72,7 +72,7 @@ def ends_found(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ],
     ids=["partition", "topic", "both", "nothing"],
 )
-def test_no_log_end_is_looked_for_in_partitions_that_pushed_filters_leave_out(
+def test_log_end_of_partitions_that_filters_exclude_is_not_searched(
     log_dir: Path, opened: list[int], ends_found: list[str], wanted: list[Filter], expected: list[str]
 ) -> None:
     append(log_dir, "t", 1, numbers(0, 5))

@@ -11,7 +11,7 @@ import pytest
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.source.stream_planner import bytes_of, end_of_bytes, holds_records
+from kafkalog_spark.source.range_contents import bytes_of, end_of_bytes, holds_records
 from tests.source.helpers.made_logs import MadeBatch, append, write_batches
 from tests.source.helpers.stream_driver import Query
 

@@ -17,8 +17,8 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from kafkalog_spark.datasource import KafkaLogDataSource
 from kafkalog_spark.errors import DataLoss, OptionError, UnknownPartition
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.tables.table import TABLES
-from kafkalog_spark.source.estimate import describe
+from kafkalog_spark.log.tables.declarations import TABLES
+from kafkalog_spark.source.description import describe
 from tests.golden_data import KAFKA_4_3, data_dir
 
 
@@ -61,9 +61,9 @@ def test_history_is_an_option(name: str) -> None:
 
 def test_a_large_segment_has_a_task_of_its_own_and_small_ones_share(golden_copy: Callable[..., Path]) -> None:
     load = TableLoad(data_dir(), table="batches", maxPartitionBytes="64k")
-    units = [unit for task in load.tasks for unit in task.value[0]]
+    units = [unit for task in load.tasks for unit in task.value.units]
     assert len(units) == plain(TableLoad(data_dir(), table="segments").read()).__len__()
-    large = [task.value[0] for task in load.tasks if any(unit.size > 64 << 10 for unit in task.value[0])]
+    large = [task.value.units for task in load.tasks if any(unit.size > 64 << 10 for unit in task.value.units)]
     assert large
     assert all(len(task) == 1 for task in large)
     assert len(load.tasks) < len(units)
@@ -141,16 +141,19 @@ def test_what_goes_away_before_it_is_read_is_data_loss_or_a_warning(golden_copy:
         ({"table": "batches", "columns": "ofset"}, "option 'columns': no column 'ofset'; the columns are topic, part"),
         (
             {"table": "batches", "includeHeaders": "true"},
-            "option 'includeHeaders' is about records; the",
+            "option 'includeHeaders' applies to records, not to the table 'batches'",
         ),
-        ({"table": "batches", "mode": "FAILFAST"}, "option 'mode' is about records"),
-        ({"table": "groups", "subscribe": "groups"}, "the table 'groups' is not of single topics; leave the topic out"),
+        ({"table": "batches", "mode": "FAILFAST"}, "option 'mode' applies to records"),
+        (
+            {"table": "groups", "subscribe": "groups"},
+            "the table 'groups' cannot be narrowed to topics; leave the topic out",
+        ),
         (
             {"table": "partitions", "startingTimestamp": "5"},
             "option 'startingTimestamp' does not narrow the",
         ),
         ({"table": "batches", "history": "true"}, "the table 'batches' has no history; these have one: consumer_off"),
-        ({"history": "true", "subscribe": "groups"}, "option 'history' is of tables made of internal topics"),
+        ({"history": "true", "subscribe": "groups"}, "option 'history' applies to tables made of internal topics"),
     ],
 )
 def test_options_without_a_meaning_for_the_table_are_refused(options: dict[str, str], message: str) -> None:

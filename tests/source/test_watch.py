@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.source.live_logs import COARSE_NS, FINE_NS, Watch
+from kafkalog_spark.source.watch import COARSE_NS, FINE_NS, Watch
 
 FINE, COARSE = 1_700_000_000_123_456_789, 1_700_000_000_000_000_000
 
@@ -20,7 +20,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("mtime", "granularity"), [(FINE, FINE_NS), (COARSE, COARSE_NS)])
-def test_a_state_is_believed_when_it_was_looked_at_later_than_its_time_can_be_shared(
+def test_unchanged_state_is_trusted_only_after_the_timestamp_resolution(
     path: Path, mtime: int, granularity: int
 ) -> None:
     os.utime(path, ns=(mtime, mtime))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kafkalog_spark
-from kafkalog_spark import datasource
+from kafkalog_spark import registration
 from kafkalog_spark.errors import OptionError
 
 
@@ -71,19 +71,19 @@ def test_register_with_a_workers_python_without_kafkalog_is_refused_with_what_to
 def test_workers_python_that_is_not_on_the_path_is_refused(workers_python: Callable[[Path | str], None]) -> None:
     workers_python("python9.9")
     with pytest.raises(OptionError, match=r"run 'python9\.9' \(not on PATH\), which lacks Python itself"):
-        datasource.check_workers_python(session())
+        registration.check_workers_python(session())
 
 
 def test_workers_python_that_is_this_one_or_has_all_packages_is_taken(
     tmp_path: Path, workers_python: Callable[[Path | str], None]
 ) -> None:
     workers_python(sys.executable)
-    datasource.check_workers_python(session())
+    registration.check_workers_python(session())
     same = tmp_path / "same"
     same.write_text(f'#!/bin/sh\nPYTHONPATH={":".join(filter(None, sys.path))} exec {sys.executable} "$@"\n')
     same.chmod(0o755)
     workers_python(same)
-    datasource.check_workers_python(session())
+    registration.check_workers_python(session())
 
 
 def test_discovered_source_without_a_package_says_which_and_what_to_type() -> None:
@@ -108,10 +108,10 @@ def test_registering_twice_copies_and_ships_the_wheel_once_to_each_session(
 ) -> None:
     wheel = tmp_path / "kafkalog-0.1.0-py3-none-any.whl"
     wheel.write_bytes(b"PK")
-    monkeypatch.setattr(datasource, "_archive_of", lambda file: wheel)
+    monkeypatch.setattr(registration, "_archive_of", lambda file: wheel)
     one, other = session(), session()
     for each in (one, one, other):
-        datasource._give_wheel_to_workers(each)
+        registration._give_wheel_to_workers(each)
     assert len(one.artifacts) == 1
     assert one.artifacts == other.artifacts
     assert Path(one.artifacts[0]).read_bytes() == b"PK"

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 import kafkalog_spark
-from kafkalog_spark import datasource
-from kafkalog_spark.datasource import REDACTED_OPTIONS
+from kafkalog_spark import registration
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.store.storage_options import LIBRARY_NAMES
+from kafkalog_spark.registration import REDACTED_OPTIONS
+from kafkalog_spark.store.storage_options import OBSTORE_NAMES
 from tests.source.helpers.made_logs import append, numbers
 from tests.spark.helpers.loads import fails, load, values
 
@@ -74,7 +74,7 @@ def test_registering_from_a_wheel_gives_it_to_the_workers(
     """spark-submit --py-files kafkalog.whl: PySpark passes on what is called .zip, and nothing called .whl."""
     wheel = tmp_path / "kafkalog-0.1.0-py3-none-any.whl"
     wheel.write_bytes(b"PK")
-    monkeypatch.setattr(datasource, "__file__", str(wheel / "kafkalog_spark" / "datasource.py"))
+    monkeypatch.setattr(registration, "__file__", str(wheel / "kafkalog_spark" / "registration.py"))
     given: list[Path] = []
     session = spark.newSession()
 
@@ -83,16 +83,16 @@ def test_registering_from_a_wheel_gives_it_to_the_workers(
         given.append(Path(path))
 
     monkeypatch.setattr(session, "addArtifacts", take)
-    datasource.register(session)
+    registration.register(session)
     assert [path.name for path in given] == ["kafkalog-0.1.0-py3-none-any.zip"]
     assert given[0].read_bytes() == b"PK"
-    assert datasource._archive_of(__file__) is None
+    assert registration._archive_of(__file__) is None
 
 
 def test_registering_what_spark_could_not_run_is_refused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "./env/bin/python")
-    monkeypatch.setattr(datasource, "_finds_it_by_itself", lambda spark: False)
-    with pytest.raises(OptionError, match=r"'./env/bin/python' \(PYSPARK_PYTHON\), is not to be found from the driver"):
+    monkeypatch.setattr(registration, "_is_discovered", lambda spark: False)
+    with pytest.raises(OptionError, match=r"'./env/bin/python' \(PYSPARK_PYTHON\), does not exist on the driver"):
         kafkalog_spark.register(spark)
 
 
@@ -153,7 +153,10 @@ def test_sql_gets_columns_by_option(spark: Any, log_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
-        ("ofset bigint", "the schema has a column 'ofset', a Kafka log has none; there are key, value,"),
+        (
+            "ofset bigint",
+            "the schema has a column 'ofset', which a Kafka log does not have; its columns are key, value,",
+        ),
         ("offset int", "the schema's column 'offset' is int, expected bigint"),
         ("key binary not null", "the schema's column 'key' is NOT NULL, but records without one exist"),
     ],
@@ -169,7 +172,7 @@ def test_registering_hides_options_with_secrets_in_plans_of_views(spark: Any) ->
     kafkalog_spark.register(session)
     kafkalog_spark.register(session)  # adds nothing
     assert session.conf.get("spark.sql.redaction.options.regex") == f"(?i)url|{REDACTED_OPTIONS}"
-    names = [f"storage.{name}" for name in LIBRARY_NAMES]
+    names = [f"storage.{name}" for name in OBSTORE_NAMES]
     names += ["fs.s3a.access.key", "fs.s3a.endpoint", "storage.fsspec.passphrase", "Tiered.Encryption.Key.one"]
     names += ["value.schema.registry.basic.auth.user.info", "kafka.sasl.jaas.config", "kafka.ssl.key.pem"]
     options = ", ".join(f"'{name}' 'CANARY{number}'" for number, name in enumerate(names))

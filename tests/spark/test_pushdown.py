@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from kafkalog_spark.source.batch_reader import FILTERS_STAY_WITH_THEIR_SCAN
+from kafkalog_spark.source.pushdown import FILTERS_STAY_WITH_THEIR_SCAN
 from tests.source.helpers.made_logs import append, numbers
 from tests.spark.helpers import pushing_source
 from tests.spark.helpers.loads import explained, fails, load, setting, values

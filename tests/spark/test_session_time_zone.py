@@ -13,7 +13,8 @@ from pyspark import TaskContext
 from pyspark.sql.types import ArrayType, DateType, StructField, StructType, TimestampNTZType, TimestampType
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.source.resolved_read import LoadOptions, RecordProjection
+from kafkalog_spark.source.record_projection import RecordProjection
+from kafkalog_spark.source.resolved_read import LoadOptions
 from kafkalog_spark.spark import interface
 from kafkalog_spark.spark.interface import session_time_zone
 from tests.source.helpers.made_logs import append
@@ -122,7 +123,7 @@ def test_a_zone_that_python_does_not_know_is_named_where_a_timestamp_is_wanted(m
     task.zone = "Mars/Olympus_Mons"
     monkeypatch.setattr(TaskContext, "get", staticmethod(lambda: task))
     load = LoadOptions({"path": "/", "subscribe": "a", "value.format": "json"})
-    options = load.one_of(streaming=False)
+    options = load.parse(streaming=False)
     local = StructType([StructField("d", DateType()), StructField("n", TimestampNTZType())])
     RecordProjection(load.resolved(options, local))
     with pytest.raises(OptionError, match=r"spark\.sql\.session\.timeZone: there is no time zone 'Mars/Olympus_Mons'"):

@@ -10,7 +10,7 @@ from kafkalog_broker.admin.config_resources import ALL_BROKERS, require_this_bro
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import MIN_ISR, BrokerConfig, is_served
 from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Update
-from kafkalog_broker.config.listener_settings import LISTENER_PREFIX, listener_property
+from kafkalog_broker.config.listener_security import LISTENER_PREFIX, listener_property
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.config.properties import note_of_unserved
 from kafkalog_broker.errors import BrokerError, ErrorCode

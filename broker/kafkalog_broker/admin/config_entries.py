@@ -17,7 +17,7 @@ from kafkalog_broker.config.group_properties import (
     GROUP_PROPERTIES,
     client_metrics_value,
 )
-from kafkalog_broker.config.listener_settings import listener_property
+from kafkalog_broker.config.listener_security import listener_property
 from kafkalog_broker.config.log_config import INTERNAL_SEGMENT_BYTES, LogConfig, topic_sources, topic_text
 from kafkalog_broker.errors import BrokerError, ErrorCode
 

@@ -1,4 +1,4 @@
-"""Properties of brokers, groups and client metrics that were set while a broker ran, kept for its next start in
+"""Properties of brokers, groups and client metrics that were set while the broker ran, kept for its next start in
 `kafkalog.broker-configs.json`:
 
     {"version": 0, "generation": 3,
@@ -22,13 +22,18 @@ GROUPS, CLIENT_METRICS = "groups", "client-metrics"
 
 _log = logging.getLogger(__name__)
 Layer = dict[str, str]
-Named = dict[str, Layer]  # properties that were set, by the name of the resource
+Named = dict[str, Layer]  # properties by the name of the resource
 Stored = tuple[Layer, Named, dict[str, Named]]
-"""Content of the file: what is set for all brokers, by node id, and by type of resource (GROUPS, CLIENT_METRICS)."""
+"""Content of the file: properties of all brokers, by node ID, and by type of resource (GROUPS, CLIENT_METRICS)."""
 
 
 class DynamicConfigs:
-    """`default`: set for all brokers. `broker`: set for this one. Both by property name, as text."""
+    """Dynamic properties, as text by name.
+
+    default: set for all brokers.
+    broker: set for this broker.
+    of: set for groups and for subscriptions to client metrics. A change replaces the mapping of a type.
+    """
 
     def __init__(self, directories: Iterable[Path], node_id: int) -> None:
         self._copies = StateCopies(FILE, directories, _encoded, _decoded)
@@ -37,19 +42,22 @@ class DynamicConfigs:
         self.default: Layer = {}
         self.broker: Layer = {}
         self.of: dict[str, Named] = {GROUPS: {}, CLIENT_METRICS: {}}
-        """Dynamic properties of groups and of subscriptions to client metrics. A change replaces those of a type."""
 
     def of_group(self, group_id: str) -> Layer:
-        """Properties of a group; empty for most."""
+        """Return the properties of a group, which is empty for most."""
         return self.of[GROUPS].get(group_id, {})
 
+    def client_metrics(self) -> Named:
+        """Return the subscriptions to client metrics, by name."""
+        return self.of[CLIENT_METRICS]
+
     def load(self) -> None:
-        """Read the newest copy; empty where it is missing or damaged.
+        """Read the newest copy. If it is missing or damaged, no properties are set.
 
         Raises:
-            UnsupportedFormat: If it is of a later release.
-            OSError: If it cannot be read now. The properties may be those of listeners' security, and the next change
-                would replace them, so a broker must not start without them.
+            UnsupportedFormat: If a later release wrote it.
+            OSError: If it cannot be read now. The broker must not start without the properties: some may secure
+                listeners, and the next change would replace the file.
         """
         try:
             stored = self._copies.load()
@@ -61,12 +69,12 @@ class DynamicConfigs:
             self.broker = self._others.pop(self._node, {})
 
     def save(self, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
-        """Replace both; on disk on return. Raises OSError when no directory took it."""
+        """Replace the properties of brokers; they are on disk on return. Raises OSError if no copy was written."""
         self._write(default, broker, self.of)
         self.default, self.broker = dict(default), dict(broker)
 
     def save_of(self, kind: str, name: str, overrides: Mapping[str, str]) -> None:
-        """Replace what is set for a group or a subscription, as `save`."""
+        """Replace the properties of a group or a subscription, which are on disk on return. Raises OSError."""
         named = {**self.of[kind], name: dict(overrides)}
         if not overrides:
             del named[name]

@@ -1,4 +1,4 @@
-"""Listeners as server.properties names them: `PLAINTEXT://127.0.0.1:9092,INTERNAL://[::1]:0`."""
+"""The properties listeners and advertised.listeners: `PLAINTEXT://127.0.0.1:9092,INTERNAL://[::1]:0`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LISTENER = re.compile(r"([A-Za-z0-9._-]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^:/\[\]\
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """`host` "" means all interfaces. `port` 0: one that is free."""
+    """Name and address of a listener. An empty host means all interfaces, port 0 any free port."""
 
     name: str
     host: str
@@ -27,12 +27,20 @@ class Listener:
 
 
 def format_address(host: str, port: int) -> str:
-    """host:port, an IPv6 address in brackets."""
+    """Return host:port, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_listeners(name: str, items: Iterable[str]) -> tuple[Listener, ...]:
-    """`name`: the property, for errors. Raises ConfigError: not of that form, or two of one name or one address."""
+    """Parse a list of listeners.
+
+    Args:
+        name: The property, for errors.
+        items: Its items.
+
+    Raises:
+        ConfigError: If an item is malformed, or two have the same name or address.
+    """
     found: list[Listener] = []
     for item in items:
         match = _LISTENER.fullmatch(item)
@@ -51,7 +59,7 @@ def parse_listeners(name: str, items: Iterable[str]) -> tuple[Listener, ...]:
 
 
 def parse_security_map(text: str) -> dict[str, str]:
-    """`NAME:PROTOCOL,...` by name. Raises ConfigError for another form or an unknown protocol."""
+    """Parse `NAME:PROTOCOL,...` and return the protocols by name. Raises ConfigError."""
     name = "listener.security.protocol.map"
     protocols: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
@@ -63,7 +71,7 @@ def parse_security_map(text: str) -> dict[str, str]:
 
 
 def check_served(served: Sequence[Listener], protocols: Mapping[str, str]) -> None:
-    """Raises ConfigError for a listener without a protocol, and when there is none for clients."""
+    """Raise ConfigError if there is no listener for clients, or one has no security protocol."""
     if not served:
         raise ConfigError("listeners names no listener for clients, e.g. PLAINTEXT://127.0.0.1:9092", name="listeners")
     for listener in served:
@@ -72,23 +80,28 @@ def check_served(served: Sequence[Listener], protocols: Mapping[str, str]) -> No
             raise ConfigError(f"listeners: {why}", name="listeners")
 
 
-def advertised(served: tuple[Listener, ...], named: tuple[Listener, ...]) -> tuple[Listener, ...]:
-    """Endpoints of clients: `named` (advertised.listeners), else where the broker listens; a listener on all interfaces
-    by this machine's name. Raises ConfigError for a name that is not served or an address nobody can connect to."""
-    name, names, shown = "advertised.listeners", {listener.name for listener in served}, named or served
-    for listener in shown:
+def advertised(served: tuple[Listener, ...], configured: tuple[Listener, ...]) -> tuple[Listener, ...]:
+    """Return the endpoints of clients: `configured` (advertised.listeners), by default the listeners.
+
+    An empty host becomes this machine's name.
+
+    Raises:
+        ConfigError: If a name is not a listener, or no client can connect to an address.
+    """
+    name, names, endpoints = "advertised.listeners", {listener.name for listener in served}, configured or served
+    for listener in endpoints:
         if listener.name not in names:
             why = f"names {listener.name}, which is not in listeners ({', '.join(sorted(names))})"
             raise ConfigError(f"{name} {why}", name=name)
         if listener.host in ("0.0.0.0", "::"):
             why = f"{name} cannot use the nonroutable meta-address {listener.host}"
             raise ConfigError(why, name=name, hint="use a routable IP address or a host name")
-    return tuple(replace(listener, host=listener.host or _own_name()) for listener in shown)
+    return tuple(replace(listener, host=listener.host or _own_name()) for listener in endpoints)
 
 
-def with_bound_ports(shown: tuple[Listener, ...], bound: Mapping[str, int]) -> tuple[Listener, ...]:
-    """Port 0 replaced by the port that the listener of that name was given."""
-    return tuple(listener if listener.port else replace(listener, port=bound[listener.name]) for listener in shown)
+def with_bound_ports(endpoints: tuple[Listener, ...], bound: Mapping[str, int]) -> tuple[Listener, ...]:
+    """Replace port 0 by the bound port of the listener of the same name."""
+    return tuple(listener if listener.port else replace(listener, port=bound[listener.name]) for listener in endpoints)
 
 
 def _own_name() -> str:
@@ -96,5 +109,5 @@ def _own_name() -> str:
     try:
         socket.getaddrinfo(name, None)
     except OSError:
-        return "localhost"  # a name that resolves to nothing would leave even local clients outside
+        return "localhost"  # with a name that does not resolve, not even local clients could connect
     return name

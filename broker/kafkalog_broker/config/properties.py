@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from kafkalog_broker.config.definition import BROKER_PROPERTIES, NO_JAVA, ConfigError, first_value, invalid_value
-from kafkalog_broker.config.listener_settings import ListenerSecurity
+from kafkalog_broker.config.listener_security import ListenerSecurity
 from kafkalog_broker.config.listeners import advertised, check_served, parse_listeners, parse_security_map
 from kafkalog_spark.errors import CorruptFile
 from kafkalog_spark.format.meta_properties import parse_properties

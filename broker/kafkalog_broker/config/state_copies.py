@@ -1,5 +1,7 @@
-"""State of the broker in a JSON file, `{"version": 0, "generation": 3, ...}`, with a copy in every log directory; the
-highest generation is read. Kafka keeps such state in its controllers' metadata log."""
+"""State of the broker in a JSON file, `{"version": 0, "generation": 3, ...}`, with a copy in every log directory.
+
+The copy with the highest generation is read. Kafka keeps such state in its controllers' metadata log.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ Content = TypeVar("Content")
 
 
 class StateCopies(Generic[Content]):
-    """Copies of a state file that only the broker's user may read. `load` and `save` block: not for the event loop."""
+    """Copies of a state file that only the broker's user may read. `load` and `save` block."""
 
     def __init__(
         self,
@@ -29,15 +31,26 @@ class StateCopies(Generic[Content]):
         encode: Callable[[Content], Mapping[str, Any]],
         decode: Callable[[Mapping[str, Any]], Content],
     ) -> None:
-        """encode, decode: the content, to and from the JSON object besides version and generation."""
+        """
+        Args:
+            name: Name of the file.
+            directories: Log directories.
+            encode: Turns the content into the JSON object, without version and generation.
+            decode: Turns the JSON object into the content.
+        """
         self._files = [Path(directory) / name for directory in directories]
         self._name, self._encode, self._decode = name, encode, decode
         self._generation = 0
 
     def load(self) -> Content | None:
-        """The newest copy; None where there is none. One that is damaged, or in a directory that fails, is logged, and
-        raised (CorruptFile, OSError) where there is no other. Raises UnsupportedFormat for a later release's, and
-        OSError for a lack of descriptors: the copy that cannot be read then may be the newest."""
+        """Return the newest copy, or None if there is none. A copy that cannot be read is logged.
+
+        Raises:
+            CorruptFile: If the only copies are damaged.
+            UnsupportedFormat: If a later release wrote a copy.
+            OSError: If the only copies cannot be read, or for a lack of file descriptors, because the unreadable copy
+                may then be the newest.
+        """
         damaged: CorruptFile | OSError | None = None
         newest: Content | None = None
         for file in self._files:
@@ -56,25 +69,26 @@ class StateCopies(Generic[Content]):
         return newest
 
     def save(self, content: Content) -> None:
-        """Replace the state; on disk on return. Raises OSError when no directory took it."""
+        """Replace the state, which is on disk on return. Raises OSError if no copy was written."""
         generation = self._generation + 1
         replace_files(self._files, self.dump(generation, content), private=True)
         self._generation = generation
 
     def dump(self, generation: int, content: Content) -> bytes:
+        """Return the bytes of the file."""
         state = {"version": VERSION, "generation": generation, **self._encode(content)}
         return (json.dumps(state, indent=1) + "\n").encode("ascii")
 
     def parse(self, data: bytes) -> tuple[int, Content]:
-        """Generation and content. Raises UnsupportedFormat for a later version, CorruptFile for all but a `dump`."""
+        """Return generation and content of a file's bytes. Raises UnsupportedFormat or CorruptFile."""
         try:
             state = json.loads(data)
             if state["version"] != VERSION:
                 raise UnsupportedFormat(f"version {state['version']} of {self._name}, only {VERSION} is known")
             generation, content = state["generation"], self._decode(state)
             if type(generation) is not int:
-                raise TypeError("the generation is no whole number")
+                raise TypeError("the generation is not an integer")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            # the text may quote a password: its type is enough
+            # Only the type of the error: its text may quote a password.
             raise CorruptFile(f"this is not the JSON that was written: {type(error).__name__}") from None
         return generation, content

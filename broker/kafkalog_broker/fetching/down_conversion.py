@@ -33,7 +33,7 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, H
 from kafkalog_spark.format.transaction_index import AbortedTransaction
-from kafkalog_spark.log.read.last_stable_offset import AbortedRanges
+from kafkalog_spark.log.read.batch_filters import AbortedBatches
 
 if TYPE_CHECKING:
     from kafkalog_broker.remote.remote_log_reader import RemoteRead  # loaded only with remote storage
@@ -115,7 +115,7 @@ def kinds_of(table: I64, magic: int, aborted: FindAborted) -> I64:
     is_v2 = magics == 2
     kinds[is_v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0)] = Conversion.HIDDEN
     if (is_v2 & ((attributes & layout.ATTRIBUTE_TRANSACTIONAL) != 0)).any():
-        kinds[AbortedRanges(aborted()).hides(table)] = Conversion.HIDDEN
+        kinds[AbortedBatches(aborted()).excludes(table)] = Conversion.HIDDEN
     return kinds
 
 

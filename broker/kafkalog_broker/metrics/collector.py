@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib import metadata
@@ -15,10 +15,11 @@ from kafkalog_broker.groups.modern.modern_group import ModernGroupState
 from kafkalog_broker.metrics.metric_table import MAX_GROUP_TOPICS, MAX_GROUPS, MAX_TOPICS
 from kafkalog_broker.metrics.request_counts import RequestCounts
 from kafkalog_broker.metrics.samples import Samples
-from kafkalog_broker.net.listener import Network
-from kafkalog_broker.protocol.codec import api_name
+from kafkalog_broker.net.network import Network
+from kafkalog_broker.protocol.api_messages import api_name
 from kafkalog_broker.quotas.quota_entity import CLIENT_KEYS, IP_KEYS
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.runtime.lifecycle import BrokerState, Lifecycle
 from kafkalog_broker.runtime.traffic import Traffic
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.telemetry.client_metrics import ClientMetrics
@@ -39,35 +40,50 @@ _LOG_METRICS: Mapping[str, Callable[[Log], float]] = {
 
 
 class Collector:
-    """Collects the samples of a scrape; until the broker is started only those of requests and connections."""
+    """Collects the samples of a scrape: of requests and connections at any time, of everything else while clients are
+    served."""
 
     def __init__(
         self,
-        broker: Broker,
-        network: Callable[[], Network],
+        lifecycle: Lifecycle,
+        listeners: Sequence[str],
         requests: RequestCounts,
         traffic: Traffic,
         clients: ClientMetrics,
     ) -> None:
-        self._broker, self._network = broker, network
+        """
+        Args:
+            lifecycle: State of the broker.
+            listeners: Names of the broker's listeners.
+            requests: Counts of requests.
+            traffic: Counts of errors and bytes.
+            clients: Metrics that clients have pushed.
+        """
+        self._lifecycle, self._listeners = lifecycle, listeners
         self._requests, self._traffic, self._clients = requests, traffic, clients
+        self._broker: Broker | None = None
+        self._network: Network | None = None
+
+    def attach(self, broker: Broker, network: Network) -> None:
+        """Collect from a broker that is complete."""
+        self._broker, self._network = broker, network
 
     async def collect(self) -> Samples:
-        """Collect the samples of one scrape, in time slices of the event loop."""
-        samples, turn = Samples(), TimeSlice()
+        samples, turn, broker = Samples(), TimeSlice(), self._broker
         samples.add("kafkalog_build_info", 1, _version("kafkalog"))
-        samples.add("kafkalog_ready", self._broker.not_ready() is None)
+        samples.add("kafkalog_ready", self._lifecycle.not_ready() is None)
         await self._add_requests(samples, turn)
         await self._add_connections(samples, turn)
-        if self._broker.is_started:
-            await self._add_topics(samples, turn)
-            await self._add_storage(samples)
-            await self._add_remote_storage(samples, turn)
-            await self._add_groups(samples, turn)
-            await self._add_share_groups(samples, turn)
-            self._add_quotas(samples)
-            await self._add_client_metrics(samples, turn)
-            await self._add_transactions(samples, turn)
+        samples.add("kafkalog_fetch_sessions", 0 if broker is None else len(broker.fetcher.sessions))
+        if broker is not None and self._lifecycle.state is BrokerState.RUNNING:
+            await self._add_topics(broker, samples, turn)
+            await self._add_storage(broker, samples)
+            await self._add_remote_storage(broker, samples, turn)
+            await self._add_groups(broker, samples, turn)
+            await self._add_share_groups(broker, samples, turn)
+            self._add_quotas(broker, samples)
+            await self._add_client_metrics(broker, samples, turn)
+            await self._add_transactions(broker, samples, turn)
         return samples
 
     async def _add_requests(self, samples: Samples, turn: TimeSlice) -> None:
@@ -78,25 +94,28 @@ class Collector:
             samples.add("kafkalog_requests_closed_total", counts.closed, name)
         for (key, code), count in list(self._traffic.errors.items()):
             samples.add("kafkalog_errors_total", count, api_name(key), ErrorCode(code).name)
-        for what, seconds in self._network().shared.watch.longest.items():
-            samples.add("kafkalog_event_loop_longest_hold_seconds", seconds, what)
+        if self._network is not None:
+            for what, seconds in self._network.shared.watch.longest.items():
+                samples.add("kafkalog_event_loop_longest_hold_seconds", seconds, what)
 
     async def _add_connections(self, samples: Samples, turn: TimeSlice) -> None:
-        network = self._network()
-        admission, by_listener = network.admission, Counter({listener.name: 0 for listener in network.listeners})
-        async for connection in turn.spread(list(admission.open)):
-            by_listener[connection.info.listener] += 1
+        by_listener, network = Counter(dict.fromkeys(self._listeners, 0)), self._network
+        opened = refused = handshakes = failed_handshakes = queued_bytes = 0
+        if network is not None:
+            async for connection in turn.spread(list(network.quotas.open)):
+                by_listener[connection.info.listener] += 1
+            opened, refused = network.quotas.admitted, network.quotas.refused
+            handshakes, failed_handshakes = network.tls_turns.done, network.tls_turns.failed
+            queued_bytes = network.shared.memory.used
         for listener, count in by_listener.items():
             samples.add("kafkalog_connections", count, listener)
-        samples.add("kafkalog_connections_opened_total", admission.admitted)
-        samples.add("kafkalog_connections_refused_total", admission.refused)
-        samples.add("kafkalog_tls_handshakes_total", network.tls_turns.done, "done")
-        samples.add("kafkalog_tls_handshakes_total", network.tls_turns.failed, "failed")
-        samples.add("kafkalog_queued_request_bytes", network.shared.memory.used)
-        samples.add("kafkalog_fetch_sessions", len(self._broker.fetcher.sessions))
+        samples.add("kafkalog_connections_opened_total", opened)
+        samples.add("kafkalog_connections_refused_total", refused)
+        samples.add("kafkalog_tls_handshakes_total", handshakes, "done")
+        samples.add("kafkalog_tls_handshakes_total", failed_handshakes, "failed")
+        samples.add("kafkalog_queued_request_bytes", queued_bytes)
 
-    async def _add_topics(self, samples: Samples, turn: TimeSlice) -> None:
-        broker = self._broker
+    async def _add_topics(self, broker: Broker, samples: Samples, turn: TimeSlice) -> None:
         topics = sorted(broker.topics, key=lambda topic: topic.name)
         total = opened = offline = 0
         for number, topic in enumerate(topics):
@@ -119,20 +138,20 @@ class Collector:
         samples.add("kafkalog_partitions_open", opened)
         samples.add("kafkalog_partitions_offline", offline)
 
-    async def _add_storage(self, samples: Samples) -> None:
-        for directory, usable in await self._broker.run_blocking(self._broker.logs.usable_bytes):
+    async def _add_storage(self, broker: Broker, samples: Samples) -> None:
+        for directory, usable in await broker.run_blocking(broker.logs.usable_bytes):
             samples.add("kafkalog_log_dir_online", usable is not None, str(directory))
             if usable is not None:
                 samples.add("kafkalog_log_dir_usable_bytes", usable, str(directory))
-        cleaner = self._broker.logs.cleaner
+        cleaner = broker.logs.cleaner
         samples.add("kafkalog_cleaner_runs_total", cleaner.totals.runs)
         samples.add("kafkalog_cleaner_read_bytes_total", cleaner.totals.bytes_read)
         samples.add("kafkalog_cleaner_written_bytes_total", cleaner.totals.bytes_written)
         samples.add("kafkalog_cleaner_seconds_total", cleaner.totals.seconds)
         samples.add("kafkalog_cleaner_uncleanable_partitions", len(cleaner.uncleanable))
 
-    async def _add_remote_storage(self, samples: Samples, turn: TimeSlice) -> None:
-        remote = self._broker.remote
+    async def _add_remote_storage(self, broker: Broker, samples: Samples, turn: TimeSlice) -> None:
+        remote = broker.remote
         if remote is None:
             return
         for name, count in asdict(remote.counts).items():
@@ -150,52 +169,54 @@ class Collector:
             for name, value in by_topic[topic].items():
                 samples.add(f"kafkalog_remote_{name}", value, topic)
 
-    async def _add_groups(self, samples: Samples, turn: TimeSlice) -> None:
+    async def _add_groups(self, broker: Broker, samples: Samples, turn: TimeSlice) -> None:
         states: Counter[str] = Counter()
         groups = 0
-        for shard in self._broker.groups.runtime.served().values():
+        for shard in broker.groups.runtime.served().values():
             async for group in turn.spread(shard.committing_groups()):
                 states[group.state.value] += 1
                 groups += 1
                 if groups <= MAX_GROUPS:
                     samples.add("kafkalog_group_members", len(group.members), group.group_id)
-                    await self._add_group_lag(samples, shard, group.group_id, turn)
+                    await self._add_group_lag(broker, samples, shard, group.group_id, turn)
         for state, count in states.items():
             samples.add("kafkalog_groups", count, state)
         samples.add("kafkalog_groups_left_out", max(0, groups - MAX_GROUPS))
 
-    async def _add_group_lag(self, samples: Samples, shard: GroupShard, group_id: str, turn: TimeSlice) -> None:
+    async def _add_group_lag(
+        self, broker: Broker, samples: Samples, shard: GroupShard, group_id: str, turn: TimeSlice
+    ) -> None:
         for topic, partitions in list(shard.offsets.of_group(group_id).items())[:MAX_GROUP_TOPICS]:
             lag = 0
             async for partition, committed in turn.spread(list(partitions.items())):
-                log = self._broker.logs.if_open(topic, partition)
+                log = broker.logs.if_open(topic, partition)
                 if log is not None:
                     lag += max(0, log.high_watermark - committed.offset)
             samples.add("kafkalog_group_lag", lag, group_id, topic)
 
-    async def _add_share_groups(self, samples: Samples, turn: TimeSlice) -> None:
+    async def _add_share_groups(self, broker: Broker, samples: Samples, turn: TimeSlice) -> None:
         states: Counter[str] = Counter({ModernGroupState.EMPTY.value: 0, ModernGroupState.STABLE.value: 0})
-        for shard in self._broker.groups.runtime.served().values():
+        for shard in broker.groups.runtime.served().values():
             async for group in turn.spread(list(shard.share.groups.values())):
                 states[group.state.value] += 1
         for state, count in states.items():
             samples.add("kafkalog_share_groups", count, state)
         in_flight = 0
-        async for active in turn.spread(list(self._broker.share_partitions.active())):
+        async for active in turn.spread(list(broker.share_partitions.active())):
             in_flight += active.partition.in_flight_count
-        samples.add("kafkalog_share_sessions", len(self._broker.share_partitions.sessions))
-        samples.add("kafkalog_share_partitions", len(self._broker.share_partitions.active()))
+        samples.add("kafkalog_share_sessions", len(broker.share_partitions.sessions))
+        samples.add("kafkalog_share_partitions", len(broker.share_partitions.active()))
         samples.add("kafkalog_share_in_flight_offsets", in_flight)
 
-    def _add_quotas(self, samples: Samples) -> None:
-        quotas = self._broker.quotas
+    def _add_quotas(self, broker: Broker, samples: Samples) -> None:
+        quotas = broker.quotas
         samples.add("kafkalog_quotas", len(quotas.quotas))
         for key in (*CLIENT_KEYS, *IP_KEYS):
             samples.add("kafkalog_throttled_requests_total", quotas.throttled[key], key)
             samples.add("kafkalog_throttle_seconds_total", quotas.throttle_ms[key] / 1000, key)
 
-    async def _add_client_metrics(self, samples: Samples, turn: TimeSlice) -> None:
-        telemetry, clients = self._broker.telemetry, self._clients
+    async def _add_client_metrics(self, broker: Broker, samples: Samples, turn: TimeSlice) -> None:
+        telemetry, clients = broker.telemetry, self._clients
         telemetry.remove_expired()
         samples.add("kafkalog_client_instances", len(telemetry))
         samples.add("kafkalog_client_pushes_total", clients.pushes)
@@ -204,10 +225,10 @@ class Collector:
         async for *labels, value in turn.spread(list(clients.samples())):
             samples.add("kafkalog_client_metric", value, *labels)
 
-    async def _add_transactions(self, samples: Samples, turn: TimeSlice) -> None:
+    async def _add_transactions(self, broker: Broker, samples: Samples, turn: TimeSlice) -> None:
         states: Counter[str] = Counter({state.label: 0 for state in TransactionState})
-        oldest = now_ms = self._broker.clock.now_ms()
-        async for transaction in turn.spread(self._broker.transactions.served()):
+        oldest = now_ms = broker.clock.now_ms()
+        async for transaction in turn.spread(broker.transactions.served()):
             states[transaction.state.label] += 1
             if transaction.state is TransactionState.ONGOING or transaction.state.is_prepared:
                 oldest = min(oldest, transaction.start_ms)

@@ -2,43 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from kafkalog_broker.broker import Broker
 from kafkalog_broker.metrics.collector import Collector
 from kafkalog_broker.metrics.http_server import MetricsServer
 from kafkalog_broker.metrics.request_counts import RequestCounts, counted
-from kafkalog_broker.net.dispatch import Dispatch, dispatcher
-from kafkalog_broker.net.listener import Network
+from kafkalog_broker.net.dispatch import Dispatch
+from kafkalog_broker.runtime.lifecycle import Lifecycle
 from kafkalog_broker.runtime.traffic import Traffic
+from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.telemetry.client_metrics import ClientMetrics
 
 
-class StartedMetrics(NamedTuple):
-    """The dispatch that counts requests, and the address of the metrics server: host and port."""
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Metrics that are served from the start of a broker.
 
-    dispatch: Dispatch
+    collector: attach the broker once it is complete.
+    traffic: counts errors and bytes in the handlers.
+    clients: receives the metrics that clients push.
+    address: host and port.
+    """
+
+    collector: Collector
+    traffic: Traffic
+    clients: ClientMetrics
+    requests: RequestCounts
     address: tuple[str, int]
+
+    def count(self, dispatch: Dispatch) -> Dispatch:
+        """Return a dispatch that counts the requests of `dispatch`."""
+        return counted(dispatch, self.requests)
 
 
 async def start_metrics(
-    broker: Broker, network: Callable[[], Network], address: tuple[str, int], started: AsyncExitStack
-) -> StartedMetrics:
-    """Start the metrics server of a broker, and count its requests, traffic and client metrics.
+    address: tuple[str, int], lifecycle: Lifecycle, workers: Workers, listeners: Sequence[str], started: AsyncExitStack
+) -> Metrics:
+    """Serve metrics and the state of a broker that starts.
 
     Args:
-        address: Host and port to listen on; port 0 is any free one.
-        started: Gets the callback that closes the server.
+        address: Host and port; port 0 takes any free one.
+        lifecycle: State of the broker.
+        workers: Threads.
+        listeners: Names of the broker's listeners.
+        started: Closes the server when it unwinds.
 
     Raises:
         KafkalogError: If the address cannot be bound.
     """
-    broker.traffic, counts = Traffic(), RequestCounts()
-    broker.telemetry.receiver = clients = ClientMetrics(broker.workers)
-    server = MetricsServer(Collector(broker, network, counts, broker.traffic, clients).collect, broker.not_ready)
-    started.callback(server.close)
-    await server.start(*address)
-    dispatch = counted(dispatcher(broker, broker.apis, broker.traffic, broker.flushes), counts)
-    return StartedMetrics(dispatch, (address[0], server.port))
+    traffic, requests, clients = Traffic(), RequestCounts(), ClientMetrics(workers)
+    collector = Collector(lifecycle, listeners, requests, traffic, clients)
+    page = MetricsServer(collector.collect, lifecycle.not_ready)
+    started.callback(page.close)
+    await page.start(*address)
+    return Metrics(collector, traffic, clients, requests, (address[0], page.port))

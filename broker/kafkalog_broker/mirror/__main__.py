@@ -9,8 +9,8 @@ import argparse
 import re
 import sys
 
-from kafkalog_broker.runtime.process import importing
-from kafkalog_spark.cli.common import Parser
+from kafkalog_broker.runtime.optional_packages import importing
+from kafkalog_spark.argument_parser import Parser
 from kafkalog_spark.errors import OptionError
 
 _LEVELS = ("debug", "info", "warning", "error")

@@ -26,9 +26,9 @@ from kafkalog_broker.mirror.mirror import Mirror, MirrorOptions
 from kafkalog_broker.mirror.mirror_file import check_is_mirror, keep_own_groups
 from kafkalog_broker.mirror.progress import LOG_INTERVAL_S, TICK_S, Progress, summary
 from kafkalog_broker.mirror.source import parse_bootstrap
-from kafkalog_broker.net.loop_watch import new_event_loop
+from kafkalog_broker.net.event_loop import new_event_loop
 from kafkalog_broker.runtime.clock import Clock, SystemClock
-from kafkalog_broker.runtime.process import set_up_logging
+from kafkalog_broker.runtime.logging_setup import set_up_logging
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager

@@ -23,7 +23,7 @@ from kafkalog_broker.mirror.rate_limit import RateLimit
 from kafkalog_broker.mirror.source import Address, Source, SourceUnreachable
 from kafkalog_broker.mirror.source_offsets import find_ends
 from kafkalog_broker.mirror.topic_plan import is_same, is_wanted, plan_topics, unmatched_names
-from kafkalog_broker.protocol.client_codec import Key, SourceCluster, SourceTopic
+from kafkalog_broker.protocol.mirror_messages import Key, SourceCluster, SourceTopic
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.workers import Workers

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror.truncation import flush_truncation
-from kafkalog_broker.protocol.client_codec import FetchFrom, Key
+from kafkalog_broker.protocol.mirror_messages import FetchFrom, Key
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format.layout import H
-from kafkalog_spark.log.read.segment_file import Window
+from kafkalog_spark.log.read.header_windows import Window
 
 _log = logging.getLogger(__name__)
 

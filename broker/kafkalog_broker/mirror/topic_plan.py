@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from kafkalog_broker.protocol.client_codec import NO_ID, SourceTopic
+from kafkalog_broker.protocol.mirror_messages import NO_ID, SourceTopic
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC, MAX_TOPIC_NAME_LENGTH, is_internal, valid_topic_name
 

@@ -1,143 +1,117 @@
-"""TLS of a connection, between the socket's transport and the connection: what asyncio and uvloop have too.
+"""TLS between a socket's transport and a connection.
 
-Theirs do not say why they refuse a peer (a Java client tries again for ever), forget requests that have arrived when
-the peer ends, do not count all that waits to be sent, do handshakes as they come, and keep twice the memory
-(docs/figures.md). Here handshakes go step by step in turns, and what is decrypted goes straight into the connection's
-own buffer. Until its peer has sent something, a connection holds a socket and no state of TLS; one that does not finish
-is closed after HANDSHAKE_S. The peer may end its side and still be answered, as without TLS.
+asyncio's and uvloop's TLS are not used. They do not say why they refuse a peer (a Java client retries for ever), drop
+requests that have arrived when the peer closes, do not count all unsent bytes, run handshakes as they arrive, and use
+twice the memory (docs/figures.md).
+
+Here handshakes run in scheduled steps (`TlsTurns`), and bytes are decrypted directly into the connection's buffer.
+Until its peer has sent something, a connection has a socket and no TLS object; one whose handshake takes longer than
+HANDSHAKE_S is closed. As without TLS, a peer may close its side and still receive responses.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import deque
-from collections.abc import Callable
-from time import perf_counter
+from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
 
 from kafkalog_broker.net.connection import Connection
-from kafkalog_broker.net.loop_watch import LoopWatch
-from kafkalog_broker.security.sasl import NotAuthenticated
+from kafkalog_broker.net.tls_turns import TlsTurns
+from kafkalog_broker.runtime.state_machine import next_state
+from kafkalog_broker.security.authentication_failed import AuthenticationFailed
 
 if TYPE_CHECKING:
-    from kafkalog_broker.security.tls_context import ListenerTls
-
-
-def reason(error: Exception) -> str:
-    """Why a handshake failed, in one line for the log."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is refused: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        text = (error.reason or str(error)).lower().replace("_", " ")
-        plain = error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE", "BAD_RECORD_TYPE")
-        hint = ": it may speak without TLS (security.protocol)" if plain else ""
-        return f"its TLS handshake failed: {text}{hint}"
-    if isinstance(error, NotAuthenticated):
-        return str(error)
-    return f"its TLS handshake failed: {error}"
-
+    from kafkalog_broker.security.listener_tls import ListenerTls
 
 PIECE_BYTES = 32 << 10
-"""Bytes that are encrypted at once, and received at once before the handshake is done. OpenSSL keeps the memory of the
-largest."""
-
-RECEIVED_BYTES = 64 << 10
-"""Bytes that one read from a socket can bring, many records in one call: OpenSSL on a socket asks the system twice for
-each record, and librdkafka makes one of each message of a kilobyte. As long as the connection is, it keeps as much."""
+"""Bytes that are encrypted in one call, and the most that one read receives before the handshake is done. OpenSSL keeps
+a buffer of the largest piece."""
 
 RECORDS_AT_ONCE = 512
-"""Records may hold one byte each: so many are decrypted in one step, which takes a millisecond."""
-
-HANDSHAKES_S = 0.002
-"""Time for steps of handshakes in one round of the event loop; one step is always taken. A step is a millisecond of
-arithmetic with an RSA key of 2,048 bits: of 200 clients that come back together, each takes one when it is its turn,
-and requests of others are served between two rounds."""
-
-
-class TlsTurns:
-    """For one event loop. watch: told how long handshakes held it. clock: seconds. done, failed: handshakes so far."""
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, watch: LoopWatch, clock: Callable[[], float] = perf_counter
-    ) -> None:
-        self._loop, self._watch, self._clock = loop, watch, clock
-        self.done = self.failed = 0
-        self.received = memoryview(bytearray(RECEIVED_BYTES))
-        """Where encrypted bytes are received, one connection after the other."""
-        self._waiting: deque[Callable[[], None]] = deque()
-
-    def handshake(self, step: Callable[[], None]) -> None:
-        """Call `step` in a later round, after those that came before it."""
-        self._waiting.append(step)
-        if len(self._waiting) == 1:
-            self._loop.call_soon(self._next_round)
-
-    def _next_round(self) -> None:
-        began = now = self._clock()
-        while self._waiting and now < began + HANDSHAKES_S:
-            self._waiting.popleft()()
-            now = self._clock()
-        self._watch.note_named("TLS handshakes", now - began)
-        if self._waiting:
-            self._loop.call_soon(self._next_round)
-
+"""Records decrypted in one step, about a millisecond if each holds one byte."""
 
 HANDSHAKE_S = 30.0
-"""A handshake takes three messages; a client that is cut off in the middle holds a socket no longer than this. Kafka
-waits for connections.max.idle.ms."""
+"""Limit of a handshake, which takes three messages. Kafka waits for connections.max.idle.ms."""
 
 MAX_ALERTS_BYTES = 64 << 10
-"""Bytes that may wait for a peer that asks for new keys again and again and does not read the answers."""
+"""Limit of unsent key updates for a peer that requests them repeatedly and does not read the responses."""
+
+
+class TlsState(Enum):
+    """How far the TLS session is."""
+
+    HANDSHAKING = "handshaking"
+    OPEN = "open"  # both sides send
+    PEER_CLOSED = "peer closed"  # the peer sent close_notify or ended the stream; responses are still sent
+    CLOSING = "closing"  # nothing is read or written any more
+
+
+TRANSITIONS: Mapping[TlsState, frozenset[TlsState]] = {
+    TlsState.HANDSHAKING: frozenset({TlsState.OPEN, TlsState.CLOSING}),
+    TlsState.OPEN: frozenset({TlsState.PEER_CLOSED, TlsState.CLOSING}),
+    TlsState.PEER_CLOSED: frozenset({TlsState.CLOSING}),
+    TlsState.CLOSING: frozenset({TlsState.CLOSING}),  # close, then abort, then connection_lost
+}
+
+_ESTABLISHED = frozenset({TlsState.OPEN, TlsState.PEER_CLOSED})
 
 
 class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
-    """Protocol of a socket's transport, and transport of a connection, which hears of the peer before the handshake."""
+    """Protocol of a socket's transport, and transport of a connection.
 
-    _socket: asyncio.Transport
-    _timer: asyncio.TimerHandle
+    The connection's connection_made is called before the handshake, so that it can refuse the peer.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, protocol: Connection, turns: TlsTurns, tls: Callable[[], ListenerTls]
     ) -> None:
-        """tls: asked when the handshake begins, so that it goes by what holds then."""
+        """
+        Args:
+            loop: The event loop.
+            protocol: The connection, created with `is_encrypted`.
+            turns: Schedules the handshake, and has the receive buffer.
+            tls: Returns the TLS settings; called when the handshake starts.
+        """
         super().__init__()
         self._loop, self._protocol, self._turns, self._settings = loop, protocol, turns, tls
-        self._came, self._to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls: ssl.SSLObject | None = None  # from the peer's first bytes on
-        self._open = False  # the handshake is done
-        self._reads = True  # the connection takes what comes
-        self._full = False  # the socket's transport takes no more for now
-        self._more = self._ended = False  # what came may hold another whole record, or its end; that has been read
-        self._closing = False
+        self._socket: asyncio.Transport | None = None  # until connection_made
+        self._handshake_deadline: asyncio.TimerHandle | None = None
+        self._received, self._to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls: ssl.SSLObject | None = None  # until the peer's first bytes
+        self._state = TlsState.HANDSHAKING
+        self._wants_data = True  # the connection has not paused reading
+        self._is_write_paused = False  # the socket's transport has paused writing
+        self._may_decrypt = False  # `_received` may hold another whole record, or the end of the stream
 
     # -- called by the connection
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._socket.get_extra_info(name, default)
+        return self._transport.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:
-        return self._socket.get_write_buffer_size()
+        return self._transport.get_write_buffer_size()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._socket.set_write_buffer_limits(high, low)
+        self._transport.set_write_buffer_limits(high, low)
 
     def is_closing(self) -> bool:
-        return self._closing
+        return self._state is TlsState.CLOSING
 
     def pause_reading(self) -> None:
-        self._reads = False
-        self._socket.pause_reading()
+        self._wants_data = False
+        self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        self._reads = True
-        if self._open:
-            self._loop.call_soon(self._read_on)
+        self._wants_data = True
+        if self._state in _ESTABLISHED:
+            self._loop.call_soon(self._decrypt_received)
 
     def write(self, data: Any) -> None:
-        if self._closing:
+        if self._state is TlsState.CLOSING:
             return
-        assert self._tls is not None  # a connection answers what came through it
+        assert self._tls is not None  # a connection only responds to decrypted requests
         rest, pieces = memoryview(data).cast("B"), []
         try:
             while rest:
@@ -146,108 +120,119 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
                 rest = rest[PIECE_BYTES:]
         except OSError:
             self.close()
-        else:  # at once, so that whoever is told that it waits finds all of it
-            self._socket.write(b"".join(pieces))
+        else:  # in one write, so that pause_writing is called when all of it counts as unsent
+            self._transport.write(b"".join(pieces))
 
     def close(self) -> None:
-        """When what was written is with the operating system: with a goodbye, so that the peer knows nothing is cut, or
-        the alert that says why."""
-        if self._closing:
+        """Send close_notify, or the alert of a failed handshake, and close once all bytes are sent."""
+        if self._state is TlsState.CLOSING:
             return
-        self._closing = True
-        if self._open and self._tls is not None:
+        is_established = self._state in _ESTABLISHED
+        self._enter(TlsState.CLOSING)
+        if is_established and self._tls is not None:
             try:
                 self._tls.unwrap()
             except (OSError, ValueError):
-                pass  # it is written, and the peer's own is not waited for
+                pass  # close_notify is in `_to_send`; the peer's is not waited for
         self._send()
-        self._socket.close()
+        self._transport.close()
 
     def abort(self) -> None:
-        self._closing = True
-        self._socket.abort()
+        self._enter(TlsState.CLOSING)
+        self._transport.abort()
 
     # -- called by the socket's transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Tell the connection, which may refuse it, and wait for the peer's first bytes."""
         self._socket = cast(asyncio.Transport, transport)
-        self._timer = self._loop.call_later(HANDSHAKE_S, self._too_late)
+        self._handshake_deadline = self._loop.call_later(HANDSHAKE_S, self._time_out_handshake)
         self._protocol.connection_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closing = True
-        self._timer.cancel()
+        self._enter(TlsState.CLOSING)
+        self._cancel_handshake_deadline()
         self._protocol.connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._turns.received if self._open else self._turns.received[:PIECE_BYTES]
+        return self._turns.received if self._state in _ESTABLISHED else self._turns.received[:PIECE_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._came.write(self._turns.received[:nbytes])
-        self._go_on()
+        self._received.write(self._turns.received[:nbytes])
+        self._handle_received()
 
     def eof_received(self) -> bool:
-        """True: what was sent is still answered."""
-        self._came.write_eof()
-        self._go_on()
+        """The stream ended, perhaps without close_notify. True: responses are still sent."""
+        self._received.write_eof()
+        self._handle_received()
         return True
 
     def pause_writing(self) -> None:
-        self._full = True
+        self._is_write_paused = True
         self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        self._full = False
+        self._is_write_paused = False
         self._protocol.resume_writing()
 
+    @property
+    def _transport(self) -> asyncio.Transport:
+        assert self._socket is not None
+        return self._socket
+
+    def _enter(self, state: TlsState) -> None:
+        self._state = next_state(TRANSITIONS, self._state, state)
+
     def _send(self) -> None:
-        self._socket.write(self._to_send.read())
+        self._transport.write(self._to_send.read())
+
+    def _handle_received(self) -> None:
+        self._may_decrypt = True
+        if self._state in _ESTABLISHED:
+            self._decrypt_received()
+        elif self._state is TlsState.HANDSHAKING:
+            self._transport.pause_reading()  # until the step has been taken
+            self._turns.schedule(self._handshake_step)
 
     # -- the handshake
 
-    def _go_on(self) -> None:
-        self._more = True
-        if self._open:
-            self._read_on()
-        elif not self._closing:  # nothing more comes before the step has been taken
-            self._socket.pause_reading()
-            self._turns.handshake(self._handshake_step)
-
     def _handshake_step(self) -> None:
-        if self._closing:
+        if self._state is TlsState.CLOSING:
             return
         settings = self._settings()
         if self._tls is None:
-            self._tls = settings.context.wrap_bio(self._came, self._to_send, server_side=True)
+            self._tls = settings.context.wrap_bio(self._received, self._to_send, server_side=True)
         try:
             self._tls.do_handshake()
             principal = settings.principal(self._tls.getpeercert(binary_form=True))
         except ssl.SSLWantReadError:
             self._send()
-            self._socket.resume_reading()
-        except (OSError, ValueError, NotAuthenticated) as error:
+            self._transport.resume_reading()
+        except (OSError, ValueError, AuthenticationFailed) as error:
             self._turns.failed += 1
-            self._protocol.not_secured(reason(error))
+            self._protocol.handshake_failed(handshake_failure(error))
             self.close()
         else:
             self._turns.done += 1
-            self._open = True
-            self._timer.cancel()
+            self._enter(TlsState.OPEN)
+            self._cancel_handshake_deadline()
             self._send()
-            self._protocol.secured(principal)
+            self._protocol.handshake_done(principal)
             self.resume_reading()
 
-    def _too_late(self) -> None:
-        if not self._closing:
-            self._protocol.not_secured(f"its TLS handshake was not done in {HANDSHAKE_S:.0f} s")
+    def _time_out_handshake(self) -> None:
+        if self._state is not TlsState.CLOSING:
+            self._protocol.handshake_failed(f"its TLS handshake was not done in {HANDSHAKE_S:.0f} s")
         self.abort()
 
-    # -- what was sent
+    def _cancel_handshake_deadline(self) -> None:
+        if self._handshake_deadline is not None:
+            self._handshake_deadline.cancel()
 
-    def _read_on(self) -> None:
-        """Decrypt what has come, as far as the connection takes it; more is read when nothing is left."""
-        while self._more and self._reads and not self._closing:
+    # -- received bytes
+
+    def _decrypt_received(self) -> None:
+        """Decrypt received bytes until the connection pauses reading; read more once none are left."""
+        while self._may_decrypt and self._wants_data and self._state is not TlsState.CLOSING:
             buffer = self._protocol.get_buffer(-1)
             try:
                 count = self._decrypt(buffer)
@@ -256,43 +241,61 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
                 return
             if count:
                 self._protocol.buffer_updated(count)
-            if self._ended:
-                self._socket.pause_reading()
+            if self._state is TlsState.PEER_CLOSED:
+                self._transport.pause_reading()
                 if not self._protocol.eof_received():
                     self.close()
-            elif self._more and count < len(buffer):  # others go before the records that are left
-                self._socket.pause_reading()
-                self._loop.call_soon(self._read_on)
+            elif self._may_decrypt and count < len(buffer):  # other connections run before the remaining records
+                self._transport.pause_reading()
+                self._loop.call_soon(self._decrypt_received)
                 break
         if self._to_send.pending > MAX_ALERTS_BYTES:
             self.abort()
-        elif not self._closing:
-            if self._to_send.pending and not self._full:
+        elif self._state is not TlsState.CLOSING:
+            if self._to_send.pending and not self._is_write_paused:
                 self._send()
-            if self._reads and not (self._more or self._ended):
-                self._socket.resume_reading()
+            if self._wants_data and not self._may_decrypt and self._state is TlsState.OPEN:
+                self._transport.resume_reading()
 
     def _decrypt(self, into: memoryview) -> int:
-        """Fill `into` as far as at most RECORDS_AT_ONCE records do; how many bytes."""
+        """Decrypt at most RECORDS_AT_ONCE records into `into`, and return the number of bytes.
+
+        Clears `_may_decrypt` once no whole record is left, and enters PEER_CLOSED at the end of the stream.
+        """
         assert self._tls is not None
-        read, came, filled, size = self._tls.read, self._came, 0, len(into)
+        read, received, filled, size = self._tls.read, self._received, 0, len(into)
         for _ in range(RECORDS_AT_ONCE):
             try:
                 count: int = read(size - filled, into[filled:])  # type: ignore[arg-type, assignment]  # any buffer
             except ssl.SSLWantReadError:
                 break
-            except ssl.SSLEOFError:  # without a goodbye, as many clients end
+            except ssl.SSLEOFError:  # without close_notify, as many clients close
                 count = 0
             if not count:
-                self._ended = True
+                if self._state is TlsState.OPEN:  # bytes after close_notify end the stream again
+                    self._enter(TlsState.PEER_CLOSED)
                 break
             filled += count
             if filled == size:
-                self._more = bool(came.pending or came.eof or self._tls.pending())
+                self._may_decrypt = bool(received.pending or received.eof or self._tls.pending())
                 return filled
-            if not came.pending and not came.eof:
+            if not received.pending and not received.eof:
                 break
         else:
             return filled
-        self._more = False
+        self._may_decrypt = False
         return filled
+
+
+def handshake_failure(error: Exception) -> str:
+    """Reason of a failed handshake, in one line for the log."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        text = (error.reason or str(error)).lower().replace("_", " ")
+        plain = error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE", "BAD_RECORD_TYPE")
+        hint = ": it may speak without TLS (security.protocol)" if plain else ""
+        return f"its TLS handshake failed: {text}{hint}"
+    if isinstance(error, AuthenticationFailed):
+        return str(error)
+    return f"its TLS handshake failed: {error}"

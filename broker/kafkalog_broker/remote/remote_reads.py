@@ -18,7 +18,7 @@ from kafkalog_broker.remote.remote_partition import RemoteCounts
 from kafkalog_broker.remote.remote_quota import RemoteQuota
 from kafkalog_broker.runtime.byte_budget import ByteBudget, Lease
 from kafkalog_broker.runtime.clock import Clock
-from kafkalog_broker.runtime.process import IdleTrim
+from kafkalog_broker.runtime.memory_trim import IdleTrim
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset
 from kafkalog_broker.storage.partition.segment_lookup import SCAN_READ

@@ -1,1 +1,1 @@
-"""Runtime of the broker's process: clock, threads, fair scheduling of the event loop, memory."""
+"""Runtime of the process: clock, threads, fair scheduling of the event loop, state machines, logging, memory."""

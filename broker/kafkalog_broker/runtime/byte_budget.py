@@ -1,4 +1,4 @@
-"""Budget of bytes that the work of many requests may hold in memory at a time."""
+"""Limit on the bytes that many requests together hold in memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 
 
 class Lease:
-    """Bytes of a budget that one request holds, until `release`."""
+    """Bytes of a budget that one request holds until `release`."""
 
     __slots__ = ("_budget", "size")
 
@@ -16,23 +16,25 @@ class Lease:
 
     @property
     def is_wanted(self) -> bool:
-        """True if others wait for room in the budget."""
+        """True if other requests wait for bytes of the budget."""
         return self._budget.has_waiting
 
     def resize(self, size: int) -> None:
-        """Hold `size` bytes from now on: what is in memory already is counted also where there is no room for it."""
+        """Hold `size` bytes from now on, even above the limit, because they are already in memory."""
         self._budget.used += size - self.size
         self.size = size
-        self._budget.let_in()
+        self._budget.grant_waiting()
 
     def release(self) -> None:
-        """Hold nothing any more. A no-op the second time."""
+        """Return the bytes to the budget. Idempotent."""
         self.resize(0)
 
 
 class ByteBudget:
-    """At most `limit` bytes, in leases that are given in the order of `take`. A lease of more than `limit` is given
-    when no other is held. Not thread-safe; call from the event loop."""
+    """At most `limit` bytes in leases, which are granted in the order of `take`.
+
+    A lease larger than `limit` is granted when no other is held. Not thread-safe; call from the event loop.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -44,10 +46,10 @@ class ByteBudget:
         return any(not lease.done() for _, lease in self._waiting)
 
     async def take(self, size: int) -> Lease:
-        """Wait until there is room for `size` bytes."""
+        """Wait until `size` bytes are available and return a lease for them."""
         future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
         self._waiting.append((size, future))
-        self.let_in()
+        self.grant_waiting()
         try:
             return await future
         except asyncio.CancelledError:
@@ -55,11 +57,11 @@ class ByteBudget:
                 future.result().release()
             else:
                 future.cancel()
-                self.let_in()
+                self.grant_waiting()
             raise
 
-    def let_in(self) -> None:
-        """Give leases to those that wait, as far as there is room."""
+    def grant_waiting(self) -> None:
+        """Grant waiting leases as far as the limit allows."""
         while self._waiting:
             size, future = self._waiting[0]
             if not future.done():

@@ -1,4 +1,4 @@
-"""The time, passed in wherever it matters so that tests can set it."""
+"""Clocks, which are passed to all code that needs the time, so that tests can set it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import Protocol
 
 
 class Clock(Protocol):
+    """Source of the time."""
+
     def now_ms(self) -> int:
-        """ms since 1970, UTC: for what is compared with timestamps of records and files. Somebody may set it."""
+        """Return ms since 1970, UTC, for comparisons with timestamps of records and files. It may be set back."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some moment: for intervals and delays. Only ever rises, as time passes."""
+        """Return ms since an arbitrary moment, for intervals and delays. Never decreases."""
 
 
 class SystemClock:
+    """The system's clocks."""
+
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 

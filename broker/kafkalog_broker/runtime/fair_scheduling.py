@@ -1,16 +1,17 @@
-"""Fair scheduling of the event loop: long work lets others run between two of its steps.
+"""Fair scheduling of the event loop: long work yields to other requests between two of its steps.
 
-turn = TimeSlice()
-async for partition in turn.spread(asked):
-    ...
+    turn = TimeSlice()
+    async for partition in turn.spread(partitions):
+        ...
 
-Work that is a generator, which yields between its steps, is driven by `run_in_slices`. What cannot be cut into
-steps runs in a thread (`Broker.run_blocking`, `Broker.run_computing`). `spread` costs some 2 microseconds and 0.2 an
-item, so Fetch and Produce look at `over` by hand.
+Work in the form of a generator, which yields between its steps, runs in `run_in_slices`. Work that cannot be divided
+into steps runs in a thread (`Broker.run_blocking`, `Broker.run_computing`). `spread` is an async generator, which costs
+too much for Fetch and Produce; they check `over` themselves.
 
-All who want the loop for longer than a slice stand in one line, so that their turns do not add up. A round of the loop
-(whatever is ready runs, then sockets are looked at) holds the slices of some who begin, and one turn of somebody who
-goes on. So however many long requests there are, one that is short waits for the slices of those that came before it.
+Everything that needs the loop for longer than a slice waits in one queue, so that long requests do not add up. An
+iteration of the loop (ready callbacks run, then sockets are polled) has time slices for some requests that begin, and
+one longer turn for one request that continues. However many long requests there are, a short one only waits for the
+slices of the requests before it.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 
-TURN_S = 0.004  # how long one request may go on in a round; the step in which the time runs out is still finished
+TURN_S = 0.004  # time for one request that continues in an iteration; the step in which it ends is finished
 
-SHORT_TURN_S = 0.001  # the same while others wait to begin: they are more likely to be short
+SHORT_TURN_S = 0.001  # the same while requests wait to begin, because they are more likely to be short
 
 SLICE_S = 0.0005
-"""Time that a connection may use before it has to queue: some ten small requests. With 50 connections that use up
-theirs, the 51st waits for 25 ms of slices and 7 short turns."""
+"""Time that a connection may use before it has to queue: about ten small requests. If 50 connections use up their
+slices, the 51st waits for 25 ms of slices and 7 short turns."""
 
 FIRST_S = SLICE_S / 2
-"""Time that a request may use before it has to queue: with what its connection has used already, about a slice."""
+"""Time that a request may use before it has to queue: about a slice together with its connection's earlier requests."""
 
-SLICES = 8  # how many connections that stand in line begin in one round
+SLICES = 8  # queued connections that begin in one iteration
 
-STALE_S = 0.02  # after this long a round is over even if nobody said so: longer than one in which all get in line
+STALE_S = 0.02  # age after which an iteration is taken to be over; longer than one in which all connections queue
 
 
 class TimeSlice:
-    """Time slice of one request. It begins when it is made."""
+    """Time slice of one request, which begins when the object is made."""
 
     __slots__ = ("_end",)
 
@@ -53,19 +54,19 @@ class TimeSlice:
 
     @property
     def over(self) -> bool:
-        """True if others have to go now."""
+        """True if other requests have to run now."""
         return perf_counter() >= self._end
 
     async def next(self) -> None:
-        """Let others go, then begin again."""
-        self._end = await fair_queue().go_on()
+        """Yield to the loop, then start a new slice."""
+        self._end = await fair_queue().wait_turn()
 
     async def begin(self) -> None:
-        """Let those go who wait to begin, and then begin: for short work that comes in a crowd."""
-        self._end = await fair_queue().begin()
+        """Yield to requests that wait to begin, then start a slice: for short work that comes in large numbers."""
+        self._end = await fair_queue().wait_slice()
 
     async def spread(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """The items; others go before one of them when the turn is over. May be nested."""
+        """Iterate over the items, and yield to the loop between two of them when the slice is over. May be nested."""
         for item in items:
             if self.over:
                 await self.next()
@@ -73,14 +74,14 @@ class TimeSlice:
 
 
 def in_parts(items: Iterable[T], count: int) -> Iterator[list[T]]:
-    """The items, so many at a time."""
+    """Divide the items into lists of `count`; the last one may be shorter."""
     left = iter(items)
     while part := list(islice(left, count)):
         yield part
 
 
 async def run_in_slices(steps: Generator[None, None, T], turn: TimeSlice | None = None) -> T:
-    """Run `steps` to its result; others run in between when a time slice is over."""
+    """Run a generator to its result, and yield to the loop between two steps when the slice is over."""
     turn = turn or TimeSlice()
     while True:
         try:
@@ -99,14 +100,19 @@ NOT_BEGUN: Any = object()
 def timed(
     work: Coroutine[Any, Any, T], note: Callable[[float], None], waits_for: Any = NOT_BEGUN
 ) -> Generator[Any, Any, T]:
-    """Run `work` to its result, and tell `note` the seconds that each of its steps held the event loop. waits_for: what
-    it waits for, where it has begun."""
+    """Run a coroutine to its result and report how long each of its steps held the event loop.
+
+    Args:
+        work: The coroutine.
+        note: Called with the seconds of each step.
+        waits_for: The future that `work` awaits, if it has been started already.
+    """
     step: Callable[[], Any] = partial(work.send, None)
     while True:
         if waits_for is not NOT_BEGUN:
             try:
                 step = partial(work.send, (yield waits_for))
-            except BaseException as error:  # noqa: BLE001 - what is thrown into this is for the work
+            except BaseException as error:  # noqa: BLE001 - passed on to `work`
                 step = partial(work.throw, error)
         began = perf_counter()
         try:
@@ -119,21 +125,24 @@ def timed(
 
 
 class FairQueue:
-    """Queue of those who wait for the loop, one per event loop (`fair_queue()`), used in its thread. Times are those of
-    perf_counter."""
+    """Requests and connections that wait for the loop. One per event loop (`fair_queue()`), used in its thread.
+
+    Times are those of perf_counter.
+
+    round_end: when the slices that are given without waiting are used up. A connection that has read from its socket
+        sets it to 0, because a new iteration has begun.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._fresh: deque[asyncio.Future[float]] = deque()  # who begins
-        self._long: deque[asyncio.Future[float]] = deque()  # who has had a slice or a turn
-        self._moving = False  # `_move` is called in the loop's next round
+        self._beginning: deque[asyncio.Future[float]] = deque()  # have had no slice yet
+        self._continuing: deque[asyncio.Future[float]] = deque()  # have had a slice or a turn
+        self._is_scheduled = False  # `_grant` runs in the loop's next iteration
         self.round_end = 0.0
-        """When the slices that nobody had to wait for are used up. Whoever has read a socket sets it to 0: none was
-        given in this round."""
 
     def slice_now(self, now: float) -> float:
-        """The end of a slice that begins at once, or 0: `begin` is to be awaited."""
-        if self._moving:
+        """Return the end of a slice that begins now, or 0.0 if the caller has to await `wait_slice`."""
+        if self._is_scheduled:
             return 0.0
         end = self.round_end
         if now >= end:
@@ -142,40 +151,40 @@ class FairQueue:
             self.round_end = now + SLICES * SLICE_S
         return now + SLICE_S
 
-    async def begin(self) -> float:
-        """Wait for a slice; its end."""
-        return await self._wait(self._fresh) + perf_counter()
+    async def wait_slice(self) -> float:
+        """Wait for the first slice and return its end."""
+        return await self._wait(self._beginning) + perf_counter()
 
-    async def go_on(self) -> float:
-        """Wait for a turn, after a slice or turn was used up; its end."""
-        return await self._wait(self._long) + perf_counter()
+    async def wait_turn(self) -> float:
+        """Wait for another turn after a slice or turn was used up, and return its end."""
+        return await self._wait(self._continuing) + perf_counter()
 
     def _wait(self, queue: deque[asyncio.Future[float]]) -> asyncio.Future[float]:
-        place: asyncio.Future[float] = self._loop.create_future()
-        queue.append(place)
-        if not self._moving:
-            self._moving = True
-            self._loop.call_soon(self._move)
-        return place
+        granted: asyncio.Future[float] = self._loop.create_future()
+        queue.append(granted)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._grant)
+        return granted
 
-    def _move(self) -> None:
-        """Those whose turn it is run in the next round, before the next `_move`."""
+    def _grant(self) -> None:
+        """Grant slices and one turn. Their owners run in the next iteration, before the next `_grant`."""
         for _ in range(SLICES):
-            if not _let_go(self._fresh, SLICE_S):
+            if not _grant_first(self._beginning, SLICE_S):
                 break
-        _let_go(self._long, SHORT_TURN_S if self._fresh else TURN_S)
-        if self._fresh or self._long:
-            self._loop.call_soon(self._move)
+        _grant_first(self._continuing, SHORT_TURN_S if self._beginning else TURN_S)
+        if self._beginning or self._continuing:
+            self._loop.call_soon(self._grant)
         else:
-            self._moving = False
+            self._is_scheduled = False
 
 
-def _let_go(queue: deque[asyncio.Future[float]], seconds: float) -> bool:
-    """Give the first of `queue` that still waits that many seconds; False when there is none."""
+def _grant_first(queue: deque[asyncio.Future[float]], seconds: float) -> bool:
+    """Grant `seconds` to the first waiter that is not cancelled. False if there is none."""
     while queue:
-        place = queue.popleft()
-        if not place.done():  # its request was cancelled
-            place.set_result(seconds)
+        granted = queue.popleft()
+        if not granted.done():
+            granted.set_result(seconds)
             return True
     return False
 
@@ -184,6 +193,7 @@ _QUEUES: WeakKeyDictionary[asyncio.AbstractEventLoop, FairQueue] = WeakKeyDictio
 
 
 def fair_queue() -> FairQueue:
+    """Return the queue of the running event loop."""
     loop = asyncio.get_running_loop()
     found = _QUEUES.get(loop)
     if found is None:

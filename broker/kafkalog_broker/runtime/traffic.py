@@ -1,5 +1,7 @@
-"""Counters of handlers while metrics are on: bytes read by consumers, errors in answers. What comes in needs no
-counting: a log knows what was appended to it."""
+"""Counters that handlers update for the metrics: bytes read by consumers, and errors in responses.
+
+Bytes that producers send are not counted here, because each log knows how much was appended to it.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,22 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-LOOKED_AT = 1000  # entries of an answer that are looked at for errors: 0.2 us each, and an answer may have 100,000
+MAX_ENTRIES = 1000  # entries of a response that are searched for errors; a response may have 100,000
 
 
 class Traffic:
-    """bytes_out: of records, by topic. errors: by API key and code, one for each entry of an answer that has one."""
+    """Counters since the start.
+
+    bytes_out: bytes of records sent to consumers, by topic.
+    errors: number of response entries with an error, by API key and error code.
+    """
 
     def __init__(self) -> None:
         self.bytes_out: Counter[str] = Counter()
         self.errors: Counter[tuple[int, int]] = Counter()
 
     def fetched(self, partitions: Iterable[Any]) -> None:
+        """Count the partitions of a Fetch response."""
         for one in partitions:
             if one.size and one.log is not None:
                 self.bytes_out[one.log.topic] += one.size
@@ -27,8 +34,8 @@ class Traffic:
                 self.errors[1, int(one.error_code)] += 1
 
     def answered(self, api_key: int, response: Any) -> None:
-        """A response entity of kio's: its own error code, those of its entries, and of theirs."""
-        left = LOOKED_AT
+        """Count the error codes in a response entity, at all levels of its arrays."""
+        left = MAX_ENTRIES
         waiting = [response]
         while waiting and left > 0:
             entity = waiting.pop()
@@ -45,16 +52,18 @@ class Traffic:
                     waiting += value[:left] if _names(element) else ()
 
     def refused(self, api_key: int, code: int) -> None:
+        """Count a request that failed as a whole."""
         self.errors[api_key, int(code)] += 1
 
     def forget(self, topics: set[str]) -> None:
+        """Drop the counters of topics other than `topics`."""
         for name in self.bytes_out.keys() - topics:
             del self.bytes_out[name]
 
 
 @cache
 def codes_and_arrays(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of a class's fields that are error codes, and of those that are arrays."""
+    """Return the names of a class's fields that are error codes, and of those that are arrays."""
     codes = tuple(name for name in _names(kind) if name == "error_code" or name.endswith("_error_code"))
     return codes, tuple(name for name, annotation in kind.__annotations__.items() if _ARRAY.search(str(annotation)))
 
@@ -64,5 +73,5 @@ _ARRAY = re.compile("tuple|list|Sequence|Collection")
 
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
-    """Names of the fields of kio's entities and of tuples that stand for them; none of anything else."""
+    """Return the field names of an entity class or of a tuple that replaces one; empty for other types."""
     return tuple(getattr(kind, "_fields", getattr(kind, "__dataclass_fields__", ())))

@@ -1,4 +1,4 @@
-"""The threads of a broker: for what waits for a disk, and for what computes without the interpreter."""
+"""Threads of a broker: one pool for blocking I/O, another for computation that releases the interpreter lock."""
 
 from __future__ import annotations
 
@@ -10,34 +10,37 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from kafkalog_broker.runtime.process import IdleTrim
+from kafkalog_broker.runtime.memory_trim import IdleTrim
 
 _log = logging.getLogger(__name__)
 
-_THREADS = 8  # for what waits for a disk
+_BLOCKING_THREADS = 8
 T = TypeVar("T")
 
 
 class Workers:
-    """Used from the event loop. Threads are started when they are first needed."""
+    """Call the methods from the event loop. Threads are started on demand."""
 
     def __init__(self) -> None:
-        self._blocking = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafkalog-broker")
+        self._blocking = ThreadPoolExecutor(_BLOCKING_THREADS, thread_name_prefix="kafkalog-broker")
         self._computing = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="kafkalog-computing")
         self._tasks: set[asyncio.Task[None]] = set()
         self._trim = IdleTrim(self._blocking.submit)
 
     async def run_blocking(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """Run what waits for a disk in a thread."""
+        """Run a function that blocks on I/O in a thread, and return its result."""
         return await self.begin_blocking(partial(function, *arguments, **named))
 
     def begin_blocking(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """As run_blocking; it goes on when nobody waits any more."""
+        """Start a function that blocks on I/O. It runs to its end even if the future is abandoned."""
         return asyncio.get_running_loop().run_in_executor(self._blocking, function)
 
     async def run_computing(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """Run what takes long without the interpreter, decompressing above all, in a thread of its own kind: what
-        flushes never waits for it. What it used goes back to the system when nothing of the kind came for a second."""
+        """Run a long computation that releases the interpreter lock, such as decompression, in a thread.
+
+        The pool is separate, so that flushes never wait for computation. Free memory is returned to the system once no
+        computation has run for TRIM_AFTER_S.
+        """
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._computing, partial(function, *arguments, **named))
@@ -45,13 +48,13 @@ class Workers:
             self._trim.soon()
 
     def compute_then(self, compute: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
-        """`done` is called in the event loop with what `compute` returned in a thread, or with what it raised."""
+        """Run `compute` in a thread, and call `done` in the event loop with its result or its exception."""
 
         async def run() -> None:
             found: T | Exception
             try:
                 found = await self.run_computing(compute)
-            except Exception as error:  # noqa: BLE001 - handed on
+            except Exception as error:  # noqa: BLE001 - passed to `done`
                 _log.exception("work in the background failed")
                 found = error
             done(found)
@@ -61,11 +64,11 @@ class Workers:
         task.add_done_callback(self._tasks.discard)
 
     def run_in_background(self, function: Callable[[], object]) -> None:
-        """Run it in a thread; nobody waits, so what it raises is reported in the log."""
+        """Run a function in a thread without waiting for it. An exception is logged."""
         self._blocking.submit(function).add_done_callback(_report_failure)
 
     def shutdown(self) -> None:
-        """Return when all of them have ended."""
+        """Stop the threads and wait until they have ended."""
         self._trim.cancel()
         self._computing.shutdown()
         self._blocking.shutdown()

@@ -1,4 +1,4 @@
-"""Which right each API asks for: one table, of what KafkaApis and ControllerApis check."""
+"""Rights that each API requires, as KafkaApis and ControllerApis check them: one table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request
+from kafkalog_broker.protocol.request import Request
 
 _O, _R = Operation, ResourceType
 Cluster = tuple[Operation, ResourceType, str]
@@ -14,8 +14,11 @@ Cluster = tuple[Operation, ResourceType, str]
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """`of`: the field of the request with the name, for a right to the whole; None: the cluster. `unless`: a right that
-    does as well, about which nothing is logged."""
+    """A right on a resource.
+
+    of: for rights that a whole request requires, the request's field with the resource's name; None for the cluster.
+    unless: a right that suffices instead; its refusal is not logged.
+    """
 
     operation: Operation
     resource: ResourceType
@@ -28,17 +31,22 @@ Whole = tuple[Right, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """`whole`: rights without which nothing of a request is done. `each`: the right to each thing that it names, which
-    is refused, or left out of the answer, by itself. The error follows from the resource (`acls.REFUSALS`)."""
+    """Rights of an API. The error of a refusal depends on the resource (`acls.REFUSALS`).
+
+    whole: rights that the whole request requires.
+    each: right on each resource that the request names; a refused one gets an error or is left out of the response.
+    """
 
     whole: Whole | Callable[[Request], Whole] = ()
     each: Right | None = None
 
     def of(self, request: Request) -> Whole:
+        """Return the rights that a whole request requires."""
         return self.whole(request) if callable(self.whole) else self.whole
 
 
 def cluster(operation: Operation) -> Cluster:
+    """Return an operation on the cluster."""
     return operation, _R.CLUSTER, CLUSTER_NAME
 
 
@@ -84,7 +92,7 @@ RIGHTS: Mapping[int, Rights] = {
     9: Rights(each=Right(_O.DESCRIBE, _R.GROUP)),  # and DESCRIBE TOPIC for each topic
     10: Rights(),  # DESCRIBE GROUP or DESCRIBE TRANSACTIONAL_ID for each key
     15: _each(_O.DESCRIBE, _R.GROUP),
-    16: _each(_O.DESCRIBE, _R.GROUP, _O.DESCRIBE),  # others are left out
+    16: _each(_O.DESCRIBE, _R.GROUP, _O.DESCRIBE),  # refused groups are left out
     19: _each(_O.CREATE, _R.TOPIC, _O.CREATE),  # DESCRIBE_CONFIGS TOPIC to be shown its configuration
     20: _each(_O.DELETE, _R.TOPIC, _O.DELETE),  # by name DESCRIBE TOPIC too
     21: _each(_O.DELETE, _R.TOPIC),
@@ -98,14 +106,14 @@ RIGHTS: Mapping[int, Rights] = {
     32: Rights(),  # DESCRIBE_CONFIGS of each TOPIC and GROUP; of the CLUSTER for everything else
     33: Rights(),  # ALTER_CONFIGS of each TOPIC and GROUP; of the CLUSTER for everything else
     37: _each(_O.ALTER, _R.TOPIC),
-    38: Rights(),  # for somebody else CREATE_TOKENS USER
+    38: Rights(),  # for another owner CREATE_TOKENS USER
     42: _each(_O.DELETE, _R.GROUP),
     44: Rights(),  # as AlterConfigs
     47: Rights((Right(_O.DELETE, _R.GROUP, "group_id"),), _TOPIC[_O.READ]),
     60: Rights(),  # authorized operations with DESCRIBE CLUSTER only
     61: _each(_O.READ, _R.TOPIC),
     65: _each(_O.DESCRIBE, _R.TRANSACTIONAL_ID),  # topics without DESCRIBE TOPIC are left out
-    66: _each(_O.DESCRIBE, _R.TRANSACTIONAL_ID),  # others are left out
+    66: _each(_O.DESCRIBE, _R.TRANSACTIONAL_ID),  # refused groups are left out
     68: Rights((_READ_GROUP,)),  # DESCRIBE TOPIC for each topic that is subscribed to by its name
     69: _each(_O.DESCRIBE, _R.GROUP),  # and DESCRIBE TOPIC for each topic that its members are assigned
     75: _each(_O.DESCRIBE, _R.TOPIC),

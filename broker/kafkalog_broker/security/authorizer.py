@@ -1,4 +1,4 @@
-"""Authorization by ACLs (StandardAuthorizer): a denial takes precedence, then any permission, then the default."""
+"""Authorization by ACLs (Kafka: StandardAuthorizer): a denial decides first, then any permission, then the default."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from kafkalog_broker.config.properties import AuthorizerSettings
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol import acls
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, WILDCARD, Operation, PatternType, Permission, ResourceType
-from kafkalog_broker.protocol.api_registry import Api, Request
-from kafkalog_broker.protocol.codec import api_name
-from kafkalog_broker.runtime.process import LogRate
-from kafkalog_broker.security.acl import EVERYBODY, Acl, AclStore
+from kafkalog_broker.protocol.api_messages import api_name
+from kafkalog_broker.protocol.api_registry import Api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.runtime.log_rate import LogRate
+from kafkalog_broker.security.acl import EVERYBODY, Acl
+from kafkalog_broker.security.acl_store import AclStore
 from kafkalog_broker.security.api_rights import RIGHTS, Right
 
 _log = logging.getLogger(__name__)
 
-KNOWN = 10_000  # decisions that are remembered of one principal at one address, some 200 bytes each
+MAX_CACHED = 10_000  # cached decisions of one principal at one address, about 200 bytes each
 
-KNOWN_NAME = 249
-"""Characters of the longest name about which a decision is remembered: no topic has a longer one, and groups with such
-names are rare. Who asks about other things at length fills no memory."""
+MAX_CACHED_NAME = 249
+"""Longest resource name, in characters, whose decision is cached. No topic has a longer name and few groups have one,
+so requests with invented long names use no memory."""
 
-BEGIN_ANEW = 8 * KNOWN
-"""Age of a remembered decision, in decisions that were not, once there is no room: who asks for all of 20,000
-topics again and again is known half of them, where to begin anew at once would mean to know none."""
+UNCACHED_UNTIL_CLEARED = 8 * MAX_CACHED
+"""Decisions that were not cached, because the cache is full, after which it is cleared. A client that repeatedly
+requests 20,000 topics finds half of them in the cache; clearing a full cache immediately would leave none."""
 
-Question = tuple[Operation, ResourceType, str | None]
+DecisionKey = tuple[Operation, ResourceType, str | None]
 
 
 class Authorizer:
-    """`acls` may be changed at any time: decisions that were remembered before are forgotten."""
+    """Decides about the operations of principals. `acls` may be changed at any time, which drops cached decisions."""
 
     def __init__(self, settings: AuthorizerSettings) -> None:
         self.settings = settings
@@ -42,17 +44,19 @@ class Authorizer:
         self._principals: WeakValueDictionary[tuple[str, str], _Decisions] = WeakValueDictionary()
 
     def access(self, request: Request) -> Access:
+        """Return the rights of a request's sender."""
         connection = request.connection
-        decisions = connection.decisions
+        decisions: _Decisions | None = connection.decisions
         if decisions is None or decisions.principal != connection.principal:
             key = connection.principal, connection.host
             decisions = self._principals.get(key)
             if decisions is None:
                 decisions = self._principals[key] = _Decisions(self, *key)
-            connection.decisions = decisions  # as long as a connection is open, what is known of it stays
+            connection.decisions = decisions  # keeps the decisions as long as the connection is open
         return Access(decisions, request, self._denied)
 
     def decide(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> bool:
+        """Return True if a principal may perform an operation on a resource."""
         if principal in self.settings.super_users:
             return True
         has_acls = allowed = False
@@ -60,21 +64,23 @@ class Authorizer:
             has_acls = True
             for whose in (principal, EVERYBODY):
                 for acl in by_principal.get(whose, ()):
-                    if acl.speaks_of(host, operation):
+                    if acl.covers(host, operation):
                         if acl.permission is Permission.DENY:
                             return False
                         allowed = True
         return allowed or (self.settings.allow_everyone and not has_acls)
 
     def decide_for_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
-        """True if there can be a resource of that type that somebody may do it with (KIP-679). Operations that others
-        imply do not count, as in Kafka."""
-        if self.decide(principal, host, operation, resource, "hardcode"):  # the name that Kafka asks about too
+        """Return True if a principal may perform an operation on some resource of a type (KIP-679).
+
+        As in Kafka, operations that others imply do not count.
+        """
+        if self.decide(principal, host, operation, resource, "hardcode"):  # Kafka uses this name too
             return True
         denied: set[tuple[PatternType, str]] = set()
         allowed: list[Acl] = []
         for acl in self.acls.of_principal(resource, principal):
-            if acl.operation not in (operation, Operation.ALL) or not acl.speaks_of(host, operation):
+            if acl.operation not in (operation, Operation.ALL) or not acl.covers(host, operation):
                 continue
             if acl.permission is Permission.ALLOW:
                 allowed.append(acl)
@@ -95,52 +101,58 @@ def _is_denied(acl: Acl, denied: set[tuple[PatternType, str]]) -> bool:
 
 
 class _Decisions:
-    """Decisions about a principal at an address, for all its connections."""
+    """Cached decisions about a principal at an address, for all its connections."""
 
-    __slots__ = ("__weakref__", "_authorizer", "_host", "_known", "_left_out", "_version", "principal")
+    __slots__ = ("__weakref__", "_authorizer", "_cached", "_host", "_uncached", "_version", "principal")
 
     def __init__(self, authorizer: Authorizer, principal: str, host: str) -> None:
         self._authorizer, self.principal, self._host = authorizer, principal, host
-        self._known: dict[Question, bool] = {}
-        self._left_out = 0
+        self._cached: dict[DecisionKey, bool] = {}
+        self._uncached = 0
         self._version = authorizer.acls.version
 
     def may(self, operation: Operation, resource: ResourceType, name: str | None) -> bool:
-        authorizer, known = self._authorizer, self._known
-        if self._version != authorizer.acls.version or self._left_out >= BEGIN_ANEW:
+        authorizer, known = self._authorizer, self._cached
+        if self._version != authorizer.acls.version or self._uncached >= UNCACHED_UNTIL_CLEARED:
             known.clear()
-            self._version, self._left_out = authorizer.acls.version, 0
+            self._version, self._uncached = authorizer.acls.version, 0
         key = (operation, resource, name)
         found = known.get(key)
         if found is None:
-            if name is None:  # some ten questions in all, each answered by a look at many ACLs
+            if name is None:  # about ten keys in all, each expensive to decide
                 found = known[key] = authorizer.decide_for_any(self.principal, self._host, operation, resource)
                 return found
             found = authorizer.decide(self.principal, self._host, operation, resource, name)
-            if len(name) <= KNOWN_NAME:
-                if len(known) < KNOWN:
+            if len(name) <= MAX_CACHED_NAME:
+                if len(known) < MAX_CACHED:
                     known[key] = found
                 else:
-                    self._left_out += 1
+                    self._uncached += 1
         return found
 
 
 class Access:
-    """Permissions of a request's sender, as Request asks for them. The first denial is logged."""
+    """Rights of a request's sender. The first denial of a request is logged."""
 
-    __slots__ = ("_decisions", "_denied", "_request", "_told")
+    __slots__ = ("_decisions", "_denied", "_has_logged", "_request")
 
     def __init__(self, decisions: _Decisions, request: Request, denied: LogRate) -> None:
         self._decisions, self._request, self._denied = decisions, request, denied
-        self._told = False
+        self._has_logged = False
 
     def may(self, operation: Operation, resource: ResourceType, name: str | None, *, quiet: bool = False) -> bool:
-        """name None: some resource of the type. quiet: a refusal is no denial to be logged, as something else may do
-        instead, or it is left out of an answer."""
+        """Return True if the sender may perform an operation.
+
+        Args:
+            operation: The operation.
+            resource: Type of the resource.
+            name: Name of the resource; None for any resource of the type.
+            quiet: Do not log a refusal, because another right may suffice or the resource is left out of the response.
+        """
         if self._decisions.may(operation, resource, name):
             return True
-        if not quiet and not self._told:
-            self._told = True
+        if not quiet and not self._has_logged:
+            self._has_logged = True
             request = self._request
             self._denied.log(
                 logging.INFO,
@@ -152,11 +164,13 @@ class Access:
         return False
 
     def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
+        """Return the error of the API's own right on a named resource, or `none` if it is granted."""
         right = RIGHTS[self._request.api_key].each
-        assert right is not None, "the table of rights says that nothing is named"
+        assert right is not None, "RIGHTS has no right on named resources for this API"
         return self.refusal(right, name, quiet=quiet)
 
     def refusal(self, right: Right, name: str | None, *, quiet: bool = False) -> ErrorCode:
+        """Return the error of a right, or `none` if it is granted."""
         if right.unless is not None and self.may(*right.unless, quiet=True):
             return ErrorCode.none
         if self.may(right.operation, right.resource, name, quiet=quiet):
@@ -164,14 +178,19 @@ class Access:
         return acls.REFUSALS[right.resource][0]
 
     def operations(self, resource: ResourceType, name: str) -> int:
+        """Return the allowed operations as bits (KIP-430)."""
         may = self._decisions.may
         return acls.operation_bits(tuple(one for one in acls.OPERATIONS[resource] if may(one, resource, name)))
 
 
 def admit(request: Request, authorizer: Authorizer) -> None:
-    """Raises BrokerError where a right to the whole is missing; handlers ask `request.access` about each thing."""
+    """Set `request.access`, which handlers check for each resource.
+
+    Raises:
+        BrokerError: If a right that the whole request requires is missing.
+    """
     access = request.access = authorizer.access(request)
-    if request.entity is None:  # ApiVersions of a version that nobody knows
+    if request.entity is None:  # ApiVersions of an unknown version
         return
     for right in RIGHTS[request.api_key].of(request):
         code = access.refusal(right, CLUSTER_NAME if right.of is None else getattr(request.entity, right.of))
@@ -180,6 +199,7 @@ def admit(request: Request, authorizer: Authorizer) -> None:
 
 
 def guarded(authorizer: Authorizer, api: Api) -> Api:
+    """Return an API whose handler is called only if the sender has the required rights."""
     handle = api.handler
 
     def handle_admitted(request: Request, broker: Any) -> Any:

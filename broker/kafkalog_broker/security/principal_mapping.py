@@ -1,7 +1,7 @@
 """Principals from certificates: a distinguished name as Java writes it, and ssl.principal.mapping.rules (KIP-371).
 
-A peer chooses the name, so the patterns are RE2's, which take no more time than the name is long. They mean what they
-mean in Java; what RE2 has not, or takes otherwise, is refused at start.
+A peer chooses the name, so patterns are matched by RE2, in time that is linear in the name. They have the same meaning
+as in Java; syntax that RE2 does not have or treats differently is refused at the start.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from kafkalog_broker.config.definition import invalid_value
-from kafkalog_broker.security.sasl import NotAuthenticated
+from kafkalog_broker.security.authentication_failed import AuthenticationFailed
 
 RULES = "ssl.principal.mapping.rules"
 
@@ -30,39 +30,45 @@ _KEYWORDS = {
     NameOID.DOMAIN_COMPONENT: "DC",
     NameOID.USER_ID: "UID",
 }
-"""The attributes that RFC 2253 has words for. Others are their number and the bytes of their value."""
+"""Attributes that have keywords in RFC 2253. Others are shown as OID and the bytes of their value."""
 
 _RULE = re.compile(r"(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<into>(?:\\.|[^\\/])*)/(?P<case>[LU]?)")
 _REFERENCE = re.compile(r"\\(?P<escaped>.)|\$(?P<number>[0-9]+)", re.DOTALL)
 _TOKEN = re.compile(r"\\Q.*?(?:\\E|$)|\\.|\(\?(?:P|[a-zA-Z-]*U)|&&|.", re.DOTALL)
 _OTHERWISE = ("\\0", "\\C", "(?")
-"""Octal numbers, bytes, flag U and Python's named groups: RE2 takes them, and Java otherwise or not at all."""
+"""Octal numbers, bytes, flag U and Python's named groups, which RE2 accepts and Java treats differently or refuses."""
 
 MOST_CHARACTERS = 2_048
-"""Characters of a name that rules are applied to. All matches in it are replaced, so the worst pattern takes the square
-of it, 10 ms. (The bounds of X.520 are 64 characters of most attributes.)"""
+"""Longest name, in characters, to which rules are applied. All matches in it are replaced, so the worst pattern takes
+quadratic time. (X.520 allows 64 characters in most attributes.)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`pattern` None: DEFAULT, the name as it is. `case`: L, U or "" for the name that comes out."""
+    """One mapping rule.
+
+    pattern: regular expression of RE2; None for DEFAULT, which keeps the name.
+    into: replacement.
+    case: L, U or "" for the case of the result.
+    """
 
     pattern: Any
     into: str = ""
     case: str = ""
 
     def apply(self, name: str) -> str | None:
+        """Return the mapped name, or None if the rule does not match."""
         if self.pattern is None:
             return name
         if self.pattern.fullmatch(name) is None:
             return None
-        # As Java's replaceAll: every match of the pattern in the name, which may be an empty one at its end.
+        # Java's replaceAll replaces every match in the name, including an empty one at its end.
         result = self.pattern.sub(lambda match: _filled_in(self.into, match), name)
         return str({"L": result.lower, "U": result.upper}.get(self.case, lambda: result)())
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
-    """`RULE:pattern/replacement/[LU]` and DEFAULT, separated by commas. Raises ConfigError."""
+    """Parse `RULE:pattern/replacement/[LU]` and DEFAULT, separated by commas. Raises ConfigError."""
     rules: list[Rule] = []
     position, text = 0, text.strip()
     while position < len(text):
@@ -77,20 +83,20 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
 
 
 def principal_name(rules: Sequence[Rule], name: str) -> str:
-    """Principal of a distinguished name by the first rule that matches. Raises NotAuthenticated."""
+    """Return the principal of a distinguished name by the first matching rule. Raises AuthenticationFailed."""
     if len(name) > MOST_CHARACTERS and any(rule.pattern is not None for rule in rules):
-        raise NotAuthenticated(
+        raise AuthenticationFailed(
             f"a distinguished name of {len(name)} characters, {RULES} is for at most {MOST_CHARACTERS}: {name[:100]}..."
         )
     for rule in rules:
         result = rule.apply(name)
         if result is not None:
             return result
-    raise NotAuthenticated(f"no rule of {RULES} applies to {name}")
+    raise AuthenticationFailed(f"no rule of {RULES} applies to {name}")
 
 
 def distinguished_name(certificate: x509.Certificate) -> str:
-    """The subject as X500Principal.getName gives it (RFC 2253): `CN=alice,OU=Sales,C=NL`, the narrowest first."""
+    """Return the subject in the form of X500Principal.getName (RFC 2253): `CN=alice,OU=Sales,C=NL`."""
     return ",".join("+".join(map(_attribute, rdn)) for rdn in reversed(list(certificate.subject.rdns)))
 
 

@@ -31,7 +31,7 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import MAX_INT64
-from kafkalog_spark.log.read.discovery import log_files
+from kafkalog_spark.log.read.local_log_dir import log_files
 
 _log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from kafkalog_broker.storage.recovery.log_loader import LoadRequest, RecoveryNee
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat, printable
-from kafkalog_spark.log.read.discovery import log_bytes
+from kafkalog_spark.log.read.local_log_dir import log_bytes
 from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
 
 _log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
     read_partition_metadata,
 )
-from kafkalog_spark.log.read.discovery import partition_dirs
+from kafkalog_spark.log.read.local_log_dir import partition_dirs
 
 _log = logging.getLogger(__name__)
 

@@ -23,15 +23,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from kafkalog_broker.config.listener_settings import (
-    OAUTHBEARER,
-    PLAIN,
-    PLAIN_MODULE,
-    SASL_PROTOCOLS,
-    SCRAM,
-    TLS_PROTOCOLS,
-)
-from kafkalog_broker.security.sasl import MIN_ITERATIONS, salted
+from kafkalog_broker.config.listener_security import SASL_PROTOCOLS, TLS_PROTOCOLS
+from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, PLAIN_MODULE, SCRAM
+from kafkalog_broker.security.scram import MIN_ITERATIONS, salted
 
 ADMIN = "kafkalog-testing"  # principal of the broker's own helpers: `create_topic`, `ask`
 

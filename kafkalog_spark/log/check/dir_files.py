@@ -21,8 +21,9 @@ from kafkalog_spark.format.names import DirKind
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.partition_check import PartitionResult
-from kafkalog_spark.log.read.discovery import Root
-from kafkalog_spark.log.read.partition_log import PartitionLocation, parsed_file, read_meta_properties
+from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.roots import Root
+from kafkalog_spark.log.read.state_files import parsed_file, read_meta_properties
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.store.interface import Store
 

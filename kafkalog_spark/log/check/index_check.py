@@ -15,7 +15,7 @@ from kafkalog_spark.errors import CorruptIndex
 from kafkalog_spark.format import offset_index, time_index
 from kafkalog_spark.format.layout import NO_TIMESTAMP, H
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.read.segment_file import Table
+from kafkalog_spark.log.read.header_windows import Table
 
 
 class _IndexCheck:

@@ -14,8 +14,9 @@ from kafkalog_spark.log.check.finding import Finding, Findings
 from kafkalog_spark.log.check.partition_check import PartitionResult
 from kafkalog_spark.log.check.partition_task import check_partition
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.discovery import log_bytes, refuse_copies
+from kafkalog_spark.log.read.local_log_dir import log_bytes
 from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.replica_choice import refuse_copies
 from kafkalog_spark.log.remote.recorded_storage import refuse_unallowed
 from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
@@ -52,18 +53,18 @@ def check_log_dirs(
     OptionError for remote storage that a log directory names and no option allows.
     """
     dirs = LogDirs.open(paths, storage, tier)
-    refuse_unallowed(dirs.places.values())
+    refuse_unallowed(dirs.locations.values())
     refuse_copies(dirs.copies, dirs.copies)
     result = CheckResult(Findings(on_finding))
-    of_path = check_directories(dirs.roots, dirs.places, result.findings)
-    total = sum(map(_bytes_of, local_places(dirs.places).values()))
+    of_path = check_directories(dirs.roots, dirs.locations, result.findings)
+    total = sum(map(_bytes_of, local_places(dirs.locations).values()))
 
     def count(size: int) -> None:
         result.bytes += size
         if on_bytes is not None:
             on_bytes(result.bytes, total)
 
-    for key, place in dirs.places.items():
+    for key, place in dirs.locations.items():
         files = of_path.get(place.log_dir)
         if isinstance(place, LocationWithoutTopicId):
             place = place.local  # an unreadable topic ID is a finding of its own

@@ -17,9 +17,9 @@ from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
 from kafkalog_spark.log.check.producer_check import ProducerCheck
 from kafkalog_spark.log.check.segment_check import BatchCheck, EpochCheck, SegmentCheck, SegmentResult
 from kafkalog_spark.log.check.transaction_check import TransactionCheck
-from kafkalog_spark.log.read import partition_log
+from kafkalog_spark.log.read import partition_log, state_files
+from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.missing_segments import compressed_segments, explain_content, is_new, is_segment
-from kafkalog_spark.log.read.segment_file import Window
 
 
 @dataclass(slots=True)
@@ -67,15 +67,13 @@ class PartitionCheck:
         result.log_end_offset = log.segments[0].base_offset if log.segments else log.log_start_offset
         self._check_names()
         self._check_has_segments()
-        self._read(PARTITION_METADATA_FILE, partial(partition_log.read_partition_metadata, log.store, log.directory))
-        epochs = self._read(
-            LEADER_EPOCH_CHECKPOINT, partial(partition_log.read_leader_epochs, log.store, log.directory)
-        )
+        self._read(PARTITION_METADATA_FILE, partial(state_files.read_partition_metadata, log.store, log.directory))
+        epochs = self._read(LEADER_EPOCH_CHECKPOINT, partial(state_files.read_leader_epochs, log.store, log.directory))
         self._epochs = EpochCheck(epochs or [], log.log_start_offset)
         self.findings.add_errors(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.order())
         first = log.segments[0].base_offset if log.segments else 0
         for offset, name in names.producer_snapshots(log.names):
-            entries = self._read(name, partial(partition_log.read_producer_snapshot, log.store, self._path(name)))
+            entries = self._read(name, partial(state_files.read_producer_snapshot, log.store, self._path(name)))
             if entries is not None:
                 self._snapshots.append((offset, self._path(name), entries))
         self._producers = ProducerCheck(first, has_sequences=log.topic != names.OFFSETS_TOPIC)

@@ -11,7 +11,7 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import MAX_INT32, H
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.read.segment_file import Table
+from kafkalog_spark.log.read.header_windows import Table
 
 
 class LastBatch(NamedTuple):

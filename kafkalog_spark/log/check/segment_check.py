@@ -18,8 +18,10 @@ from kafkalog_spark.format.layout import Codec, H
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
 from kafkalog_spark.log.check.transaction_check import TransactionCheck
-from kafkalog_spark.log.read.batch_search import find_batch_behind, judge_tail
-from kafkalog_spark.log.read.segment_file import SegmentFile, Table, Window, too_large
+from kafkalog_spark.log.read.batch_search import find_batch_behind
+from kafkalog_spark.log.read.header_windows import Table, Window
+from kafkalog_spark.log.read.log_end import check_torn
+from kafkalog_spark.log.read.segment_file import SegmentFile, too_large
 
 
 @dataclass(slots=True)
@@ -115,9 +117,9 @@ class RecordCheck:
     """Decodes a segment's batches in order, as a reader does, for faults under valid CRCs. Loads Numba when made."""
 
     def __init__(self) -> None:
-        from kafkalog_spark.log.decode.decompress import Scratch
-        from kafkalog_spark.log.decode.record_schema import ScanRequest
+        from kafkalog_spark.log.codecs.scratch import Scratch
         from kafkalog_spark.log.decode.row_buffers import RowBuffers
+        from kafkalog_spark.log.decode.scan_request import ScanRequest
 
         # Without timestamps: what does not fit Spark's microseconds is good in Kafka.
         self._request = ScanRequest(columns=("offset", "key", "value", "headers"), control_records=True)
@@ -127,8 +129,9 @@ class RecordCheck:
 
     def take(self, window: Window) -> Iterator[Fault]:
         """The batches of the window that cannot be read."""
-        from kafkalog_spark.log.decode.decompress import Scratch
-        from kafkalog_spark.log.decode.run_decoder import Chosen, RunDecoder
+        from kafkalog_spark.log.codecs.scratch import Scratch
+        from kafkalog_spark.log.decode.batch_selection import BatchSelection
+        from kafkalog_spark.log.decode.run_decoder import RunDecoder
 
         table = window.table.copy()
         if not len(table):
@@ -137,7 +140,7 @@ class RecordCheck:
         table[0, H.PREVIOUS], table[1:, H.PREVIOUS] = self._last_offset, table[:-1, H.LAST_OFFSET]
         self._last_offset = int(table[-1, H.LAST_OFFSET])
         decoder = RunDecoder(self._rows, Scratch.of(window.data), self._decompressed, self._request)
-        chosen = Chosen.of(table, np.empty(0, np.uint8), self._rows, self._request)
+        chosen = BatchSelection.of(table, np.empty(0, np.uint8), self._rows, self._request)
         positions = table[chosen.rows, H.POSITION] + window.start
         begin = 0
         while begin < len(chosen):
@@ -268,7 +271,7 @@ class SegmentCheck:
             self.findings.add_unreadable(wrong.at(offset=result.next_offset), file.path)
             return False
         try:
-            judge_tail(file, result.position, result.next_offset, self.recovery_point, wrong)
+            check_torn(file, result.position, result.next_offset, self.recovery_point, wrong)
         except KafkalogError as error:
             self.findings.add_unreadable(error, file.path)
             return False

@@ -10,8 +10,8 @@ from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType, H
 from kafkalog_spark.format.transaction_index import ENTRY_SIZE, AbortedTransaction
 from kafkalog_spark.log.check.finding import Fault
+from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
-from kafkalog_spark.log.read.segment_file import Window
 
 _OF_TRANSACTIONS = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
 

@@ -1,4 +1,4 @@
-"""The Arrow buffers of the record batch in the making, and their way into pyarrow without a copy."""
+"""The Arrow buffers that rows are decoded into, and their conversion to a RecordBatch without a copy."""
 
 from __future__ import annotations
 
@@ -11,25 +11,30 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalog_spark.kernels.rows import C, L, Rows, Status
-from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, HEADERS_TYPE, ScanRequest, record_schema
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, HEADERS_TYPE, record_schema
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 
 BATCH_ROWS = 32 << 10
-"""Rows of an Arrow batch. Below 8 k rows Spark's hand-over costs 10-20 % more; above 32 k nothing is won."""
+"""Rows of an Arrow batch. Smaller batches cost more in Spark's hand-over, larger ones gain nothing (benchmark
+`handover`)."""
 VALUE_BYTES = 8 << 20
-"""Bytes of values after which a batch is handed over, whatever its rows; larger batches only cost memory."""
+"""Bytes of values after which a batch is full, whatever its number of rows: larger batches only cost memory."""
 KEY_BYTES = 2 << 20
 HEADERS = 2 * BATCH_ROWS
 HEADER_BYTES = 2 << 20
 
 _SPARE_SETS = 2
-"""Sets of buffers kept to be filled again, one while the consumer has the other: fresh memory costs 0.1 us a row."""
+"""Sets of buffers kept for reuse, one while the consumer has the other: new memory is slower (benchmark `decode`)."""
 
 _I64 = np.iinfo(np.int64)
 _BINARY = pa.binary()
 
 
 class RowBuffers:
-    """Buffers for the columns of a request, of a partition at a time. `limits`, `cursor`: the kernels' (rows.L, C)."""
+    """Buffers for the columns of a request, for one partition at a time.
+
+    limits, cursor: arrays that the kernels read and write (`kernels.rows.L`, `C`).
+    """
 
     def __init__(self, topic: str, partition: int, request: ScanRequest) -> None:
         columns = request.columns
@@ -41,12 +46,12 @@ class RowBuffers:
         self.timestamps_in = np.array(sorted(request.timestamp_in_ms), np.int64)
         self.limits = np.full(len(L), -1, np.int64)
         self.set_offset_range(_I64.min, _I64.max)
-        # no limit is no limit: 2**63 - 1 is a timestamp that a record may have; and an empty range holds nothing
+        # Without a limit even the timestamp 2**63 - 1 is in range. An empty range must stay empty.
         first, until = request.timestamp_from_ms, request.timestamp_until_ms
         last = until - 1 if until < _I64.max else _I64.max
         ends = (first, last) if first <= last else (0, -1)
         self.limits[L.TIMESTAMP_FROM], self.limits[L.TIMESTAMP_LAST] = ends
-        # True if no column asked for lies in the records alone: offsets and timestamps can be in the batch header.
+        # True if batch headers may suffice: they can have all offsets and timestamps.
         self.header_columns_only = not {"key", "value", "headers"} & set(columns)
         unbounded = ends == (_I64.min, _I64.max)
         self.uses_timestamps = "timestamp" in columns or not unbounded or len(self.timestamps_in) > 0
@@ -69,41 +74,41 @@ class RowBuffers:
         return int(self.cursor[C.ROWS])
 
     def set_offset_range(self, offset_from: int, offset_until: int) -> None:
-        """Rows with an offset outside [offset_from, offset_until) are left out."""
+        """Leave out rows with an offset outside [offset_from, offset_until)."""
         self.limits[L.OFFSET_FROM], self.limits[L.OFFSET_UNTIL] = offset_from, offset_until
 
     def begin_partition(self, topic: str, partition: int) -> None:
-        """Start a partition; rows that were not taken are dropped."""
+        """Start another partition. Rows that were not taken are dropped."""
         if topic != self._topic.value:
             self._topic = _Constant(topic, pa.string())
         self._partition = _Constant(partition, pa.int32())
-        unusual = self.rows_filled or any(self.limits[place] != size for place, size in self._sizes.items())
-        if self._taken or unusual:
-            self._renew(BATCH_ROWS if self._taken else int(self.limits[L.ROWS]))
+        unusual = self.rows_filled or any(self.limits[column] != size for column, size in self._sizes.items())
+        if self._is_taken or unusual:
+            self._renew(BATCH_ROWS if self._is_taken else int(self.limits[L.ROWS]))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the buffers that are being filled and of those kept to be filled again."""
+        """Bytes of the buffers in use and of those kept for reuse."""
         sets = {id(rows): rows for rows in (self.rows, *(spare for _, spare in self._spare))}
         return sum(array.nbytes for rows in sets.values() for array in rows)
 
     def ready(self) -> None:
-        """Have buffers to fill. Not done by `take`: the consumer lets go of a batch when it asks for the next."""
-        if self._taken:
+        """Provide buffers to fill. `take` does not, because the consumer releases a batch only at its next request."""
+        if self._is_taken:
             self._renew(BATCH_ROWS)
 
     def begin(self) -> None:
-        """Tell the kernels that the next call brings new batches."""
+        """Prepare the cursor for a kernel call with new batches."""
         self.ready()
         self.cursor[C.UNIT] = self.cursor[C.RECORD] = 0
         self.cursor[C.AT] = -1
 
     def _renew(self, rows: int) -> None:
-        """Take buffers to fill: a set that nobody looks at any more, or a new one."""
+        """Take buffers to fill: a set that nothing refers to any more, or a new one."""
         limits = self.limits
         limits[L.ROWS] = rows
-        for place, size in self._sizes.items():
-            limits[place] = size
+        for column, size in self._sizes.items():
+            limits[column] = size
         self.cursor[: C.UNIT] = 0
         wanted = limits.tobytes()
         for at, (kind, rows_set) in enumerate(self._spare):
@@ -116,11 +121,11 @@ class RowBuffers:
             getattr(rows_set, name).fill(0)
         self.rows = rows_set
         self._kind = wanted
-        self._taken = False
+        self._is_taken = False
 
     def grow(self, status: int) -> None:
-        """Make the buffer that the first row does not fit into large enough."""
-        place = {
+        """Enlarge the buffer into which the first row does not fit."""
+        column = {
             Status.NEED_KEY_BYTES: L.KEY_BYTES,
             Status.NEED_VALUE_BYTES: L.VALUE_BYTES,
             Status.NEED_HEADERS: L.HEADERS,
@@ -128,15 +133,15 @@ class RowBuffers:
             Status.NEED_HEADER_VALUE_BYTES: L.HEADER_VALUE_BYTES,
         }[Status(status)]
         usual = self._sizes
-        # What was made larger for this row already stays so: a row may need several large buffers.
-        self._sizes = {at: int(self.limits[at]) for at in usual} | {place: int(self.cursor[C.NEEDED])}
+        # Buffers that were enlarged for this row stay large, because it may need several of them.
+        self._sizes = {at: int(self.limits[at]) for at in usual} | {column: int(self.cursor[C.NEEDED])}
         try:
             self._renew(int(self.limits[L.ROWS]))
         finally:
-            self._sizes = usual  # the next batch is of the usual size again
+            self._sizes = usual  # the next batch has the usual size again
 
     def take(self) -> pa.RecordBatch:
-        """The rows so far as a RecordBatch; `ready` comes before the next row."""
+        """Return the rows so far as a RecordBatch. Call `ready` before the next row."""
         n = self.rows_filled
         rows, cursor = self.rows, self.cursor
         makers: dict[str, Callable[[], pa.Array]] = {
@@ -153,11 +158,11 @@ class RowBuffers:
             batch = pa.RecordBatch.from_arrays([makers[name]() for name in self._columns], schema=self.schema)
         else:  # from_arrays takes the number of rows from the first column
             batch = pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), n, [None]))
-        if all(self.limits[place] <= size for place, size in self._sizes.items()):
-            # One that was made larger for a single row would be kept for nothing: the next large row has another size.
+        if all(self.limits[column] <= size for column, size in self._sizes.items()):
+            # A set that was enlarged for one row is not kept: the next large row needs another size.
             self._spare = [*self._spare[1 - _SPARE_SETS :], (self._kind, self.rows)]
         self.cursor[: C.UNIT] = 0
-        self._taken = True
+        self._is_taken = True
         return batch
 
     def _header_lists(self, n: int) -> pa.Array:
@@ -166,7 +171,7 @@ class RowBuffers:
         keys = _binary(rows.header_key_offsets, rows.header_key_data, None, count, 0, pa.string())
         try:
             keys.validate(full=True)
-        except pa.ArrowInvalid:  # as Java's consumer decodes them: bytes that are no UTF-8 become U+FFFD
+        except pa.ArrowInvalid:  # like Java's consumer: invalid UTF-8 becomes U+FFFD
             raw = keys.cast(pa.binary())
             keys = pa.array([key.decode("utf-8", "replace") for key in raw.to_pylist()], pa.string())
         nulls = cursor[C.HEADER_VALUE_NULLS]
@@ -203,24 +208,25 @@ def _new_rows(limits: np.ndarray) -> Rows:
 
 
 def _array(size: int, dtype: npt.DTypeLike, wanted: bool) -> np.ndarray:
-    """Memory for `size` numbers (none when not wanted), uninitialised but for the first: offsets begin with 0."""
+    """Return memory for `size` numbers, none if not wanted. Only the first is initialised: offsets begin with 0."""
     array = np.empty(size if wanted else 0, dtype)
     array[:1] = 0
     return array
 
 
 def _references(rows: Rows) -> int:
-    """The largest number of references that the interpreter counts for one of the arrays."""
+    """Return the largest reference count of the arrays."""
     return max((sys.getrefcount(array) for array in rows if array.size), default=0)
 
 
-# What _references gives for arrays that only their tuple holds: what a call itself adds differs between interpreters.
 _ALONE = _references(Rows(*(np.empty(1) for _ in Rows._fields)))
+"""Reference count of arrays that only their tuple refers to. Measured, because a call itself adds references, and how
+many differs between interpreters."""
 _COUNTS_ARE_EXACT = not sysconfig.get_config_var("Py_GIL_DISABLED")  # free-threaded builds count lazily
 
 
 def _unused(rows: Rows) -> bool:
-    """True if no Arrow buffer refers to the arrays any more, so that they may be filled again."""
+    """Return True if no Arrow buffer refers to the arrays any more, so that they may be filled again."""
     return _COUNTS_ARE_EXACT and _references(rows) <= _ALONE
 
 
@@ -239,7 +245,7 @@ def _binary(
 
 
 class _Constant:
-    """A column that has the same value in every row: built once for the largest batch, then sliced."""
+    """A column with the same value in every row, built once for the largest batch and then sliced."""
 
     def __init__(self, value: object, kind: pa.DataType) -> None:
         self.value, self._kind = value, kind

@@ -1,15 +1,13 @@
-"""Decode chosen batches run by run: neighbours of the same kind go through one kernel call together.
+"""Decoding of selected batches in runs: neighbours of the same kind are decoded by one kernel call.
 
-v2 as it lies | v2 compressed | messages v0, v1 | wrappers v0, v1 | v2 known by its header alone
+Kinds: v2 uncompressed, v2 compressed, messages (v0, v1), wrappers (v0, v1), v2 batches whose header tells all columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import pairwise, repeat
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -17,131 +15,32 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.batch_header import wrapper_value_at
-from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, H
-from kafkalog_spark.kernels.batch_choice import BatchKind, Choice, choose
-from kafkalog_spark.kernels.decode_legacy import decode_legacy, inspect_message_set
+from kafkalog_spark.format.layout import Codec, H
+from kafkalog_spark.kernels.batch_choice import BatchKind
+from kafkalog_spark.kernels.decode_legacy import decode_legacy
 from kafkalog_spark.kernels.decode_v2 import decode_v2
-from kafkalog_spark.kernels.primitives import CRC32_TABLE
 from kafkalog_spark.kernels.rows import C, Status, U
 from kafkalog_spark.kernels.search import Condition, Patterns, search_legacy, search_v2, steps_of
-from kafkalog_spark.kernels.sweep import BAD_RECORD_LENGTH, end_of_records
 from kafkalog_spark.kernels.unopened_batches import rows_from_headers
-from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
-from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
+from kafkalog_spark.log.codecs.scratch import Scratch
+from kafkalog_spark.log.decode.batch_selection import BatchSelection
+from kafkalog_spark.log.decode.decompressed_batches import DECOMPRESSED, Decompressor, open_wrapper
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
-
-DECOMPRESSED = 1 << 20
-"""Decompressed bytes that are looked at together; the buffer is brought back to twice that after a larger batch."""
+from kafkalog_spark.log.decode.scan_request import RecordPredicate, ScanRequest
 
 _I64 = npt.NDArray[np.int64]
 
 
 def runs(kinds: _I64) -> Iterator[tuple[int, int]]:
-    """(first, end) of neighbours of the same kind."""
+    """Yield (first, end) for each run of neighbours of the same kind."""
     if len(kinds):
         yield from pairwise([0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)])
 
 
 def kinds_of(table: _I64) -> _I64:
-    """int64[n] of a header table: a number for each format, plain and compressed."""
+    """Return int64[n] for a header table: a number for each combination of magic and compressed or not."""
     kinds: _I64 = 2 * table[:, H.MAGIC] + ((table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC) != Codec.NONE)
     return kinds
-
-
-class Decompressor:
-    """Decompresses v2 batches one after the other into `scratch`, which is used again. limit: bytes of one batch."""
-
-    def __init__(self, scratch: Scratch | None = None, limit: int = MAX_DECOMPRESSED) -> None:
-        self.scratch = scratch or Scratch(DECOMPRESSED)
-        self.scratch.expect(limit + DECOMPRESSED)
-        self.limit = limit
-
-    def groups(
-        self, data: memoryview, starts: _I64, ends: _I64, attributes: _I64, counts: _I64, wanted: Iterable[bool] = ()
-    ) -> Iterator[tuple[int, int, KafkalogError | None]]:
-        """(first, end, error): batches whose records are in the buffer together, until the next ones are asked for.
-        starts, ends: where the records of each batch lie in `data`; they are changed to where they lie in the buffer.
-        An error is that of the last batch of its group, which has none there; nor has a batch that is not wanted."""
-        at = first = 0
-        last = len(starts) - 1
-        packed = zip(starts.tolist(), ends.tolist(), attributes.tolist(), counts.tolist(), strict=True)
-        for i, ((begin, end, flags, count), is_wanted) in enumerate(zip(packed, wanted or repeat(True), strict=False)):
-            starts[i] = at
-            error: KafkalogError | None = None
-            if is_wanted:
-                try:
-                    output = Output(self.scratch, at, self.limit, partial(self._check_count, count))
-                    at = decompress(flags & layout.ATTRIBUTE_CODEC, data[begin:end], output)
-                except KafkalogError as found:
-                    error = found
-            ends[i] = at
-            if at >= DECOMPRESSED or i == last or error is not None:
-                yield first, i + 1, error
-                at, first = 0, i + 1
-                self.scratch.shrink(2 * DECOMPRESSED)
-
-    def _check_count(self, count: int, start: int, end: int) -> None:
-        """Raise CorruptBatch when the bytes so far hold more than the records that the batch announces."""
-        stop = end_of_records(self.scratch.read_only(), start, end, count)
-        if stop == BAD_RECORD_LENGTH or 0 <= stop < end:
-            raise CorruptBatch(f"its records decompress to more than the {count} that its header announces")
-
-
-class OpenedWrapper(NamedTuple):
-    """Messages in [0, end) of the scratch buffer. add: makes an inner offset absolute. key: its field, with length."""
-
-    end: int
-    add: int
-    key: bytes
-
-
-def open_wrapper(
-    batch: memoryview, magic: int, attributes: int, offset: int, scratch: Scratch, limit: int = MAX_DECOMPRESSED
-) -> OpenedWrapper:
-    """Decompress a wrapper (v0, v1) that has the offset `offset`, and check its messages (AbstractLegacyRecordBatch).
-    Raises CorruptBatch, UnsupportedFormat."""
-    value_at = wrapper_value_at(batch, magic)
-    end = decompress(attributes & layout.ATTRIBUTE_CODEC, batch[value_at:], Output(scratch, 0, limit))
-    _, last_inner, status, _ = inspect_message_set(scratch.read_only(), 0, end, magic, CRC32_TABLE)
-    if status != Status.DONE:
-        raise CorruptBatch(Status(status).text)
-    # v1: the wrapper has the last offset, the inner ones count from 0; v0: the inner ones are absolute
-    add = offset - int(last_inner) if magic == 1 else 0
-    return OpenedWrapper(end, add, bytes(batch[layout.LEGACY_KEY_AT[magic] : value_at - 4]))
-
-
-WINDOW = 2 << 20
-"""Bytes read at once: a window's fixed cost is then 2 % of its time, and every step finds its bytes in a cache."""
-_TABLE_ROWS = 16 << 10  # of the smallest batches, a window holds about this many
-
-
-class ScanBuffers:
-    """Buffers, 10 to 20 MB, of one scan after the other. Who keeps a batch keeps the memory of its rows' buffers."""
-
-    def __init__(self) -> None:
-        self.window = Scratch(WINDOW)
-        self.decompressed = Scratch(DECOMPRESSED)
-        self.table = np.empty((_TABLE_ROWS, len(H)), np.int64)
-        self._rows: tuple[object, RowBuffers] | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all buffers, those of rows that wait to be filled again included."""
-        rows = 0 if self._rows is None else self._rows[1].nbytes
-        return int(self.window.data.nbytes + self.decompressed.data.nbytes + self.table.nbytes) + rows
-
-    def rows(self, topic: str, partition: int, request: ScanRequest) -> RowBuffers:
-        """Those of the scan before, emptied, when it asked for the same rows; new ones otherwise."""
-        asked = (
-            request.columns, request.timestamp_from_ms, request.timestamp_until_ms, request.offset_in,
-            request.timestamp_in_ms,
-        )  # fmt: skip
-        if self._rows is not None and self._rows[0] == asked:
-            self._rows[1].begin_partition(topic, partition)
-        else:
-            self._rows = asked, RowBuffers(topic, partition, request)
-        return self._rows[1]
 
 
 _NO_PAYLOAD = np.empty(0, np.uint8)
@@ -149,49 +48,11 @@ _NO_PAYLOAD.flags.writeable = False
 
 
 _FEW = 4096
-"""Matches of some batches for which there is room to begin with; where there are more, they are searched again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Batches to decode, in the order of the log. A row of each array is a batch."""
-
-    table: np.ndarray  # the header table (layout.H) that they were chosen from
-    rows: np.ndarray  # int64[n], their rows in it
-    kinds: np.ndarray  # int64[n], BatchKind
-    starts: np.ndarray  # int64[n], byte of the payload where records begin
-    ends: np.ndarray  # int64[n]
-    units: np.ndarray  # int64[n, 6], see decode_v2
-
-    @classmethod
-    def of(cls, table: np.ndarray, hidden: np.ndarray, rows: RowBuffers, request: ScanRequest) -> Chosen:
-        """Batches of a header table that hold wanted rows, as `choose` left them; hidden: uint8[n], or empty."""
-        n = len(table)
-        numbers = np.empty((len(Choice), n), np.int64)
-        units = np.empty((n, 6), np.int64)
-        by_header = rows.header_columns_only and not request.wanted  # headers may stand for records
-        kept = choose(
-            table, hidden, rows.limits, int(request.control_records), int(by_header), int(rows.uses_timestamps),
-            request.max_decompressed // layout.MIN_RECORD_SIZE, numbers, units,
-        )  # fmt: skip
-        chosen, kinds, starts, ends = numbers[:, :kept]
-        return cls(table, chosen, kinds, starts, ends, units[:kept])
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, which: slice | np.ndarray) -> Chosen:
-        """Some of them: a slice shares the arrays, a bool[n] copies."""
-        arrays = self.rows, self.kinds, self.starts, self.ends, self.units
-        return Chosen(self.table, *(array[which] for array in arrays))
-
-    def blame(self, error: KafkalogError, i: int, position: int) -> KafkalogError:
-        """Tell the error that batch `i` of them, in a window from byte `position` of the file, is the bad one."""
-        row = self.table[self.rows[i]]
-        return error.at(position=position + int(row[H.POSITION]), offset=int(row[H.BASE_OFFSET]))
+"""Initial room for the matches of a run. If there are more, the run is searched again with enough room."""
 
 
 def patterns_of(wanted: RecordPredicate) -> Patterns:
+    """Return a predicate in the form that the search kernels take."""
     given = {
         Condition.KEY: wanted.key,
         Condition.PREFIX: wanted.key_prefix,
@@ -207,10 +68,12 @@ def patterns_of(wanted: RecordPredicate) -> Patterns:
 
 
 class RunDecoder:
-    """Fills `rows` from batches in `window`, which starts at byte `position` of the file; CRCs were checked. Every
-    method yields the RecordBatches that get full meanwhile. A bad batch raises CorruptBatch, UnsupportedFormat, with
-    position and offset; the rows of those before it are in the buffers, and none of its own. If only a timestamp of
-    the batch is out of range, the rows before that record are in the buffers too."""
+    """Fills `rows` from the batches of a window whose CRCs were checked.
+
+    Every method yields the RecordBatches that become full. A bad batch raises CorruptBatch or UnsupportedFormat with
+    position and offset; then the buffers hold the rows of the batches before it, and none of its own. If only a
+    timestamp is out of range, they also hold the rows of the batch before that record.
+    """
 
     def __init__(self, rows: RowBuffers, window: Scratch, decompressed: Scratch, request: ScanRequest) -> None:
         self._rows = rows
@@ -219,9 +82,10 @@ class RunDecoder:
         self._decompressed = decompressed
         self._decompressor = Decompressor(decompressed, request.max_decompressed)
 
-    def decode(self, chosen: Chosen, position: int) -> Iterator[pa.RecordBatch]:
-        for first, end in runs(chosen.kinds):
-            run = chosen[first:end]
+    def decode(self, selection: BatchSelection, position: int) -> Iterator[pa.RecordBatch]:
+        """Decode batches of the window that starts at byte `position` of the file."""
+        for first, end in runs(selection.kinds):
+            run = selection[first:end]
             match int(run.kinds[0]):
                 case BatchKind.FROM_HEADER:
                     yield from self._run_kernel(rows_from_headers, _NO_PAYLOAD, run, position)
@@ -236,7 +100,7 @@ class RunDecoder:
                     for i in range(len(run)):
                         yield from self._wrapper(run[i : i + 1], position)
 
-    def _compressed_v2(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+    def _compressed_v2(self, run: BatchSelection, position: int) -> Iterator[pa.RecordBatch]:
         attributes = run.table[run.rows, H.ATTRIBUTES]
         groups = self._decompressor.groups(self._window.view, run.starts, run.ends, attributes, run.units[:, U.COUNT])
         for first, end, error in groups:
@@ -245,7 +109,7 @@ class RunDecoder:
             if error is not None:
                 raise run.blame(error, good, position) from None
 
-    def _wrapper(self, one: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+    def _wrapper(self, one: BatchSelection, position: int) -> Iterator[pa.RecordBatch]:
         header = one.table[one.rows]
         magic, attributes, offset, previous = (
             int(header[0, column]) for column in (H.MAGIC, H.ATTRIBUTES, H.LAST_OFFSET, H.PREVIOUS)
@@ -267,9 +131,9 @@ class RunDecoder:
         scratch.shrink(2 * DECOMPRESSED)
 
     def _run_kernel(
-        self, kernel: Callable[..., int], payload: np.ndarray, run: Chosen, position: int
+        self, kernel: Callable[..., int], payload: np.ndarray, run: BatchSelection, position: int
     ) -> Iterator[pa.RecordBatch]:
-        """Decode a run's records, or those of them that the search finds."""
+        """Decode the records of a run, with a predicate only those that the search finds."""
         if self._patterns is None:
             yield from self._call_kernel(kernel, payload, run, position, self._rows.offsets_in)
             return
@@ -291,9 +155,14 @@ class RunDecoder:
             raise run.blame(CorruptBatch(Status(status).text), int(stopped), position)
 
     def _call_kernel(
-        self, kernel: Callable[..., int], payload: np.ndarray, run: Chosen, position: int, offsets_in: np.ndarray
+        self,
+        kernel: Callable[..., int],
+        payload: np.ndarray,
+        run: BatchSelection,
+        position: int,
+        offsets_in: np.ndarray,
     ) -> Iterator[pa.RecordBatch]:
-        """Call a decode kernel until it is through, emptying or enlarging the row buffers in between."""
+        """Call a decode kernel until it is done, emptying or enlarging the row buffers in between."""
         rows = self._rows
         rows.begin()
         while True:
@@ -315,7 +184,7 @@ class RunDecoder:
 
 
 def _timestamp_error(cursor: _I64) -> UnsupportedFormat:
-    """The error for a record whose timestamp Spark cannot hold. The rest of its batch is not read."""
+    """Return the error for a record whose timestamp Spark cannot represent. The rest of its batch is not read."""
     timestamp = int(cursor[C.FAULT_TIMESTAMP])
     return UnsupportedFormat(
         f"the record's timestamp is {timestamp} ms, which does not fit int64 microseconds",
@@ -325,7 +194,7 @@ def _timestamp_error(cursor: _I64) -> UnsupportedFormat:
 
 
 def _legacy_units(run: np.ndarray) -> np.ndarray:
-    """The `units` of decode_legacy from header table rows; for messages that stand alone."""
+    """Return the `units` of decode_legacy for messages outside a wrapper, from rows of a header table."""
     log_append = (run[:, H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
     v1 = run[:, H.MAGIC] == 1
     units = np.zeros((len(run), 6), np.int64)

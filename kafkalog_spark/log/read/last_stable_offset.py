@@ -1,42 +1,44 @@
-"""The last stable offset and the aborted transactions of a partition, found by walking batch headers."""
+"""The last stable offset and the aborted transactions of a partition, found by walking batch headers.
+
+A .txnindex has the same information, but a missing or truncated one looks like a log without aborts, and returning a
+aborted record is worse than walking the headers. Offsets of batches are enough: a producer's transaction begins with
+its first transactional batch and ends with its next control batch (KIP-98).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
-from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, announced_batch
 from kafkalog_spark.format.control_record import control_type
-from kafkalog_spark.format.layout import ControlType, H
+from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.producer_snapshot import open_transactions
 from kafkalog_spark.format.transaction_index import AbortedTransaction
-from kafkalog_spark.log.read.batch_search import LogEnd, find_batch_behind, ordered_headers
+from kafkalog_spark.log.read.batch_order import ordered_headers
+from kafkalog_spark.log.read.batch_search import find_batch_behind
+from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
-
-# Which records a read_committed reader does not see, decided from the log itself.
-#
-# A .txnindex says the same for less work, but a missing or truncated one looks like a log without aborts, and a
-# wrong row is worse than a second look at the batch headers. Offsets of batches are enough: a producer's transaction
-# begins with its first transactional batch and ends with the next control batch of that producer (KIP-98).
+from kafkalog_spark.log.read.segment_lookup import locate
 
 
 @dataclass
 class TransactionState:
-    """Transactions open at an offset (producer id -> first offset), those aborted before it. Feed batches in order."""
+    """Transactions open at an offset, and those that were aborted before it. Feed it batches in order.
+
+    open: producer ID -> first offset.
+    """
 
     open: dict[int, int] = field(default_factory=dict)
     aborted: list[AbortedTransaction] = field(default_factory=list)
 
     def data_batch(self, header: BatchHeader) -> None:
+        """Add a transactional batch of records."""
         self.open.setdefault(header.producer_id, header.base_offset)
 
     def marker(self, header: BatchHeader, control_type: int) -> None:
-        """A control batch; leader changes and the like end no transaction."""
+        """Add a control batch. Only commit and abort markers end a transaction; leader changes, for example, do not."""
         if control_type not in (ControlType.ABORT, ControlType.COMMIT):
             return
         first = self.open.pop(header.producer_id, None)
@@ -45,56 +47,26 @@ class TransactionState:
             self.aborted.append(AbortedTransaction(header.producer_id, first, header.base_offset, stable))
 
     def last_stable_offset(self, log_end_offset: int) -> int:
-        """LSO: the first offset of the oldest open transaction, or the log end offset."""
+        """Return the LSO: the first offset of the oldest open transaction, or the log end offset."""
         return min(self.open.values(), default=log_end_offset)
 
 
-class AbortedRanges:
-    """Aborted transactions as ranges of offsets per producer, to be asked for whole header tables."""
-
-    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        by_producer: dict[int, list[tuple[int, int]]] = {}
-        for transaction in aborted:
-            ranges = by_producer.setdefault(transaction.producer_id, [])
-            ranges.append((transaction.first_offset, transaction.last_offset))
-        # ranges of one producer do not overlap: sorted by their first offset they are sorted by their last
-        self._ranges = {
-            producer: np.array(sorted(ranges), np.int64).reshape(-1, 2) for producer, ranges in by_producer.items()
-        }
-
-    def __bool__(self) -> bool:
-        return bool(self._ranges)
-
-    def hides(self, table: np.ndarray) -> np.ndarray:
-        """bool[n]: which batches of a header table (layout.H) hold records of aborted transactions."""
-        hidden = np.zeros(len(table), bool)
-        mask = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
-        data = (table[:, H.MAGIC] == 2) & ((table[:, H.ATTRIBUTES] & mask) == layout.ATTRIBUTE_TRANSACTIONAL)
-        if not self._ranges or not data.any():
-            return hidden
-        for producer in np.unique(table[data, H.PRODUCER_ID]).tolist():
-            ranges = self._ranges.get(producer)
-            if ranges is None:
-                continue
-            rows = np.flatnonzero(data & (table[:, H.PRODUCER_ID] == producer))
-            offsets = table[rows, H.BASE_OFFSET]
-            slot = np.searchsorted(ranges[:, 0], offsets, side="right") - 1
-            hidden[rows] = (slot >= 0) & (offsets <= ranges[np.maximum(slot, 0), 1])
-        return hidden
-
-
-_MARKER_SIZE = 128  # bytes. Transaction markers have 78.
+_MARKER_SIZE = 128  # bytes; the largest size of a batch that may be a transaction marker, which has 78
 
 
 def last_stable_offset(log: PartitionLog) -> int:
-    """LSO: the first offset of the oldest transaction still open at the log's end, or the log end offset."""
+    """Return the LSO: the first offset of the oldest transaction open at the log's end, or the log end offset."""
     return StableOffsetWalk().last_stable_offset(log)
 
 
 def open_transactions_at(log: PartitionLog, offset: int) -> dict[int, int]:
-    """Return the transactions that are open at `offset` (producer id -> first offset).
+    """Return the transactions that are open at `offset` (producer ID -> first offset).
 
-    The newest good producer snapshot is read, and the batches from there to `offset`. Raises as StableOffsetWalk.
+    Reads the newest good producer snapshot, and the batches from there to `offset`.
+
+    Raises:
+        CorruptBatch, UnsupportedFormat: For damage, unless the log was opened with pass_over_damage.
+        NotALogDirectory: If the log cannot be read.
     """
     start, producers = log.latest_snapshot(offset) or (log.log_start_offset, [])
     state = TransactionState(open_transactions(producers))
@@ -103,15 +75,16 @@ def open_transactions_at(log: PartitionLog, offset: int) -> dict[int, int]:
 
 
 class StableOffsetWalk:
-    """The LSO of a log at repeated looks: each goes on where the last one ended, if its batch is still there."""
+    """Finds the LSO of a log again and again. Each walk resumes where the last one ended, if its batch is unchanged."""
 
     def __init__(self) -> None:
         self._state = TransactionState()
         self._reached: LogEnd | None = None
 
     def last_stable_offset(self, log: PartitionLog) -> int:
+        """Return the LSO now. Raises as `open_transactions_at`."""
         end, reached = log.log_end, self._reached
-        self._reached = None  # a walk that fails leaves half a state
+        self._reached = None  # a walk that fails leaves an incomplete state
         if reached is not None and log.still_holds(reached):
             start = reached.offset
         else:
@@ -120,18 +93,28 @@ class StableOffsetWalk:
         _walk(log, start, end.offset, self._state)
         self._state.aborted.clear()
         self._reached = end
-        # Of a transaction that began before records were deleted, what is left is unstable.
+        # A transaction may have begun in records that were deleted since. What is left of it is not stable.
         return max(self._state.last_stable_offset(end.offset), log.log_start_offset)
 
 
 def aborted_transactions(
     log: PartitionLog, start: int, end: int, dropped: list[KafkalogError] | None = None
 ) -> TransactionState:
-    """Transactions with records in [start, end) that were aborted; `open` holds those without a marker up to the LEO.
+    """Return the aborted transactions that have records in [start, end).
 
-    Reads on past `end` only while transactions of the range are open. Remote segments' transaction indexes are asked
-    instead of their batches. dropped: gets the damage after `end` that a log opened with pass_over_damage goes past: a
-    scan of the range finds that inside it.
+    `open` of the result holds those without a marker up to the log end. Batches behind `end` are read only while
+    transactions of the range are open. For remote segments their transaction indexes are used, if complete.
+
+    Args:
+        log: The partition.
+        start: First offset.
+        end: End of the range.
+        dropped: List to which damage behind `end` is added, in a log opened with pass_over_damage. Damage in the range
+            itself is found by the scan of the range.
+
+    Raises:
+        CorruptBatch, UnsupportedFormat: For damage, unless the log was opened with pass_over_damage.
+        NotALogDirectory: If the log cannot be read.
     """
     whole = TransactionState()
     for begin, until, find in log.indexed_runs(start, end):
@@ -157,8 +140,11 @@ def _walk(
     waiting: set[int] | None = None,
     dropped: list[KafkalogError] | None = None,
 ) -> None:
-    """Feed the transactional batches of [start, end) to `state`. With `waiting`, batches of other producers are passed
-    over and the walk ends with the last of these transactions."""
+    """Feed the transactional batches of [start, end) to `state`.
+
+    waiting: producer IDs of open transactions. Batches of other producers are then ignored, and the walk stops when the
+    last of these transactions has ended.
+    """
     offset, tries = start, 0
     while offset < end and (waiting is None or waiting):
         file = log.open_segment_at(offset)
@@ -203,9 +189,14 @@ def _walk_segment(
     waiting: set[int] | None,
     begin: BatchHeader | None = None,
 ) -> tuple[int, KafkalogError | None]:
-    """As _walk, in one segment from the batch `begin` on; returns the offset after the last batch seen, and the error
-    that ended it early. Nothing is believed after the batch that reaches `end`, where a torn tail may begin."""
-    position, offset = (file.locate(start), file.base_offset) if begin is None else (begin.position, begin.base_offset)
+    """Walk one segment, from the batch `begin` on if given.
+
+    Batches behind the one that reaches `end` are not read, since a torn tail may begin there.
+
+    Returns:
+        The offset behind the last batch, and the error that stopped the walk early.
+    """
+    position, offset = (locate(file, start), file.base_offset) if begin is None else (begin.position, begin.base_offset)
     if waiting is None:
         file.expect(position, end)
     try:
@@ -213,7 +204,7 @@ def _walk_segment(
             if header.base_offset >= end:
                 return header.base_offset, None
             if header.last_offset >= start:
-                _take(file, header, state, waiting)
+                _feed(file, header, state, waiting)
             position, offset = header.end, header.last_offset + 1
             if offset >= end or (waiting is not None and not waiting):
                 return offset, None
@@ -224,10 +215,12 @@ def _walk_segment(
     return offset, None
 
 
-def _take(file: SegmentFile, header: BatchHeader, state: TransactionState, waiting: set[int] | None) -> None:
-    """Let a batch change `state`, if it is transactional and not of a producer that nobody waits for. CRCs are checked
-    of the batches that begin or end a transaction, and of those so small that they could be a marker with damaged
-    attributes: the others change nothing."""
+def _feed(file: SegmentFile, header: BatchHeader, state: TransactionState, waiting: set[int] | None) -> None:
+    """Feed a batch to `state`, if it is transactional and its producer is in `waiting`, if that is given.
+
+    The CRC is checked of batches that begin or end a transaction, and of those small enough to be a marker with damaged
+    attributes. Other batches change nothing.
+    """
     if header.size <= _MARKER_SIZE or header.is_control:
         file.check_crc(header)
     if not header.is_transactional or (waiting is not None and header.producer_id not in waiting):

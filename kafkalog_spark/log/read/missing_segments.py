@@ -1,5 +1,7 @@
-"""Explanations for directories in which a reader finds no segments, or not all: compressed segments, and directories
-one level deeper or higher that hold them."""
+"""Explanations for directories in which a reader finds no segments, or not all.
+
+They may be compressed, or in directories one level deeper or higher.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,10 @@ def explain(path: str, store: Store, listing: Listing | None = None) -> str | No
 
 
 def explain_content(path: str, store: Store, listing: Listing) -> str | None:
-    """As `explain`, of what is in the directory only: the one above a partition is the log directory being read."""
+    """Explain like `explain`, but only by the content of the directory.
+
+    The directory above a partition is the log directory that is being read.
+    """
     if compressed := compressed_segments(listing.names):
         return f"it holds {_compressed(compressed)}"
     if packed := sorted(filter(_PACKED_PARTITION.fullmatch, listing.names)):
@@ -79,7 +84,7 @@ def explain_content(path: str, store: Store, listing: Listing) -> str | None:
 
 
 def explain_log(log: PartitionLog) -> str | None:
-    """Return what a reader of this log misses: all segments, or those that were compressed; None for nothing."""
+    """Return what a reader of this log misses: all segments, or compressed ones; None if nothing is missing."""
     compressed = compressed_segments(log.names)
     if compressed and log.segments:
         return f"{log.directory} holds {_compressed(compressed)}; the log begins at offset {log.log_start_offset}"

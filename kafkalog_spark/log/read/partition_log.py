@@ -1,130 +1,51 @@
-"""Where a partition lies, and its log: its segments as listed now, its log start offset and its end.
+"""The location of a partition, and its log: its segments as listed now, its log start offset and its end.
 
-A broker may be at work in it. So the listing is a moment's picture: opening a segment that has gone raises
-FileNotFoundError, and the caller refreshes and goes on from the offset it had reached. When the whole partition has
-been deleted meanwhile, it finds a log without segments.
-
-The small files of a log directory and of a partition's are read here too. One that is damaged is as good as missing to
-a reader, as it is to a broker (LeaderEpochFileCache), but not a secret.
+A broker may be writing to it, so the listing is a snapshot. Opening a segment that has gone raises FileNotFoundError;
+the caller then refreshes, and resumes at the offset that it had reached. If the whole partition has been deleted
+meanwhile, the refresh finds a log without segments.
 """
 
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import NamedTuple, TypeGuard, TypeVar
+from functools import cached_property
+from typing import NamedTuple
 
-from kafkalog_spark.errors import CorruptFile, CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
-from kafkalog_spark.format import checkpoint, meta_properties, partition_metadata, producer_snapshot
-from kafkalog_spark.format.atomic_file import MOST_STATE_BYTES, parsed
-from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
+from kafkalog_spark.errors import CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
+from kafkalog_spark.format import checkpoint
 from kafkalog_spark.format.layout import MAX_INT64
-from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MetaProperties, parse_meta_properties
 from kafkalog_spark.format.names import SegmentFiles, live_segments, producer_snapshots
-from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, parse_partition_metadata
-from kafkalog_spark.format.producer_snapshot import ProducerEntry, parse_producer_snapshot
+from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.format.transaction_index import AbortedTransaction
-from kafkalog_spark.log.read.batch_search import LogEnd, find_log_end, still_there
+from kafkalog_spark.log.read.log_end import LogEnd, find_log_end, last_batch_of
 from kafkalog_spark.log.read.segment_file import NO_FACTS, SegmentFile
-from kafkalog_spark.store.interface import LOCAL, FileFacts, Store
-
-T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
-
-
-def parsed_file(store: Store, path: str, parse: Callable[[bytes], T], most: int = MOST_STATE_BYTES) -> T:
-    """Contents of a small file, parsed; errors get the path. Raises CorruptFile for more than `most` bytes, OSError."""
-    return parsed(lambda size: store.read_all(path, size), parse, path, most)
-
-
-def _reader(name: str, parse: Callable[[bytes], T], most: int) -> Callable[[Store, str], T]:
-    """Reads the file of that name in a directory of a store. Raises as `parsed_file`."""
-    return lambda store, directory: parsed_file(store, os.path.join(directory, name), parse, most)
-
-
-read_meta_properties = _reader(META_PROPERTIES_FILE, parse_meta_properties, meta_properties.MOST_BYTES)
-read_partition_metadata = _reader(PARTITION_METADATA_FILE, parse_partition_metadata, partition_metadata.MOST_BYTES)
-read_leader_epochs = _reader(
-    checkpoint.LEADER_EPOCH_CHECKPOINT, checkpoint.parse_leader_epochs, checkpoint.MOST_LEADER_EPOCH_BYTES
+from kafkalog_spark.log.read.state_files import (
+    Checkpoints,
+    T,
+    is_store_failure,
+    read_partition_metadata,
+    read_producer_snapshot,
 )
-
-
-def read_producer_snapshot(store: Store, path: str) -> list[ProducerEntry]:
-    return parsed_file(store, path, parse_producer_snapshot, producer_snapshot.MOST_BYTES)
-
-
-def _unless_damaged(what: str, store: Store, path: str, read: Callable[[], T], default: T) -> T:
-    """Return the content, or `default` for a file that is missing, damaged or not readable for this user.
-
-    Raises NotALogDirectory if an object store fails: the file may be good, and without it a read would return deleted
-    records, or the copy of an older leader.
-    """
-    try:
-        return read()
-    except FileNotFoundError:
-        return default
-    except (CorruptFile, UnsupportedFormat, OSError) as error:
-        if _is_store_failure(error, store):
-            raise NotALogDirectory(
-                f"the {what} cannot be read: {error.strerror}", path=error.filename or path
-            ) from error
-        _log.warning("%s not used: %s", what, error)
-        return default
-
-
-def _is_store_failure(error: Exception, store: Store) -> TypeGuard[OSError]:
-    """True for a request to an object store that failed, as by a time-out, and says nothing about the object."""
-    return store.remote and isinstance(error, OSError) and not isinstance(error, FileNotFoundError | PermissionError)
-
-
-def offset_checkpoint(store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
-    """A checkpoint of a log directory; empty when it is missing or damaged. Raises NotALogDirectory."""
-    path = os.path.join(directory, name)
-    read = partial(parsed_file, store, path, checkpoint.parse_offset_checkpoint)
-    return _unless_damaged("checkpoint", store, path, read, {})
-
-
-def leader_epochs(store: Store, directory: str) -> list[EpochEntry]:
-    """leader-epoch-checkpoint of a partition; empty when it is missing or damaged. Raises NotALogDirectory."""
-    path = os.path.join(directory, checkpoint.LEADER_EPOCH_CHECKPOINT)
-    return _unless_damaged("leader epochs", store, path, partial(read_leader_epochs, store, directory), [])
-
-
-def readable_meta_properties(store: Store, directory: str) -> MetaProperties:
-    """meta.properties of a log directory, which says nothing where it is missing or damaged."""
-    try:
-        return read_meta_properties(store, directory)
-    except (KafkalogError, OSError):
-        return MetaProperties(0)
-
-
-class Checkpoints:
-    """Entries of log directories' checkpoints, each file read once for many partitions."""
-
-    def __init__(self) -> None:
-        self._read: dict[tuple[str, str], Mapping[TopicPartition, int]] = {}
-
-    def read(self, store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
-        if (directory, name) not in self._read:
-            self._read[directory, name] = offset_checkpoint(store, directory, name)
-        return self._read[directory, name]
-
+from kafkalog_spark.store.interface import FileFacts, Store
+from kafkalog_spark.store.local_store import LOCAL
 
 LISTINGS = 100
-"""A listing is taken again when a file it names has gone or was replaced. A cleaner is never that often in a reader's
-way; where a gateway serves a segment that a broker appends to, most listings are old before the segment is read."""
+"""How often a directory is listed again because a listed file has gone or was replaced. A log cleaner never interferes
+that often. But if a gateway serves a segment that a broker appends to, most listings are outdated before the segment is
+read."""
 
 
 class IndexedAborts(NamedTuple):
-    """Aborted transactions of a range that ended before `reached`; open: producer id -> first offset of the others."""
+    """Aborted transactions of a range that ended before `reached`.
+
+    open: producer ID -> first offset, of the transactions that had not ended there.
+    """
 
     aborted: list[AbortedTransaction]
     open: dict[int, int]
@@ -132,7 +53,10 @@ class IndexedAborts(NamedTuple):
 
 
 class IndexedRun(NamedTuple):
-    """Offsets [start, until). find: asks transaction indexes that are complete; without, or for None, batches tell."""
+    """Offsets [start, until), in which aborted transactions are found in the same way.
+
+    find: looks them up in transaction indexes. Without it, or if it returns None, batch headers are read.
+    """
 
     start: int
     until: int
@@ -141,11 +65,14 @@ class IndexedRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenHints:
-    """Knowledge from outside a partition's directory that its log is opened with.
+    """Facts from outside of a partition's directory with which its log is opened.
 
-    recovery_point, log_start: from the checkpoints of the log directory, None without an entry; read before the log is
-    opened, as a checkpoint that is older than the log is never ahead of it. pass_over_damage: the log ends after its
-    last good batch even when damage lies before that. known_end: where it ended once; the search goes on from there.
+    Attributes:
+        recovery_point: Entry of the log directory's checkpoint, None without one. Read before the log is opened: a
+            checkpoint that is older than the log is never ahead of it.
+        log_start: The same for the log start offset.
+        pass_over_damage: The log ends behind its last good batch, even if there is damage before that.
+        known_end: An earlier end of the log, at which the search for the end resumes.
     """
 
     recovery_point: int | None = None
@@ -159,7 +86,7 @@ NO_HINTS = OpenHints()
 
 @dataclass(frozen=True)
 class PartitionLocation:
-    """Directory and store of a partition. Small and picklable: a Spark task opens the partition with nothing else."""
+    """Directory and store of a partition. Small and picklable; a Spark task needs nothing else to open it."""
 
     topic: str
     partition: int
@@ -173,12 +100,21 @@ class PartitionLocation:
         known_end: LogEnd | None = None,
         checkpoints: Checkpoints | None = None,
     ) -> PartitionLog:
-        """Read the checkpoints, then the partition; see PartitionLog. checkpoints: those read before."""
+        """Read the checkpoints, then list the partition.
+
+        Args:
+            pass_over_damage: As in OpenHints.
+            known_end: As in OpenHints.
+            checkpoints: Checkpoints that were read before.
+
+        Raises:
+            NotALogDirectory: If the directory does not exist or cannot be read.
+        """
         hints = OpenHints(pass_over_damage=pass_over_damage, known_end=known_end)
         return self.open_unread(self.checkpointed(hints, checkpoints) if self.has_checkpoints else hints)
 
     def checkpointed(self, hints: OpenHints, checkpoints: Checkpoints | None = None) -> OpenHints:
-        """`hints` with what the log directory's checkpoints say now."""
+        """Return `hints` with the entries of the log directory's checkpoints."""
         read = (checkpoints or Checkpoints()).read
         recovery_points = read(self.store, self.log_dir, checkpoint.RECOVERY_POINT_CHECKPOINT)
         log_starts = read(self.store, self.log_dir, checkpoint.LOG_START_OFFSET_CHECKPOINT)
@@ -186,6 +122,7 @@ class PartitionLocation:
         return replace(hints, recovery_point=recovery_points.get(tp), log_start=log_starts.get(tp))
 
     def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
+        """List the partition without reading checkpoints. Raises NotALogDirectory."""
         return PartitionLog(self, hints)
 
     @property
@@ -199,27 +136,27 @@ class PartitionLocation:
 
     @property
     def has_checkpoints(self) -> bool:
-        """True if a log directory's checkpoints speak of it."""
+        """True if the checkpoints of a log directory have entries for it."""
         return True
 
     @property
     def local(self) -> PartitionLocation:
-        """Where it lies in a log directory; itself where there is no other."""
+        """Its location in a log directory; itself if there is no other."""
         return self
 
     def exists(self) -> bool:
         return self.store.exists(self.directory)
 
     def topic_id(self) -> uuid.UUID | None:
-        """Return the ID in partition.metadata, None if the file is missing or cannot be read.
+        """Return the topic ID in partition.metadata, None if the file is missing or cannot be read.
 
-        Without an ID only offsets can show that the topic is another one. Raises NotALogDirectory if an object store
+        Without an ID, only offsets can show that a topic was created again. Raises NotALogDirectory if an object store
         fails.
         """
         try:
             return read_partition_metadata(self.store, self.directory)
         except (KafkalogError, OSError) as error:
-            if _is_store_failure(error, self.store):
+            if is_store_failure(error, self.store):
                 raise NotALogDirectory(
                     f"the topic ID cannot be read: {error}", topic_partition=f"{self.topic}-{self.partition}"
                 ) from error
@@ -227,17 +164,23 @@ class PartitionLocation:
 
 
 class PartitionLog:
-    """The log of a partition in one directory. names, facts: what the last listing said. gone: the directory was
-    deleted by the last refresh. Raises NotALogDirectory when the directory is not there or cannot be read."""
+    """The log of a partition in one directory. Raises NotALogDirectory if that does not exist or cannot be read.
+
+    Attributes:
+        names: Names in the directory, as of the last listing.
+        facts: Facts about the files, as of the last listing.
+        segments: Files of the segments that make up the log.
+        gone: True if the last refresh found that the directory was deleted.
+    """
 
     names: list[str]
     facts: Mapping[str, FileFacts]
     segments: list[SegmentFiles]
 
-    def __init__(self, place: PartitionLocation, hints: OpenHints = NO_HINTS) -> None:
-        self.place = place
-        self.topic, self.partition = place.topic, place.partition
-        self.directory, self.store = place.directory, place.store
+    def __init__(self, location: PartitionLocation, hints: OpenHints = NO_HINTS) -> None:
+        self.location = location
+        self.topic, self.partition = location.topic, location.partition
+        self.directory, self.store = location.directory, location.store
         self.hints = hints
         self.gone = False
         self.facts = NO_FACTS
@@ -247,12 +190,15 @@ class PartitionLog:
     def name(self) -> str:
         return f"{self.topic}-{self.partition}"
 
-    def place_for(self, start: int, end: int | None) -> PartitionLocation:
-        """Its place for a task that reads [start, end), with what saves requests. end: None for its end."""
-        return self.place
+    def location_for(self, start: int, end: int | None) -> PartitionLocation:
+        """Return its location for a task that reads [start, end), with facts that save the task requests.
+
+        end: None for a late-bound end.
+        """
+        return self.location
 
     def refresh(self) -> None:
-        """List the directory again; one that has gone since is a log without segments."""
+        """List the directory again. If it was deleted, the log has no segments."""
         self.__dict__.pop("log_end", None)
         try:
             self._list()
@@ -261,7 +207,7 @@ class PartitionLog:
                 raise
             self.gone = True
             self.facts = NO_FACTS
-            self._take([], [])
+            self._set_listing([], [])
 
     @property
     def recovery_point(self) -> int | None:
@@ -272,23 +218,23 @@ class PartitionLog:
         return self.hints.pass_over_damage
 
     def follow(self, *, recovery_point: int | None, log_start: int | None) -> None:
-        """Search the log's end again, from the one found before, with the checkpoints' entries of now; list nothing."""
+        """Prepare another search for the end, from the last known end, with new checkpoint entries. Lists nothing."""
         known_end = self.__dict__.pop("log_end", self.hints.known_end)
         self.hints = replace(self.hints, recovery_point=recovery_point, log_start=log_start, known_end=known_end)
 
     def still_holds(self, end: LogEnd) -> bool:
-        """True if the batch that the log once ended with is where it was: then nothing before it has been truncated."""
+        """Return True if the batch that the log once ended with is unchanged. Then nothing before it was truncated."""
         index = self.segment_index(end.offset if end.segment < 0 else end.segment)
         if not self.segments or self.segments[index].base_offset != end.segment:
             return False
         try:
             with self.open_segment(index) as file:
-                return still_there(file, end) is not None
+                return last_batch_of(file, end) is not None
         except FileNotFoundError:
             return False
 
     def check_not_gone(self) -> None:
-        """Raise NotALogDirectory for a partition that has been deleted, as opening it now would."""
+        """Raise NotALogDirectory if the partition was deleted, as opening it would."""
         if self.gone:
             raise self._unreadable(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
 
@@ -301,17 +247,17 @@ class PartitionLog:
             try:
                 listing = self.store.list(self.directory)
                 self.facts = listing.files
-                self._take(listing.names, live_segments(listing.names, end_of_swap))
+                self._set_listing(listing.names, live_segments(listing.names, end_of_swap))
             except FileNotFoundError as error:
                 if attempt < LISTINGS - 1 and self.store.exists(self.directory):
-                    continue  # a .swap lost its suffix after it was listed
+                    continue  # a .swap was renamed after it was listed
                 raise self._unreadable(error) from error
             except OSError as error:
                 raise self._unreadable(error) from error
             self.gone = False
             return
 
-    def _take(self, names: list[str], segments: list[SegmentFiles]) -> None:
+    def _set_listing(self, names: list[str], segments: list[SegmentFiles]) -> None:
         self.names, self.segments = names, segments
         self._bases = [segment.base_offset for segment in segments]
 
@@ -321,19 +267,25 @@ class PartitionLog:
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that readers may see: the first segment's, or one that records were deleted up to."""
+        """First visible offset: that of the first segment, or the one up to which records were deleted."""
         first = self._bases[0] if self._bases else 0
         return max(first, self.hints.log_start or 0)
 
     def segment_index(self, offset: int) -> int:
-        """Place in `segments` of the one that holds `offset`, or would; 0 for offsets before the first."""
+        """Return the index of the segment whose range contains `offset`; 0 for offsets before the first segment."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def next_base_offset(self, index: int) -> int | None:
+        """Return the base offset of the next segment, None for the last one."""
         return self._bases[index + 1] if index + 1 < len(self._bases) else None
 
     def open_segment(self, index: int) -> SegmentFile:
-        """Raises FileNotFoundError when it has gone since the listing, NotALogDirectory when it cannot be opened."""
+        """Open a segment.
+
+        Raises:
+            FileNotFoundError: If it has gone since it was listed.
+            NotALogDirectory: If it cannot be opened.
+        """
         try:
             return self._opened(index)
         except FileNotFoundError:
@@ -343,7 +295,9 @@ class PartitionLog:
                 f"the segment cannot be opened: {error.strerror}",
                 topic_partition=self.name,
                 path=self.segment_path(index),
-                hint="whoever reads the log needs the permission to" if isinstance(error, PermissionError) else None,
+                hint="the user that reads the log needs the permission to"
+                if isinstance(error, PermissionError)
+                else None,
             ) from error
 
     def _opened(self, index: int) -> SegmentFile:
@@ -361,24 +315,26 @@ class PartitionLog:
         return os.path.join(self.directory, self.segments[index].log)
 
     def prefetch_segments(self, start: int, end: int) -> None:
-        """Fetch what opening the segments of [start, end) needs; it stays the same until the next refresh."""
+        """Prefetch what opening the segments of [start, end) needs. Only remote segments need something."""
 
     def largest_timestamp(self, index: int) -> int | None:
-        """The largest timestamp (ms) in a segment where that is known without opening it; of control batches too."""
+        """Return the largest timestamp (ms) in a segment, control batches included, if known without opening it."""
         return None
 
     def size_of(self, index: int) -> int:
-        """Bytes of a segment's .log. Raises FileNotFoundError when it has gone since it was listed."""
+        """Return the bytes of a segment's .log. Raises FileNotFoundError if it has gone since it was listed."""
         known = self.facts.get(self.segments[index].log)
         return os.stat(self.segment_path(index)).st_size if known is None else known.size
 
     def open_segment_at(self, offset: int) -> SegmentFile | None:
-        """Open the segment that holds `offset`, or would; see _read_listed."""
+        """Open the segment whose range contains `offset`, None if there is no segment. Raises as `_read_listed`."""
         return self._read_listed(lambda: self.open_segment(self.segment_index(offset)), offset)
 
     def _read_listed(self, read: Callable[[], T], offset: int) -> T | None:
-        """Result of `read` for the segment that holds `offset`, listing again while segments vanish; None without
-        segments. Raises as `open_segment`, and NotALogDirectory for one that is listed LISTINGS times and never there.
+        """Return the result of `read` for the segment of `offset`, None if there is no segment.
+
+        Lists the directory again while segments disappear. Raises NotALogDirectory as `open_segment`, and for a segment
+        that is listed LISTINGS times but never exists.
         """
         for _ in range(LISTINGS):
             if not self.segments:
@@ -396,19 +352,22 @@ class PartitionLog:
         )
 
     def list_again(self, file: SegmentFile, gone: FileNotFoundError, tries: int) -> None:
-        """List again after an object was replaced while it was read. Raises NotALogDirectory at LISTINGS `tries`."""
+        """List again after an object was replaced while it was read. Raises NotALogDirectory after LISTINGS tries."""
         if tries >= LISTINGS:
             raise NotALogDirectory(
                 f"the segment was replaced {tries} times while it was read: {gone.strerror}",
                 topic_partition=file.topic_partition,
                 path=file.path,
-                hint="read a copy that stays as it is",
+                hint="read a copy that does not change",
             ) from gone
         self.refresh()
 
     def has_changed(self, file: SegmentFile) -> bool:
-        """List again; whether `file`, or what follows it, is no longer what it was when it was opened: a segment that
-        looks damaged may only have been truncated by a recovering broker, or merged with others by the cleaner."""
+        """List again, and return True if `file` or the next segment has changed since `file` was opened.
+
+        A segment that looks damaged may only have been truncated by a recovering broker, or merged with others by the
+        cleaner.
+        """
         changed = file.has_changed()
         self.refresh()
         if not self.segments:
@@ -419,8 +378,10 @@ class PartitionLog:
 
     @cached_property
     def log_end(self) -> LogEnd:
-        """LEO and where the last segment's good bytes end, as of the last refresh; a log that ends below its start (its
-        files were removed by hand) is empty at its start, as Kafka makes it. Raises as find_log_end."""
+        """The end of the log as of the last refresh. Raises as `find_log_end`.
+
+        A log that ends below its start, because its files were removed by hand, is empty at its start, as in Kafka.
+        """
 
         def find_end() -> LogEnd:
             with self.open_segment(len(self.segments) - 1) as file:
@@ -431,28 +392,32 @@ class PartitionLog:
 
     @property
     def log_end_offset(self) -> int:
-        """LEO: the offset that the next record will get."""
+        """LEO: the offset of the next record."""
         return self.log_end.offset
 
     def snapshots_up_to(self, offset: int) -> list[tuple[int, str]]:
-        """(offset, path) of producer snapshots taken at or before `offset`, latest first."""
+        """Return (offset, path) of the producer snapshots at or below `offset`, the latest first."""
         found = producer_snapshots(self.names)
         return [(at, os.path.join(self.directory, name)) for at, name in reversed(found) if at <= offset]
 
     def read_snapshot(self, path: str) -> list[ProducerEntry]:
-        """Entries of a producer snapshot of `snapshots_up_to`. Raises CorruptSnapshot, UnsupportedFormat, OSError."""
+        """Return the entries of a producer snapshot. Raises CorruptSnapshot, UnsupportedFormat, OSError."""
         return read_producer_snapshot(self.store, path)
 
     def latest_snapshot(self, offset: int) -> tuple[int, list[ProducerEntry]] | None:
-        """(offset, entries) of the latest producer snapshot from the log's start to `offset` that can be read."""
+        """Return (offset, entries) of the latest readable producer snapshot up to `offset`, None if there is none."""
         for at, path in self.snapshots_up_to(offset):
             if at < self.log_start_offset:
                 break
-            with suppress(CorruptLog, UnsupportedFormat, OSError):  # an older one, or the log itself, tells the same
+            with suppress(
+                CorruptLog, UnsupportedFormat, OSError
+            ):  # an older one, or the log itself, has the same information
                 return at, self.read_snapshot(path)
         return None
 
     def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
-        """[start, end) in runs by how aborted transactions are found. A .txnindex of a log directory is not asked:
-        a missing or truncated one looks like a log without aborts."""
+        """Return [start, end) divided by how aborted transactions are found.
+
+        The .txnindex of a log directory is not used: a missing or truncated one looks like a log without aborts.
+        """
         return [IndexedRun(start, end, None)]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.names import SegmentFiles
-from kafkalog_spark.log.read.batch_search import LogEnd
+from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment

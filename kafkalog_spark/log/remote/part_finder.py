@@ -27,10 +27,12 @@ from kafkalog_spark.errors import (
 )
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.names import SegmentFiles
-from kafkalog_spark.log.read.batch_search import find_log_end
 from kafkalog_spark.log.read.discovery import RemoteDir
-from kafkalog_spark.log.read.partition_log import PartitionLog, leader_epochs
+from kafkalog_spark.log.read.log_end import find_log_end
+from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_lookup import locate
+from kafkalog_spark.log.read.state_files import leader_epochs
 from kafkalog_spark.log.remote.log_part import LogPart, local_parts
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing
 from kafkalog_spark.log.remote.remote_metadata_reader import RemoteMetadata
@@ -49,7 +51,7 @@ _log = logging.getLogger(__name__)
 def _jump_over(file: SegmentFile, offset: int) -> tuple[int, int] | None:
     """Return the gap [begin, until) between batches that contains `offset` or ends just before it; None if there is no
     such gap."""
-    position = file.locate(offset - 1)
+    position = locate(file, offset - 1)
     begin = file.base_offset if position == file.begin else None
     for header in file.headers(position):
         if header.last_offset >= offset:
@@ -102,14 +104,14 @@ class PartFinder:
 
     def find(self, local: PartitionLog | None, log_start: int | None, *, again: bool = False) -> list[LogPart]:
         """The parts as they are now. log_start: what a checkpoint says; again: read on in `__remote_log_metadata`."""
-        living = local.place.topic_id() if local is not None else None
+        living = local.location.topic_id() if local is not None else None
         pending = self._look(local, living, again=again, log_start=log_start)
         parts = self._by_name(pending, local, log_start) if self._names_do else None
         return self._by_walk(pending, local, living, log_start) if parts is None else parts
 
     def walked(self, local: PartitionLog | None) -> LineageMerge:
         """Lineage of all complete segments, local ones included."""
-        living = local.place.topic_id() if local is not None else None
+        living = local.location.topic_id() if local is not None else None
         checkpointed = local.hints.log_start if local is not None else None
         pending = self._look(local, None, again=False, all_of_them=True, log_start=checkpointed)
         self._by_walk(pending, local, living, local.log_start_offset if local is not None else None)

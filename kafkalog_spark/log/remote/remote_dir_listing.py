@@ -11,8 +11,8 @@ from kafkalog_spark.errors import (
     KafkalogError,
 )
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.log.read.batch_search import find_log_end
 from kafkalog_spark.log.read.discovery import RemoteDir
+from kafkalog_spark.log.read.log_end import find_log_end
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote
 from kafkalog_spark.log.tiered.lineage import (
     without_empty_epochs,
@@ -27,7 +27,8 @@ from kafkalog_spark.log.tiered.remote_names import (
     remote_objects,
 )
 from kafkalog_spark.log.tiered.tier_options import TierOptions
-from kafkalog_spark.store.interface import Listing, in_parallel
+from kafkalog_spark.store.interface import Listing
+from kafkalog_spark.store.parallel import in_parallel
 
 
 class RemoteDirListing:

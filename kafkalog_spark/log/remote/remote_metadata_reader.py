@@ -12,8 +12,8 @@ from kafkalog_spark.errors import (
     CorruptRemoteMetadata,
     UnsupportedFormat,
 )
-from kafkalog_spark.log.read.discovery import chosen_copy
 from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.replica_choice import chosen_copy
 from kafkalog_spark.log.tiered.remote_log_metadata import RemoteLogState, SegmentStates, decode_event
 from kafkalog_spark.log.tiered.remote_names import (
     TopicIdPartition,
@@ -51,7 +51,7 @@ class RemoteMetadata:
             return self._known.get(partition)
 
     def _read_on(self) -> None:
-        from kafkalog_spark.log.decode.record_schema import ScanRequest
+        from kafkalog_spark.log.decode.scan_request import ScanRequest
         from kafkalog_spark.log.read.partition_scan import scan_partition  # loads the kernels
 
         state = RemoteLogState() if self._state is None else self._state
@@ -59,7 +59,7 @@ class RemoteMetadata:
             chosen = chosen_copy(copies)
             if chosen is None:
                 continue
-            log = chosen[0].place.open()
+            log = chosen[0].location.open()
             start = max(self._reached.get(log.name, 0), log.log_start_offset)
             end = log.log_end_offset
             odd, first = 0, None

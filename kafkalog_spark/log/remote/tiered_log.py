@@ -21,8 +21,8 @@ from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
-from kafkalog_spark.log.read.batch_search import LogEnd
 from kafkalog_spark.log.read.discovery import RemoteDir
+from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import (
     LISTINGS,
     NO_HINTS,
@@ -128,7 +128,7 @@ class TieredLog(PartitionLog):
         )
         super().__init__(location, hints)
 
-    def place_for(self, start: int, end: int | None) -> PartitionLocation:
+    def location_for(self, start: int, end: int | None) -> PartitionLocation:
         if end is not None:
             return replace(self._location, planned=self.planned_for(start, end))
         remembered = tuple(part.held for _, part in self.parts_of(start, MAX_INT64) if part.held is not None)

@@ -23,18 +23,14 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import KafkalogError, in_utf8
 from kafkalog_spark.format.layout import MAX_INT64
-from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES, ScanRequest
-from kafkalog_spark.log.decode.run_decoder import ScanBuffers
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES
+from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
-from kafkalog_spark.log.read.partition_scan import (
-    ScanState,
-    ScanStatistics,
-    SegmentScanner,
-    lose,
-    scan_segment,
-    scanner_for,
-)
+from kafkalog_spark.log.read.partition_scan import lose, scanner_for
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_lookup import locate
+from kafkalog_spark.log.read.segment_scan import ScanState, ScanStatistics, SegmentScanner, scan_segment
 from kafkalog_spark.log.repair.judged_segment import JudgedSegment, Run, Stretch, judged_segment, pass_over_records
 
 
@@ -131,7 +127,7 @@ def _read_run(
 ) -> Iterator[pa.RecordBatch]:
     if run.last_offset < start or run.base_offset >= end:
         return
-    located = file.locate(start) if start > run.base_offset else 0
+    located = locate(file, start) if start > run.base_offset else 0
     state = ScanState(located if run.position <= located < run.end else run.position, start)
     part = file.up_to(run.end)
     while True:

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import H
-from kafkalog_spark.log.read.batch_search import find_batch_behind, judge_tail
+from kafkalog_spark.log.read.batch_search import find_batch_behind
+from kafkalog_spark.log.read.header_windows import Window
+from kafkalog_spark.log.read.log_end import check_torn
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.segment_file import SegmentFile, Window, too_large
+from kafkalog_spark.log.read.segment_file import SegmentFile, too_large
+from kafkalog_spark.log.read.segment_lookup import locate
 
 if TYPE_CHECKING:
     pass  # loads the kernels
@@ -49,7 +52,7 @@ def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None =
         torn = False
         if file.is_last:
             with suppress(KafkalogError):
-                judge_tail(file, position, next_offset, recovery_point, wrong)
+                check_torn(file, position, next_offset, recovery_point, wrong)
                 torn = True
         # Not from next_offset on: the batch before may be one that came here from further on in the file.
         found = None if torn else find_batch_behind(file, position, file.base_offset)
@@ -69,5 +72,5 @@ def windows_from(log: PartitionLog, start: int) -> Iterator[Window]:
     """The good batches from offset `start` on. Raises NotALogDirectory, FileNotFoundError when a segment goes away."""
     for index in range(log.segment_index(start), len(log.segments)):
         with log.open_segment(index) as file:
-            position = file.locate(start) if start > file.base_offset else 0
+            position = locate(file, start) if start > file.base_offset else 0
             yield from (part for part in stretches(file, position, log.recovery_point) if isinstance(part, Window))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, H
-from kafkalog_spark.log.read.segment_file import Table
+from kafkalog_spark.log.read.header_windows import Table
 
 if TYPE_CHECKING:
     pass  # loads the kernels

@@ -87,7 +87,7 @@ def metadata_from_tier(
     """Write the topic, with `partitions` partitions, into a new or empty directory, for the tiers that were opened. A
     segment counts when all of its objects are there; one that cannot be read is reported. on_partition: called with its
     name and how many there are. Raises NotALogDirectory where there is no tier or the target is not empty, OSError."""
-    tiered = [place for place in dirs.places.values() if isinstance(place, TieredLocation)]
+    tiered = [place for place in dirs.locations.values() if isinstance(place, TieredLocation)]
     places = [(remote, place.options) for place in tiered for remote in place.remote]
     if not places:
         raise NotALogDirectory(

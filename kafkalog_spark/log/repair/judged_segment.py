@@ -18,10 +18,12 @@ import numpy.typing as npt
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import NO_LEADER_EPOCH, H
 from kafkalog_spark.log.read.batch_search import find_batch_behind
-from kafkalog_spark.log.read.segment_file import SegmentFile, Table, Window
+from kafkalog_spark.log.read.header_windows import Table, Window
+from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_lookup import proven_entry
 
 if TYPE_CHECKING:
-    from kafkalog_spark.log.read.partition_scan import ScanState  # loads the kernels
+    from kafkalog_spark.log.read.segment_scan import ScanState  # loads the kernels
 from kafkalog_spark.log.repair.damaged_segment import Damage, stretches
 from kafkalog_spark.log.repair.fitting_batches import Rows, fitting, true_epochs
 
@@ -189,7 +191,7 @@ def _add_missing_end(judged: JudgedSegment, file: SegmentFile, first: int, recov
         beyond = file.offset_index.ceiling_position(file.size)
         before = file.offset_index.floor_position(file.size - 1)
         # believed where the entry before it is true: an index may be garbage, or another file's
-        if beyond is None or not before.position or file.proven_entry(before) is None:
+        if beyond is None or not before.position or proven_entry(file, before) is None:
             return
         proof = f"its offset index names a batch at byte {beyond.position}"
     error = f"the file ends here, and {proof}"

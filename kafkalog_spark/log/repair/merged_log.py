@@ -1,6 +1,6 @@
 """Copies of one partition put together to one log: replicas=merge.
 
-The copy that a read would take (`discovery.chosen_copy`) is the log. What is damaged in it, or missing at its ends, is
+The copy that a read would take (`chosen_copy`) is the log. What is damaged in it, or missing at its ends, is
 taken from the others, batch by batch: replication copies bytes, so every copy has the same batches at the same offsets,
 as far as they are of one lineage. A batch of another copy counts where its leader epoch is the one that the log's
 leader epochs name for its offset.
@@ -22,17 +22,12 @@ from kafkalog_spark.errors import NotALogDirectory, OptionError
 from kafkalog_spark.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, EpochEntry
 from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, H
 from kafkalog_spark.format.names import SegmentFiles
-from kafkalog_spark.log.read.batch_search import LogEnd
-from kafkalog_spark.log.read.discovery import chosen_copy
-from kafkalog_spark.log.read.partition_log import (
-    NO_HINTS,
-    OpenHints,
-    PartitionLocation,
-    PartitionLog,
-    leader_epochs,
-    offset_checkpoint,
-)
-from kafkalog_spark.log.read.segment_file import SegmentFile, Table
+from kafkalog_spark.log.read.header_windows import Table
+from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.read.partition_log import NO_HINTS, OpenHints, PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.replica_choice import chosen_copy
+from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.state_files import leader_epochs, offset_checkpoint
 from kafkalog_spark.log.repair.damaged_segment import Damage
 from kafkalog_spark.log.repair.judged_segment import JudgedSegment, Stretch, end_of, judged_batches, judged_segment
 from kafkalog_spark.store.interface import Store
@@ -203,7 +198,7 @@ class MergedLog(PartitionLog):
         super().__init__(location, replace(hints, recovery_point=MAX_INT64))
 
     def _list(self) -> None:
-        self._take([], [replace(piece.files, base_offset=piece.first_offset) for piece in self.pieces])
+        self._set_listing([], [replace(piece.files, base_offset=piece.first_offset) for piece in self.pieces])
 
     def refresh(self) -> None:
         """Nothing: the pieces are settled."""
@@ -277,8 +272,8 @@ def merged_location(copies: Sequence[PartitionLocation]) -> PartitionLocation:
     chosen = chosen_copy(copies, pass_over_damage=True)
     if chosen is None:
         return copies[0]
-    first, by_epoch = chosen[0].place, sorted(chosen[1], key=lambda copy: -copy.epoch)
-    ordered = [first, *(copy.place for copy in by_epoch if copy.place is not first)]
+    first, by_epoch = chosen[0].location, sorted(chosen[1], key=lambda copy: -copy.epoch)
+    ordered = [first, *(copy.location for copy in by_epoch if copy.location is not first)]
     logs = [copy.local.open(pass_over_damage=True) for copy in ordered]
     lineage = sorted(leader_epochs(first.store, first.directory), key=lambda entry: entry.start_offset)
     is_compacted = any(

@@ -13,12 +13,8 @@ from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, wr
 from kafkalog_spark.format.producer_snapshot import open_transactions
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
 from kafkalog_spark.log.read.missing_segments import explain_log
-from kafkalog_spark.log.read.partition_log import (
-    Checkpoints,
-    PartitionLocation,
-    PartitionLog,
-    leader_epochs,
-)
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs
 from kafkalog_spark.log.repair.judged_segment import FirstBad
 from kafkalog_spark.log.repair.merged_log import MergedLog
 from kafkalog_spark.log.repair.report import PartitionReport, Taken

@@ -23,11 +23,8 @@ from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MOST_BYTES, parse_meta_properties
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.discovery import check_one_topic
-from kafkalog_spark.log.read.partition_log import (
-    Checkpoints,
-    parsed_file,
-)
+from kafkalog_spark.log.read.replica_choice import check_one_topic
+from kafkalog_spark.log.read.state_files import Checkpoints, parsed_file
 from kafkalog_spark.log.remote.recorded_storage import refuse_unallowed
 from kafkalog_spark.log.repair.merged_log import merged_location
 from kafkalog_spark.log.repair.partition_repair import repair_partition
@@ -59,14 +56,14 @@ def repair_log_dirs(
     allows; NotALogDirectory for a source; OSError where the destination cannot be written.
     """
     dirs = LogDirs.open(sources, storage, tier)
-    refuse_unallowed(dirs.places.values())
+    refuse_unallowed(dirs.locations.values())
     target = _new_directory(destination, [Path(root.path) for root in dirs.roots if not root.store.remote])
     report = RepairReport(str(target))
-    check_one_topic(dirs.places, dirs.copies, list(dirs.places))
+    check_one_topic(dirs.locations, dirs.copies, list(dirs.locations))
     checkpoints = Checkpoints()
     marks: dict[TopicPartition, int] = {}
     starts: dict[TopicPartition, int] = {}
-    for tp, first in dirs.places.items():
+    for tp, first in dirs.locations.items():
         place = first
         try:
             place = merged_location(dirs.copies[tp]) if tp in dirs.copies else first
@@ -83,7 +80,7 @@ def repair_log_dirs(
                 known = checkpoints.read(place.store, place.log_dir, checkpoint.HIGH_WATERMARK_CHECKPOINT)
                 marks[tp] = min(max(known.get(tp, end), start), end)
         if on_partition is not None:
-            on_partition(repaired, len(dirs.places))
+            on_partition(repaired, len(dirs.locations))
     checkpoint.write_offset_checkpoint(target / checkpoint.HIGH_WATERMARK_CHECKPOINT, marks)
     checkpoint.write_offset_checkpoint(target / checkpoint.LOG_START_OFFSET_CHECKPOINT, starts)
     _copy_of_broker(dirs, target, report)

@@ -18,8 +18,9 @@ from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import NO_LEADER_EPOCH, NO_TIMESTAMP, H
 from kafkalog_spark.format.transaction_index import format_transaction
+from kafkalog_spark.log.read.header_windows import Table
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
-from kafkalog_spark.log.read.segment_file import SegmentFile, Table
+from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.repair.damaged_segment import Damage
 from kafkalog_spark.log.repair.judged_segment import FirstBad, end_of, judged_batches
 from kafkalog_spark.log.repair.lost_keys import lost_keys

@@ -1,1 +1,1 @@
-"""Every file of a log as a table: what lies in log directories besides the records, as Arrow."""
+"""Metadata tables: everything in log directories besides the records, as Arrow."""

@@ -1,4 +1,4 @@
-"""The tables `transactions` and `producers` of any partition, from its batches and producer snapshots."""
+"""Rows of the table `transactions` of a partition, from its batches."""
 
 from __future__ import annotations
 
@@ -10,20 +10,28 @@ from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.control_record import transaction_end
-from kafkalog_spark.format.layout import NO_SEQUENCE, NO_TIMESTAMP, ControlType, H
-from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION, ProducerEntry
+from kafkalog_spark.format.layout import NO_TIMESTAMP, ControlType, H
+from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.segment_file import Window
 from kafkalog_spark.log.repair.damaged_segment import windows_from
-from kafkalog_spark.log.tables.table import TransactionalId, timestamp_us
+from kafkalog_spark.log.tables.open_unit import Batches, OpenUnit
+from kafkalog_spark.log.tables.table import TransactionalId
+from kafkalog_spark.log.tables.timestamps import timestamp_us
 
-Coordinators = Mapping[int, TransactionalId]  # by producer id
+Coordinators = Mapping[int, TransactionalId]  # by producer ID
 _UNFINISHED = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
-"""States of a coordinator: a partition of a transaction in one of these waits for its marker."""
+"""States of a coordinator in which the partitions of a transaction still get a marker."""
+
+
+def transactions_of_unit(unit: OpenUnit) -> Batches:
+    """Return the rows of the table `transactions`."""
+    return unit.batches(transaction_rows(unit.log, unit.coordinators))
 
 
 @dataclass(slots=True)
 class _Transaction:
+    """A transaction in the partition: its first batch, and sums over its batches."""
+
     first: BatchHeader
     batches: int = 0
     records: int = 0
@@ -66,8 +74,14 @@ class _Transaction:
 
 
 def transaction_rows(log: PartitionLog, coordinators: Coordinators) -> Iterator[dict[str, Any]]:
-    """The transactions of a partition: those that have ended in the order of their markers, then the open ones. A
-    marker without a batch in the log is no row. Raises FileNotFoundError when a segment goes away, NotALogDirectory."""
+    """Yield the transactions of a partition: ended ones in the order of their markers, then the open ones.
+
+    A marker without a batch in the log gives no row.
+
+    Raises:
+        FileNotFoundError: If a segment disappears meanwhile.
+        NotALogDirectory: If a segment cannot be read.
+    """
     still_open: dict[int, _Transaction] = {}
     for window in windows_from(log, 0):
         table = window.table
@@ -77,7 +91,7 @@ def transaction_rows(log: PartitionLog, coordinators: Coordinators) -> Iterator[
             if not header.is_control:
                 still_open.setdefault(header.producer_id, _Transaction(header)).add(header)
                 continue
-            marker = _marker(window, row, header)
+            marker = marker_of(window, row, header)
             if marker is None or header.producer_id not in still_open:
                 continue
             control_type, coordinator_epoch = marker
@@ -90,61 +104,9 @@ def transaction_rows(log: PartitionLog, coordinators: Coordinators) -> Iterator[
     yield from (transaction.row(log, coordinators, "open") for transaction in still_open.values())
 
 
-def _marker(window: Window, row: int, header: BatchHeader) -> tuple[ControlType, int] | None:
+def marker_of(window: Window, row: int, header: BatchHeader) -> tuple[ControlType, int] | None:
+    """Return type and coordinator epoch of a transaction marker, None if its record is missing or cannot be decoded."""
     try:
         return transaction_end(window.batch(row)) if header.record_count else None
     except CorruptBatch:
-        return None  # kafkalog-check says so
-
-
-def producer_rows(log: PartitionLog, coordinators: Coordinators) -> Iterator[dict[str, Any]]:
-    """The producers that a broker would know at the partition's end, by id. Raises as transaction_rows."""
-    snapshot, entries = log.latest_snapshot(log.log_end_offset) or (None, [])
-    producers = {entry.producer_id: entry for entry in entries}
-    start = log.log_start_offset if snapshot is None else snapshot
-    for window in windows_from(log, start):
-        for at in (window.table[:, H.PRODUCER_ID] >= 0).nonzero()[0].tolist():
-            header = window.header(at)
-            if header.base_offset >= start and header.magic == 2:
-                _update(producers, window, at, header)
-    for _, entry in sorted(producers.items()):
-        owner = coordinators.get(entry.producer_id)
-        row = {
-            "topic": log.topic,
-            "partition": log.partition,
-            "last_timestamp": timestamp_us(entry.timestamp),
-            "snapshot_offset": snapshot,
-            "transactional_id": None if owner is None else owner["transactional_id"],
-        } | entry._asdict()
-        yield row if entry.has_open_transaction else row | {"transaction_first_offset": None}
-
-
-def _update(producers: dict[int, ProducerEntry], window: Window, row: int, header: BatchHeader) -> None:
-    """Kafka's ProducerAppendInfo: a batch of records, or a marker, which raises the epoch and ends the transaction."""
-    before = producers.get(header.producer_id)
-    if before is None:
-        before = ProducerEntry(header.producer_id, header.producer_epoch, NO_SEQUENCE, -1, 0, -1, -1, NO_TRANSACTION)
-    if header.is_control:
-        marker = _marker(window, row, header)
-        if marker is None:
-            return
-        if header.producer_epoch > before.producer_epoch:  # its sequences begin again
-            before = before._replace(last_sequence=NO_SEQUENCE, last_offset=-1, offset_delta=0)
-        producers[header.producer_id] = before._replace(
-            producer_epoch=header.producer_epoch,
-            timestamp=header.max_timestamp,
-            coordinator_epoch=marker[1],
-            transaction_first_offset=NO_TRANSACTION,
-        )
-        return
-    first = before.transaction_first_offset
-    if header.is_transactional and first == NO_TRANSACTION:
-        first = header.base_offset
-    producers[header.producer_id] = before._replace(
-        producer_epoch=header.producer_epoch,
-        last_sequence=header.last_sequence,
-        last_offset=header.last_offset,
-        offset_delta=header.last_offset - header.base_offset,
-        timestamp=header.max_timestamp,
-        transaction_first_offset=first,
-    )
+        return None  # kafkalog-check reports it

@@ -14,8 +14,8 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.offset_commit import PARTITIONS_PER_STEP
 from kafkalog_broker.groups.offset_records import OffsetKey
 from kafkalog_broker.groups.offset_requests import CommitRequest, CommittedPartition
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
-from kafkalog_broker.protocol.codec import decode_request
+from kafkalog_broker.protocol.frames import decode_request
+from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.runtime import fair_scheduling
 from kafkalog_broker.testing_support.remote import frame_of
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
@@ -124,7 +124,7 @@ def test_offsets_named_more_than_once_are_deleted_once_in_steps(turns):
 
 def test_partitions_are_added_to_a_transaction_before_the_first_time_slice_ends(process, turns):
     process.run(process.broker.ensure_topic(TRANSACTION_TOPIC, 50, {}))
-    process.run(process.broker.producer_id_is_there())
+    process.run(process.broker.wait_for_producer_id())
     begun = process.broker.transactions.init_producer_id("x", 60_000, None)
     named = {
         "v3_and_below_transactional_id": "x",
@@ -185,6 +185,12 @@ class Nothing:
     def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
         self.asked.append(name)
         return ErrorCode.topic_authorization_failed
+
+    def may(self, operation: Any, resource: Any, name: str | None, *, quiet: bool = False) -> bool:
+        raise AssertionError("only the rights to topics are asked for")
+
+    def operations(self, resource: Any, name: str) -> int:
+        raise AssertionError("only the rights to topics are asked for")
 
 
 def test_rights_to_all_topics_are_checked_in_many_time_slices(process, turns):

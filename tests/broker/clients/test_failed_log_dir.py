@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from kio.schema.describe_log_dirs.v4 import request as describe_log_dirs
-from kio.schema.errors import ErrorCode
 
+from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
@@ -111,7 +111,7 @@ def test_a_disk_that_fails_takes_only_its_partitions_offline(tmp_path: Path, sma
     assert check_log_dirs([large, small]).findings.errors == 0
     for directory in (large, small):
         dirs = LogDirs.open(directory)
-        for topic, _ in dirs.places:
+        for topic, _ in dirs.locations:
             assert dirs.partition(topic, 0).log_end_offset >= acknowledged[topic]
 
 

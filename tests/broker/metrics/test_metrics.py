@@ -36,10 +36,12 @@ from kafkalog_broker.metrics.metric_table import METRICS
 from kafkalog_broker.metrics.request_counts import RequestCounts, counted
 from kafkalog_broker.metrics.samples import Samples
 from kafkalog_broker.net.dispatch import answer_of
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
-from kafkalog_broker.runtime.traffic import LOOKED_AT, Traffic
-from kafkalog_broker.server import Server
-from kafkalog_broker.testing_support.remote import frame_of
+from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.runtime.clock import SystemClock
+from kafkalog_broker.runtime.traffic import MAX_ENTRIES, Traffic
+from kafkalog_broker.server import Options, Server
+from kafkalog_broker.startup.credentials import load_credentials
+from kafkalog_broker.testing_support.remote import frame_of, kept_port
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.write.encoded_batch import build_batch
 
@@ -117,27 +119,30 @@ def commit(group: str, topic: str, offset: int) -> Any:
     )  # fmt: skip
 
 
+METRICS_AT = Options(metrics=("127.0.0.1", 0))
+
+
 @pytest.fixture
-def server(tmp_path: Path) -> Server:
-    config = {
+def config(tmp_path: Path) -> BrokerConfig:
+    properties = {
         "log.dirs": str(tmp_path),
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "offsets.topic.num.partitions": 1,
         "transaction.state.log.num.partitions": 1,
         "log.flush.interval.messages": 1,
     }
-    return Server(BrokerConfig.from_properties(config), metrics=("127.0.0.1", 0))
+    return BrokerConfig.from_properties(properties)
 
 
-def test_scrape_shows_requests_storage_and_groups(server: Server) -> None:
-    batch = bytes(build_batch([(None, b"v" * 50)] * 7, server.clock.now_ms()).data)
+def test_scrape_shows_requests_storage_and_groups(config: BrokerConfig) -> None:
+    batch = bytes(build_batch([(None, b"v" * 50)] * 7, SystemClock().now_ms()).data)
 
     async def go() -> tuple[Found, Found]:
-        await server.start()
+        server = await Server.start(config, METRICS_AT)
         try:
-            await server.loading
-            await ensure_topic(server, "orders", 2, {})
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.advertised[0].port)
+            await server.broker.lifecycle.coordinators_loaded.wait()
+            await ensure_topic(server.broker, "orders", 2, {})
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.broker.advertised[0].port)
             for _ in range(3):
                 await ask(writer, reader, produce_frame("orders", batch))
             await ask(writer, reader, produce_frame("nowhere", batch))
@@ -198,23 +203,24 @@ def test_scrape_shows_requests_storage_and_groups(server: Server) -> None:
     assert names <= METRICS.keys()
 
 
-def test_readyz_is_200_only_while_the_broker_serves(server: Server) -> None:
+def test_readyz_is_200_only_while_the_broker_serves(config: BrokerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     async def go() -> list[tuple[int, bytes]]:
         seen: list[tuple[int, bytes]] = []
-        load = server._load_users  # a moment in which the start is not done
+        port = kept_port(monkeypatch)
 
-        async def look_then_load() -> None:
-            seen.append(await get(port_of(server), "/readyz"))
-            seen.append(await get(port_of(server), "/healthz"))
-            status, text = await get(port_of(server), "/metrics")
-            assert (status, parsed(text)["kafkalog_ready", ()]) == (200, 0)
-            await load()
+        async def look_then_load(*arguments: Any) -> Any:
+            seen.append(await get(port, "/readyz"))
+            seen.append(await get(port, "/healthz"))
+            status, text = await get(port, "/metrics")
+            found = parsed(text)
+            assert (status, found["kafkalog_ready", ()], found["kafkalog_connections", ("PLAINTEXT",)]) == (200, 0, 0)
+            return await load_credentials(*arguments)
 
-        server._load_users = look_then_load  # type: ignore[method-assign]
-        await server.start()
-        await server.loading
+        monkeypatch.setattr("kafkalog_broker.server.load_credentials", look_then_load)
+        server = await Server.start(config, Options(metrics=("127.0.0.1", port)))
+        await server.broker.lifecycle.coordinators_loaded.wait()
         seen.append(await get(port_of(server), "/readyz"))
-        server.failed.set()
+        server.broker.lifecycle.failed.set()
         seen.append(await get(port_of(server), "/readyz"))
         await server.stop()
         return seen
@@ -412,11 +418,11 @@ def test_errors_are_counted_by_entry_up_to_a_bound() -> None:
     results = (
         result(ErrorCode.none),
         result(ErrorCode.invalid_request),
-        *[result(ErrorCode.topic_authorization_failed)] * LOOKED_AT,
+        *[result(ErrorCode.topic_authorization_failed)] * MAX_ENTRIES,
     )
     traffic.answered(20, DeleteTopicsResponse(throttle_time=i32Timedelta.parse(timedelta()), responses=results))
     assert set(traffic.errors) <= {(20, ErrorCode.topic_authorization_failed), (20, ErrorCode.invalid_request)}
-    assert LOOKED_AT - 3 <= sum(traffic.errors.values()) <= LOOKED_AT
+    assert MAX_ENTRIES - 3 <= sum(traffic.errors.values()) <= MAX_ENTRIES
     traffic.bytes_out["gone"] = 1
     traffic.forget({"t"})
     assert not traffic.bytes_out

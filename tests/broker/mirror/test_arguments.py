@@ -7,6 +7,7 @@ import pytest
 from kafkalog_broker import cli
 from kafkalog_broker.mirror.command import serving_options
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.exit_codes import WRONG_USAGE
 
 GIVEN = ("--mirror-of", "127.0.0.1:1")
 
@@ -36,7 +37,7 @@ def test_one_log_directory(tmp_path):
 def test_what_cannot_be_used_is_said_and_nothing_is_made(arguments, said, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     where = () if "--override" in arguments else ("--log-dir", "mirror")
-    assert cli.main([*GIVEN, *where, *arguments]) == cli.WRONG_USAGE
+    assert cli.main([*GIVEN, *where, *arguments]) == WRONG_USAGE
     assert said in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -45,7 +46,7 @@ def test_what_cannot_be_used_is_said_and_nothing_is_made(arguments, said, capsys
     "arguments", [("--mirror-topics", "orders"), ("--max-bytes-per-second", "5M"), ("-X", "client.id=me")]
 )
 def test_mirror_arguments_without_a_source_are_refused(arguments, capsys, tmp_path):
-    assert cli.main(["--log-dir", str(tmp_path / "logs"), *arguments]) == cli.WRONG_USAGE
+    assert cli.main(["--log-dir", str(tmp_path / "logs"), *arguments]) == WRONG_USAGE
     assert (
         f"{arguments[0]} without --mirror-of has no effect; give --mirror-of HOST:PORT, too" in capsys.readouterr().err
     )

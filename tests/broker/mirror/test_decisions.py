@@ -17,7 +17,7 @@ from kafkalog_broker.mirror.rate_limit import RateLimit
 from kafkalog_broker.mirror.source import parse_bootstrap
 from kafkalog_broker.mirror.source_errors import TRANSIENT, error_text
 from kafkalog_broker.mirror.topic_plan import is_wanted, plan_topics
-from kafkalog_broker.protocol.client_codec import FetchFrom, SourcePartition, SourceTopic
+from kafkalog_broker.protocol.mirror_messages import FetchFrom, SourcePartition, SourceTopic
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import OptionError
 

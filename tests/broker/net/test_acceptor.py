@@ -14,18 +14,19 @@ import pytest
 
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net import acceptor
-from kafkalog_broker.net.acceptor import ACCEPTED_A_ROUND
-from kafkalog_broker.net.listener import Network
-from kafkalog_broker.net.loop_watch import new_event_loop
+from kafkalog_broker.net.acceptor import ACCEPTS_PER_ITERATION
+from kafkalog_broker.net.event_loop import new_event_loop
+from kafkalog_broker.net.listening_socket import bind_listener
+from kafkalog_broker.net.network import Network
 from kafkalog_spark.errors import KafkalogError
 from tests.broker.net.helpers import fakes
-from tests.broker.net.helpers.fakes import Handler, framed, listen, settle
+from tests.broker.net.helpers.fakes import Handler, framed, listen, only_connection, settle
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": new_event_loop,
     "asyncio": asyncio.SelectorEventLoop,
 }
-CROWD = 20 * ACCEPTED_A_ROUND
+CROWD = 20 * ACCEPTS_PER_ITERATION
 Test = Callable[[Network, Listener], Coroutine[Any, Any, None]]
 
 
@@ -73,12 +74,12 @@ def test_while_a_crowd_is_accepted_others_are_served(run: Callable[[Test], None]
                 client.sendall(framed(b"crowd"))
             writer.write(framed(b"other"))
             assert await answer(reader) == b"other"
-            assert len(network.admission.open) < CROWD / 2
+            assert len(network.quotas.open) < CROWD / 2
             handler = network.shared.dispatch
             assert isinstance(handler, Handler)
             while handler.seen.count(b"crowd") < CROWD:
                 await asyncio.sleep(0)
-            assert len(network.admission.open) == CROWD + 1
+            assert len(network.quotas.open) == CROWD + 1
             writer.close()
 
     run(test)
@@ -109,7 +110,7 @@ def test_without_a_file_for_it_a_connection_waits_in_the_backlog(
                 client.sendall(framed(b"late"))
                 while not caplog.messages:
                     await asyncio.sleep(0)
-                assert len(network.admission.open) == 0
+                assert len(network.quotas.open) == 0
             reader, writer = await asyncio.open_connection(sock=client)
             assert await answer(reader) == b"late"
             writer.close()
@@ -142,7 +143,7 @@ def test_connections_that_are_being_opened_when_the_broker_stops_are_closed(run:
             clients = crowd(stack, listener)
             await asyncio.sleep(0)  # some of them are accepted
             await network.stop()
-            assert len(network.admission.open) == 0
+            assert len(network.quotas.open) == 0
             assert asyncio.all_tasks() == {asyncio.current_task()}
             for client in clients:
                 assert is_closed(client)
@@ -155,9 +156,9 @@ def test_connections_that_are_being_opened_when_the_broker_stops_are_closed(run:
 def test_an_accepted_socket_sends_at_once_and_knows_both_ends(run: Callable[[Test], None]) -> None:
     async def test(network: Network, listener: Listener) -> None:
         with socket.create_connection((listener.host, listener.port)):
-            while not len(network.admission.open):
+            while not len(network.quotas.open):
                 await asyncio.sleep(0)
-            (connection,) = network.admission.open
+            connection = only_connection(network)
             assert connection._transport is not None
             accepted = connection._transport.get_extra_info("socket")
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -170,8 +171,10 @@ def test_an_accepted_socket_sends_at_once_and_knows_both_ends(run: Callable[[Tes
 def test_of_two_that_have_bound_an_address_the_second_to_listen_is_refused(run: Callable[[Test], None]) -> None:
     async def test(network: Network, listener: Listener) -> None:
         first, second = fakes.network(Handler()), fakes.network(Handler())
-        port = (await first.bind(Listener("FIRST", "127.0.0.1", 0))).port
-        await second.bind(Listener("SECOND", "127.0.0.1", port))
+        bound = await bind_listener(Listener("FIRST", "127.0.0.1", 0), fakes.config())
+        port = bound.listener.port
+        first.add_listener(bound)
+        second.add_listener(await bind_listener(Listener("SECOND", "127.0.0.1", port), fakes.config()))
         await first.serve()
         with pytest.raises(KafkalogError, match=rf"listener SECOND cannot be bound to 127.0.0.1:{port}: .*use"):
             await second.serve()

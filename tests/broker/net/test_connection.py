@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.net.dispatch import ConnectionClosed
 from kafkalog_broker.net.response_writer import HELD_RESPONSES, SMALL_BYTES, WRITE_BUFFER_BYTES
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 
@@ -235,7 +235,7 @@ def test_a_connection_that_is_to_be_closed_is_and_others_live_on(caplog: pytest.
         assert bad.transport.lost
         assert good.responses == [b"still"]
         assert handler.seen == [b"good", b"bad", b"still"]
-        assert len(net.admission.open) == 1
+        assert len(net.quotas.open) == 1
 
     run(test)
     assert [(r.levelname, r.getMessage()) for r in caplog.records] == [

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.net.loop_watch import NOTED_S
+from kafkalog_broker.net.loop_watch import MIN_HOLD_S
 from kafkalog_broker.net.request_reader import (
     FRAME_OVERHEAD,
     FRAMES_AT_ONCE,
@@ -18,7 +18,7 @@ from kafkalog_broker.net.request_reader import (
     RECEIVE_BUFFER_BYTES,
 )
 from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.runtime.fair_scheduling import SLICE_S, TURN_S
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 
@@ -138,10 +138,10 @@ async def test_the_longest_that_the_loop_was_held_is_known_by_api() -> None:
 
     async def dispatch(frame: bytes | memoryview, connection: ConnectionInfo) -> list[Any] | None:
         if frame[:2] == b"\0\x01":
-            hold(2 * NOTED_S)
+            hold(2 * MIN_HOLD_S)
             gate.append(asyncio.get_running_loop().create_future())
             await gate[0]
-            hold(3 * NOTED_S)
+            hold(3 * MIN_HOLD_S)
         return None
 
     gate: list[asyncio.Future[None]] = []
@@ -149,11 +149,11 @@ async def test_the_longest_that_the_loop_was_held_is_known_by_api() -> None:
     peer = Peer(net)
     peer.send(framed(b"\0\x7f short") + framed(b"\0\x01 long"))
     await settle()
-    hold(50 * NOTED_S)  # somebody else
+    hold(50 * MIN_HOLD_S)  # somebody else
     gate[0].set_result(None)
     await settle()
     ((_name, seconds),) = net.shared.watch.longest.items()
-    assert 3 * NOTED_S <= seconds < 50 * NOTED_S
+    assert 3 * MIN_HOLD_S <= seconds < 50 * MIN_HOLD_S
     assert " ms" in str(net.shared.watch)
 
 

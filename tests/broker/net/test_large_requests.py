@@ -10,13 +10,15 @@ import pytest
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.net import dispatch as dispatch_module
-from kafkalog_broker.net.dispatch import IN_WORK, LARGE_BYTES, SMALL_BYTES, answer_of, dispatcher
+from kafkalog_broker.net.dispatch import LARGE_BYTES, MAX_LARGE_REQUESTS, answer_of, dispatcher
+from kafkalog_broker.net.response_writer import SMALL_BYTES
 from kafkalog_broker.protocol import api_registry
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api
-from kafkalog_broker.protocol.codec import response_class
-from kafkalog_broker.runtime import process
+from kafkalog_broker.protocol.api_messages import response_class
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.runtime import memory_trim
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.runtime.process import IdleTrim
+from kafkalog_broker.runtime.memory_trim import IdleTrim
 from tests.broker.net.helpers.fakes import in_a_loop, settle
 
 
@@ -26,7 +28,7 @@ async def test_a_crowd_is_decoded_a_few_at_a_time(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(api_registry, "_APIS", {})
     monkeypatch.setattr(api_registry, "_ERROR_ANSWERS", {})
     if waits:
-        monkeypatch.setattr(dispatch_module, "WAITING_APIS", frozenset((12,)))
+        monkeypatch.setattr(dispatch_module, "UNCOUNTED_APIS", frozenset((12,)))
     gate = asyncio.get_running_loop().create_future()
     in_work = 0
 
@@ -42,10 +44,10 @@ async def test_a_crowd_is_decoded_a_few_at_a_time(monkeypatch: pytest.MonkeyPatc
     dispatch = dispatcher(None)
     tasks = [asyncio.ensure_future(answer_of(dispatch(frame, ConnectionInfo()))) for _ in range(50)]
     small = asyncio.ensure_future(answer_of(dispatch(frame[:100], ConnectionInfo())))
-    while in_work < (51 if waits else 1 + IN_WORK):
+    while in_work < (51 if waits else 1 + MAX_LARGE_REQUESTS):
         await asyncio.sleep(0)
     await settle()
-    assert in_work == (51 if waits else 1 + IN_WORK)
+    assert in_work == (51 if waits else 1 + MAX_LARGE_REQUESTS)
     gate.set_result(None)
     assert await small == await tasks[0]
     assert len(await asyncio.gather(*tasks)) == 50
@@ -60,7 +62,7 @@ async def test_memory_is_given_back_when_nothing_came_for_a_while(monkeypatch: p
 
     async def later(periods: float) -> None:
         nonlocal now
-        now += periods * process.TRIM_AFTER_S
+        now += periods * memory_trim.TRIM_AFTER_S
         await settle()
 
     trim.soon()

@@ -5,13 +5,9 @@ import socket
 
 import pytest
 
-from kafkalog_broker.net.acceptor import (
-    UNLIMITED,
-    CreationRate,
-    address_of,
-    connections_within,
-    raise_open_files_limit,
-)
+from kafkalog_broker.net.connection_quotas import UNLIMITED, CreationRate, connections_within
+from kafkalog_broker.net.listening_socket import address_of
+from kafkalog_broker.net.open_files import raise_open_files_limit
 from tests.broker.net.helpers.fakes import Handler, Peer, config, framed, in_a_loop, network, run, settle
 
 
@@ -28,7 +24,7 @@ def test_a_connection_above_max_connections_is_refused_with_one_line_for_all(cap
         refused = [Peer(net) for _ in range(5)]
         await settle()
         assert [peer.transport.lost for peer in (first, second, *refused)] == [False] * 2 + [True] * 5
-        assert len(net.admission.open) == 2
+        assert len(net.quotas.open) == 2
         first.transport.abort()
         await settle()
         third = Peer(net)
@@ -52,9 +48,11 @@ async def test_connections_are_counted_by_address() -> None:
 @in_a_loop
 async def test_a_host_name_in_the_overrides_limits_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     addresses = {"one.example.org": "10.0.0.1", "two.example.org": "10.0.0.2"}
-    monkeypatch.setattr("kafkalog_broker.net.listener.address_of", addresses.__getitem__)
+    monkeypatch.setattr("kafkalog_broker.net.network.address_of", addresses.__getitem__)
     net = network(Handler())
-    net.use(config(max_connections_per_ip_overrides="one.example.org:1,2001:DB8::1:1,10.0.0.2:3,two.example.org:1"))
+    net.update_config(
+        config(max_connections_per_ip_overrides="one.example.org:1,2001:DB8::1:1,10.0.0.2:3,two.example.org:1")
+    )
     assert net.host_look_up is not None
     await net.host_look_up
     peers = [Peer(net, host) for host in ("10.0.0.1", "10.0.0.1", "2001:db8::1", "2001:db8::1", "10.0.0.2", "10.0.0.2")]
@@ -71,13 +69,13 @@ def test_a_host_name_in_the_overrides_that_is_not_found_is_named(
 
     async def test() -> None:
         net = network(Handler())
-        net.use(config(max_connections_per_ip_overrides="nowhere.invalid:1"))
+        net.update_config(config(max_connections_per_ip_overrides="nowhere.invalid:1"))
         assert net.host_look_up is not None
         await net.host_look_up
         assert not Peer(net).transport.lost
         await net.stop()
 
-    monkeypatch.setattr("kafkalog_broker.net.listener.address_of", fail)
+    monkeypatch.setattr("kafkalog_broker.net.network.address_of", fail)
     run(test)
     (line,) = caplog.messages
     assert line == (
@@ -195,7 +193,7 @@ async def test_stopping_lets_the_request_in_work_finish_and_takes_no_other() -> 
     await stopping
     assert busy.responses == [b"in work"]
     assert handler.seen == [b"in work"]
-    assert len(net.admission.open) == 0
+    assert len(net.quotas.open) == 0
 
 
 def test_stopping_does_not_wait_forever(caplog: pytest.LogCaptureFixture) -> None:
@@ -212,10 +210,10 @@ def test_stopping_does_not_wait_forever(caplog: pytest.LogCaptureFixture) -> Non
         await settle()
         await net.stop(grace_s=0.01)
         assert handler.waiting[0].cancelled()
-        assert len(net.admission.open) == 0
+        assert len(net.quotas.open) == 0
 
     run(test)
-    assert "2 connections did not finish" in caplog.text
+    assert "closing 2 connections that are still busy" in caplog.text
 
 
 def test_connections_leave_open_files_to_the_logs() -> None:
@@ -263,7 +261,7 @@ def test_a_connection_that_waits_for_its_turn_does_not_hold_up_the_end(caplog: p
         assert [peer.transport.lost for peer in peers] == [True] * 30
 
     run(test)
-    assert "did not finish" not in caplog.text
+    assert "still busy" not in caplog.text
 
 
 @in_a_loop
@@ -274,19 +272,17 @@ async def test_a_connection_that_goes_while_it_waits_is_forgotten() -> None:
     assert [peer.transport.lost for peer in peers] == [False] * 6 + [True]
     peers[5].transport.abort()
     await settle()
-    task = peers[5].connection.task
-    assert task is not None
-    assert task.done()
-    assert len(net.admission.open) == 5
+    assert peers[5].connection.task is None
+    assert len(net.quotas.open) == 5
 
 
 @in_a_loop
 async def test_limits_hold_for_new_connections_as_soon_as_they_are_changed() -> None:
     net = network(Handler(), max_connections=3)
     peers = [Peer(net), Peer(net)]
-    net.admission.use(config(max_connections=1))
+    net.quotas.update_config(config(max_connections=1))
     peers.append(Peer(net))
-    net.admission.use(config(max_connections_per_ip=2, max_connections=9))
+    net.quotas.update_config(config(max_connections_per_ip=2, max_connections=9))
     peers.append(Peer(net))
     await settle()
     assert [peer.transport.lost for peer in peers] == [False, False, True, True]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import struct
 
-from kafkalog_broker.net.request_reader import READ_BYTES, READERS, ROUND_BYTES
+from kafkalog_broker.net.read_turns import BYTES_PER_ITERATION, RESUMED_PER_ITERATION
+from kafkalog_broker.net.request_reader import READ_BYTES
 from tests.broker.net.helpers import fakes
 from tests.broker.net.helpers.fakes import Handler, Peer, in_a_loop
 
-SIZE = 4 * ROUND_BYTES
+SIZE = 4 * BYTES_PER_ITERATION
 FRAME = struct.pack(">i", SIZE) + bytes(SIZE)  # Produce: API key 0
 
 
@@ -18,7 +19,7 @@ async def test_many_large_frames_are_read_a_few_pieces_a_round() -> None:
     handler = Handler()
     handler.answer = lambda frame: [b"\0\0\0\1", b"a"]
     network = fakes.network(handler, socket_request_max_bytes=SIZE)
-    peers = [Peer(network) for _ in range(3 * READERS)]
+    peers = [Peer(network) for _ in range(3 * RESUMED_PER_ITERATION)]
     left = [memoryview(FRAME)] * len(peers)
     most, rounds = 0, 0
     while any(map(len, left)):
@@ -38,6 +39,6 @@ async def test_many_large_frames_are_read_a_few_pieces_a_round() -> None:
         await asyncio.sleep(0)
     for _ in range(10):
         await asyncio.sleep(0)
-    assert most <= ROUND_BYTES + (READERS + 1) * READ_BYTES
+    assert most <= BYTES_PER_ITERATION + (RESUMED_PER_ITERATION + 1) * READ_BYTES
     assert [len(frame) for frame in handler.seen] == [SIZE] * len(peers)
     assert all(peer.responses == [b"a"] for peer in peers)

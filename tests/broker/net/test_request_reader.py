@@ -9,14 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.net.request_reader import (
-    FRAME_OVERHEAD,
-    FRAMES_AT_ONCE,
-    READ_BYTES,
-    MemoryPool,
-    ReadTurns,
-    RequestReader,
-)
+from kafkalog_broker.net.memory_pool import MemoryPool
+from kafkalog_broker.net.read_turns import ReadTurns
+from kafkalog_broker.net.request_reader import FRAME_OVERHEAD, FRAMES_AT_ONCE, READ_BYTES, RequestReader
 
 LARGEST = 1000
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.net.response_writer import BUFFER_BYTES, ResponseStream, ResponseWriter
+from kafkalog_broker.net.response_stream import BUFFER_BYTES, ResponseStream
+from kafkalog_broker.net.response_writer import ResponseWriter
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from tests.broker.net.helpers.fakes import in_a_loop
 

@@ -11,8 +11,9 @@ import pytest
 
 from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.net.loop_watch import LoopWatch
-from kafkalog_broker.net.tls_transport import PIECE_BYTES, RECORDS_AT_ONCE, TlsTransport, TlsTurns
-from kafkalog_broker.security.tls_context import ListenerTls
+from kafkalog_broker.net.tls_transport import PIECE_BYTES, RECORDS_AT_ONCE, TlsTransport
+from kafkalog_broker.net.tls_turns import TlsTurns
+from kafkalog_broker.security.listener_tls import ListenerTls
 from tests.broker.net.helpers.fakes import FakeTransport, in_a_loop, settle
 from tests.broker.security.stores import authority, inline, settings
 
@@ -37,7 +38,7 @@ class Taking:
     def connection_made(self, transport: Any) -> None:
         pass
 
-    def secured(self, principal: str) -> None:
+    def handshake_done(self, principal: str) -> None:
         pass
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -19,16 +19,18 @@ import pytest
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net import tls_transport
 from kafkalog_broker.net.dispatch import Dispatch
-from kafkalog_broker.net.listener import Network
-from kafkalog_broker.net.loop_watch import LoopWatch, new_event_loop
-from kafkalog_broker.net.response_writer import BUFFER_BYTES
-from kafkalog_broker.net.tls_transport import PIECE_BYTES, TlsTurns
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
-from kafkalog_broker.security.tls_context import ListenerTls
+from kafkalog_broker.net.event_loop import new_event_loop
+from kafkalog_broker.net.loop_watch import LoopWatch
+from kafkalog_broker.net.network import Network
+from kafkalog_broker.net.response_stream import BUFFER_BYTES
+from kafkalog_broker.net.tls_transport import PIECE_BYTES
+from kafkalog_broker.net.tls_turns import TlsTurns
+from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.security.listener_tls import ListenerTls
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from kafkalog_broker.testing_support.security import Issued
 from tests.broker.net.helpers import fakes
-from tests.broker.net.helpers.fakes import Handler, framed, listen
+from tests.broker.net.helpers.fakes import Handler, framed, listen, only_connection
 from tests.broker.security.stores import authority, inline, settings
 
 MB = 1 << 20
@@ -121,7 +123,7 @@ def test_a_response_out_of_a_file_comes_whole_to_a_slow_reader(run: Run, tmp_pat
             reader, writer = await connect(listener)
             writer.write(framed(b"12"))
             await asyncio.sleep(0.05)
-            (connection,) = network.admission.open
+            connection = only_connection(network)
             assert connection.unread_bytes <= BUFFER_BYTES + (64 << 10)
             assert await response(reader) == data
             await closed(writer)
@@ -141,7 +143,8 @@ def test_a_large_response_in_memory_is_encrypted_as_its_peer_takes_it_and_counts
             await writer.drain()
             while not (held := network.shared.unread._held):
                 await asyncio.sleep(0.001)
-            ((connection, counted),) = held.items()
+            connection = only_connection(network)
+            counted = held[connection]
             transport = cast(tls_transport.TlsTransport, connection._transport)
             assert transport.get_write_buffer_size() <= BUFFER_BYTES + (64 << 10)
             assert connection.unread_bytes >= counted > len(data)
@@ -206,7 +209,7 @@ def test_who_is_not_let_in_is_one_line_in_the_log(
                 pass
             await closed(writer)
             assert handler.seen == []
-            assert not network.admission.open
+            assert not network.quotas.open
 
     with caplog.at_level(logging.WARNING):
         run(test)
@@ -228,7 +231,7 @@ def test_a_client_that_never_finishes_holds_its_socket_for_a_bounded_time(
             for reader, writer in (silent, half):
                 assert await reader.read() == b""
                 await closed(writer)
-            assert not network.admission.open
+            assert not network.quotas.open
 
     with caplog.at_level(logging.WARNING):
         run(test)
@@ -240,7 +243,7 @@ def test_half_done_handshakes_count_as_connections(run: Run) -> None:
         async with listening(Handler(), max_connections=2) as (network, listener):
             open_now = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(3)]
             assert await open_now[2][0].read() == b""
-            assert len(network.admission.open) == 2
+            assert len(network.quotas.open) == 2
             for _, writer in open_now:
                 await closed(writer)
 
@@ -293,10 +296,10 @@ def test_a_peer_that_vanishes_ends_its_connection(run: Run) -> None:
             while not handler.waiting:
                 await asyncio.sleep(0.001)
             writer.transport.abort()
-            while not next(iter(network.admission.open)).info.closed:
+            while not next(iter(network.quotas.open)).info.closed:
                 await asyncio.sleep(0.001)
             handler.release()
-            while network.admission.open:
+            while network.quotas.open:
                 await asyncio.sleep(0.001)
             assert reader is not None
 
@@ -356,7 +359,7 @@ def test_a_handshake_of_random_bytes_never_holds_or_breaks_the_listener(run: Run
             writer.write(framed(b"12"))
             assert await response(reader) == b"12"
             await closed(writer)
-            while network.admission.open:
+            while network.quotas.open:
                 await asyncio.sleep(0.001)
 
     run(test)
@@ -371,13 +374,13 @@ def test_a_peer_that_asks_for_new_keys_and_reads_nothing_is_closed(run: Run) -> 
             reader, writer = await connect(listener)
             writer.write(framed(b"12"))
             assert await response(reader) == b"12"
-            (connection,) = network.admission.open
+            connection = only_connection(network)
             transport = cast(tls_transport.TlsTransport, connection._transport)
             assert transport._tls is not None
             for _ in range(1 + tls_transport.MAX_ALERTS_BYTES // PIECE_BYTES):
                 transport._tls.write(bytes(PIECE_BYTES))
             writer.write(framed(b"34"))
-            while network.admission.open:
+            while network.quotas.open:
                 await asyncio.sleep(0.001)
             await closed(writer)
 
@@ -396,7 +399,7 @@ def test_handshakes_go_in_turns() -> None:
             now[0] += 0.0015
 
         for number in range(5):
-            turns.handshake(partial(step, number))
+            turns.schedule(partial(step, number))
         rounds = []
         for _ in range(4):
             await asyncio.sleep(0)
@@ -413,7 +416,7 @@ def test_handshakes_that_hold_the_loop_are_seen_and_stop_after_their_share_of_a_
         watch, steps = LoopWatch(), list[int]()
         turns = TlsTurns(asyncio.get_running_loop(), watch, lambda: next(times))
         for number in range(3):
-            turns.handshake(partial(steps.append, number))
+            turns.schedule(partial(steps.append, number))
         await asyncio.sleep(0)
         first = list(steps)
         await asyncio.sleep(0)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.net.connection import UNREAD_BYTES, Connection
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.net.connection import Connection
+from kafkalog_broker.net.unread_responses import UNREAD_BYTES
+from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.runtime.byte_budget import ByteBudget
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 
@@ -26,10 +27,10 @@ def test_those_that_read_nothing_are_closed_until_the_rest_fits(caplog: pytest.L
             await settle()
         reading = peers["reading"].transport
         reading.unsent = reading.unsent[1:]  # its peer has read a byte
-        net.shared.unread.close_those_that_do_not_read()
+        net.shared.unread.close_idle_readers()
         await settle()
         assert [name for name, peer in peers.items() if peer.transport.lost] == ["large", "another"]
-        net.shared.unread.close_those_that_do_not_read()
+        net.shared.unread.close_idle_readers()
         await settle()
         assert not reading.lost
         net.shared.unread.stop()
@@ -57,7 +58,7 @@ async def test_what_is_read_or_lost_is_not_held() -> None:
             end(await unread())
             await settle()
     last = await unread()
-    net.shared.unread.close_those_that_do_not_read()
+    net.shared.unread.close_idle_readers()
     assert not last.transport.closing
     assert isinstance(last.connection, Connection)
     net.shared.unread.stop()
@@ -101,14 +102,14 @@ async def test_peer_that_does_not_read_is_closed_when_others_wait_for_its_lease(
         peer.transport.peer_reads = False
         peer.send(framed(b"x"))
         await settle()
-    net.shared.unread.close_those_that_do_not_read()
+    net.shared.unread.close_idle_readers()
     await settle()
     assert not silent.transport.lost, "nobody waits"
     reading.transport.unsent = reading.transport.unsent[1:]
     third.send(framed(b"x"))
     await settle()
     assert third.responses == []
-    net.shared.unread.close_those_that_do_not_read()
+    net.shared.unread.close_idle_readers()
     await settle()
     assert [peer.transport.lost for peer in (silent, reading, third)] == [True, False, False]
     assert len(third.responses) == 1

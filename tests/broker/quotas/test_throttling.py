@@ -7,6 +7,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +27,18 @@ from kafkalog_broker.admin.topic_creation import ensure_topic
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.net.connection import Connection
-from kafkalog_broker.protocol.api_registry import Api, ConnectionInfo, Layer, Request
-from kafkalog_broker.protocol.client_codec import create_topic_request, decode_response
-from kafkalog_broker.protocol.codec import decode_request, encode_response, with_throttle_time
+from kafkalog_broker.protocol.api_registry import Api, Layer
+from kafkalog_broker.protocol.client_messages import create_topic_request, decode_response
+from kafkalog_broker.protocol.frames import decode_request, encode_response, with_throttle_time
 from kafkalog_broker.protocol.hot_messages import (
     FetchResponse,
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
 )
-from kafkalog_broker.protocol.response_entity import respond
-from kafkalog_broker.server import Server
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.server import Options, Server
 from kafkalog_broker.testing_support.remote import frame_of
 from kafkalog_spark.log.write.encoded_batch import build_batch
 from tests.broker.manual_clock import ManualClock
@@ -81,22 +83,23 @@ class Client:
 
 def with_broker(tmp_path: Path, scenario: Callable[[Server, Callable[[], Awaitable[Client]]], Awaitable[None]]) -> None:
     config = BrokerConfig.from_properties({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
-    server = Server(config, ManualClock())
     writers = []
 
-    async def connect() -> Client:
-        before = set(server.network.admission.open)
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.advertised[0].port)
+    async def connect(server: Server) -> Client:
+        before = set(server.network.quotas.open)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.broker.advertised[0].port)
         writers.append(writer)
-        while not (new := server.network.admission.open - before):
+        while not (new := server.network.quotas.open - before):
             await asyncio.sleep(0)
-        return Client(reader, writer, new.pop())
+        connection = new.pop()
+        assert isinstance(connection, Connection)
+        return Client(reader, writer, connection)
 
     async def go() -> None:
-        await server.start()
+        server = await Server.start(config, Options(clock=ManualClock()))
         try:
-            await server.loading
-            await scenario(server, connect)
+            await server.broker.lifecycle.coordinators_loaded.wait()
+            await scenario(server, partial(connect, server))
         finally:
             for writer in writers:
                 writer.close()
@@ -106,8 +109,8 @@ def with_broker(tmp_path: Path, scenario: Callable[[Server, Callable[[], Awaitab
 
 
 def advance(server: Server, ms: int) -> None:
-    assert isinstance(server.clock, ManualClock)
-    server.clock.advance(ms)
+    assert isinstance(server.broker.clock, ManualClock)
+    server.broker.clock.advance(ms)
 
 
 METADATA_TIMEOUT = timedelta(seconds=1)
@@ -119,32 +122,32 @@ def test_only_the_throttled_producer_gets_a_throttle_time_and_is_muted(tmp_path:
     frame = produce_frame("orders", batch)
 
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
-        await ensure_topic(server, "orders", 1, {})
+        await ensure_topic(server.broker, "orders", 1, {})
         slow, other = await connect(), await connect()
-        unthrottled = dict(server.apis)
+        unthrottled = dict(server.broker.apis)
         assert (await slow.ask(alteration({"producer_byte_rate": 200.0}, user="ANONYMOUS", client_id=None))).entries
-        assert server.apis != unthrottled
+        assert server.broker.apis != unthrottled
         assert (await slow.send(frame))[-4:] == struct.pack(">i", 0)
         wait_ms = 5 * (2 * len(frame) - 2000)  # at 200 bytes a second, beyond those of ten seconds
         response = await slow.send(frame)
         assert struct.unpack(">i", response[-4:])[0] == wait_ms
-        assert server.logs.get("orders", 0).log_end_offset == 2  # type: ignore[union-attr]
+        assert server.broker.logs.get("orders", 0).log_end_offset == 2  # type: ignore[union-attr]
         assert slow.is_muted
         slow.writer.write(2 * (struct.pack(">i", len(frame)) + frame))
         for _ in range(3):
             await other.ask(METADATA)
-        assert server.logs.get("orders", 0).log_end_offset == 2  # type: ignore[union-attr]
+        assert server.broker.logs.get("orders", 0).log_end_offset == 2  # type: ignore[union-attr]
         slow.unmute()
         await slow.answer()
         assert slow.is_muted
-        assert server.logs.get("orders", 0).log_end_offset == 3  # type: ignore[union-attr]
+        assert server.broker.logs.get("orders", 0).log_end_offset == 3  # type: ignore[union-attr]
         slow.unmute()
         await slow.answer()
         advance(server, 1_000_000)
         slow.unmute()
         assert (await slow.send(frame))[-4:] == struct.pack(">i", 0)
         await slow.ask(alteration({"producer_byte_rate": None}, user="ANONYMOUS", client_id=None))
-        assert server.apis == unthrottled, "without quotas no request is looked at"
+        assert server.broker.apis == unthrottled, "without quotas no request is looked at"
 
     with_broker(tmp_path, scenario)
 
@@ -153,7 +156,7 @@ def test_throttled_consumer_gets_an_empty_response_and_its_records_later(tmp_pat
     batch = bytes(build_batch([(None, b"v" * 900)], 0).data)
 
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
-        await ensure_topic(server, "orders", 1, {})
+        await ensure_topic(server.broker, "orders", 1, {})
         client = await connect()
         for _ in range(2):
             await client.send(produce_frame("orders", batch))
@@ -183,7 +186,7 @@ def test_mutations_beyond_the_quota_are_refused_for_each_topic(tmp_path: Path) -
         assert [(topic.name, topic.error_code, topic.error_message) for topic in refused.topics] == [
             ("b", ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded.")
         ]
-        assert "b" not in server.topics
+        assert "b" not in server.broker.topics
         client.unmute()
         more = enlarging(("a", 13))
         assert [one.error_code for one in (await client.ask(more)).results] == [ErrorCode.throttling_quota_exceeded]
@@ -206,6 +209,9 @@ class DeniedAccess:
     def may(self, operation: Any, resource: Any, name: str | None, *, quiet: bool = False) -> bool:
         return name != "secret"
 
+    def operations(self, resource: Any, name: str) -> int:
+        raise AssertionError("no request of these tests asks for operations")
+
 
 def denying(served: Api) -> Api:
     async def handler(request: Request, broker: Any) -> Any:
@@ -217,7 +223,7 @@ def denying(served: Api) -> Api:
 
 def creating(*topics: tuple[str, int], configs: dict[str, str] | None = None) -> Any:
     made = [create_topic_request(name, partitions, configs or {}) for name, partitions in topics]
-    return replace(made[0], topics=tuple(topic for one in made for topic in one.topics))
+    return made[0]._replace(topics=tuple(topic for one in made for topic in one.topics))
 
 
 def deleting(*topics: Any) -> Any:
@@ -241,10 +247,10 @@ def codes(answer: Any) -> dict[str | None, str]:
 
 def test_topics_refused_for_another_reason_are_not_charged(tmp_path: Path) -> None:
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
-        server.apis.wrap(Layer.ACCESS, denying)
+        server.broker.apis.wrap(Layer.ACCESS, denying)
         client = await connect()
-        await ensure_topic(server, "there", 3, {})
-        await ensure_topic(server, "secret", 3, {})
+        await ensure_topic(server.broker, "there", 3, {})
+        await ensure_topic(server.broker, "secret", 3, {})
         await client.ask(alteration({"controller_mutation_rate": 1.0}, client_id="kafkalog-testing"))
         free: list[tuple[Any, dict[str | None, str]]] = [
             (creating(("huge", 2**31 - 1)), {"huge": "policy_violation"}),
@@ -274,7 +280,7 @@ def test_topics_refused_for_another_reason_are_not_charged(tmp_path: Path) -> No
             "secret": "topic_authorization_failed", "b": "throttling_quota_exceeded", "there": "topic_already_exists"
         }  # fmt: skip
         client.unmute()
-        known = server.topics.get("there")
+        known = server.broker.topics.get("there")
         assert known is not None
         gone = await client.ask(deleting(known.id, "two"))
         assert [(one.name, one.topic_id, one.error_code) for one in gone.responses] == [
@@ -283,7 +289,7 @@ def test_topics_refused_for_another_reason_are_not_charged(tmp_path: Path) -> No
         ]
         client.unmute()
         assert codes(await client.ask(enlarging(("there", 4)))) == {"there": "throttling_quota_exceeded"}
-        assert {topic.name: topic.partitions for topic in server.topics} == {
+        assert {topic.name: topic.partitions for topic in server.broker.topics} == {
             "there": 3, "secret": 3, "one.a": 11, "two": 2
         }  # fmt: skip
 
@@ -365,9 +371,9 @@ def test_connections_beyond_the_quota_are_closed_without_being_served(tmp_path: 
         await client.ask(alteration({"connection_creation_rate": 1.0}, ip="127.0.0.1"))
         for _ in range(10):
             await connect()
-        admission = server.network.admission
+        admission = server.network.quotas
         assert (admission.admitted, admission.refused) == (11, 0)
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.advertised[0].port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.broker.advertised[0].port)
         while not admission.refused:
             await asyncio.sleep(0)
         assert not reader.at_eof(), "it is kept for a while, so that trying again does not pay"
@@ -395,9 +401,10 @@ def test_throttle_time_is_set_in_responses(key: int, version: int) -> None:
     }
     made = with_throttle_time(answers[key](), 4711)
     body = b"".join(bytes(piece) for piece in encode_response(request, made))[4:]
-    found = getattr(decode_response(key, version, body), "throttle_time", None)
+    answer = decode_response(key, version, body)
     has_it = version >= (3 if key == 3 else 1)
-    assert (None if found is None else found.total_seconds()) == (4.711 if has_it else None)
+    assert ("throttle_time" in answer._fields) == has_it
+    assert answer.throttle_time.total_seconds() == (4.711 if has_it else 0)
 
 
 def name_of(by_id: bool) -> Any:

@@ -26,7 +26,7 @@ from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.names import REMOTE_STORAGE_FILE
 from kafkalog_spark.format.transaction_index import ENTRY_SIZE, AbortedTransaction, parse_transaction_index
-from kafkalog_spark.log.decode.record_schema import ScanRequest
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment

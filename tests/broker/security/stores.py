@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.listener_settings import TlsSettings
+from kafkalog_broker.config.tls_settings import TlsSettings
 from kafkalog_broker.testing_support.security import Authority, Issued
 
 PASSWORD = "store-password"

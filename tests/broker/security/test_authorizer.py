@@ -14,9 +14,10 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.properties import AuthorizerSettings
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.security import authorizer as authorizer_module
-from kafkalog_broker.security.acl import FILE, Acl, AclFilter, AclStore, Pattern, acl_file, normal_host
+from kafkalog_broker.security.acl import Acl, AclFilter, Pattern, normal_host
+from kafkalog_broker.security.acl_store import FILE, AclStore, acl_file
 from kafkalog_broker.security.api_rights import RIGHTS
 from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
@@ -119,8 +120,8 @@ class Counted(Authorizer):
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authorizer_module, "KNOWN", 10)
-    monkeypatch.setattr(authorizer_module, "BEGIN_ANEW", 80)
+    monkeypatch.setattr(authorizer_module, "MAX_CACHED", 10)
+    monkeypatch.setattr(authorizer_module, "UNCACHED_UNTIL_CLEARED", 80)
     made = Counted(AuthorizerSettings())
     connection = ConnectionInfo(principal="User:alice")
     access = made.access(Request(3, 12, 1, None, None, connection))

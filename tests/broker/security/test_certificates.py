@@ -9,8 +9,8 @@ import pytest
 from cryptography import x509
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.listener_settings import Store
-from kafkalog_broker.security.tls_context import authorities, identity
+from kafkalog_broker.config.tls_settings import Store
+from kafkalog_broker.security.keystore import authorities, identity
 from tests.broker.security.stores import (
     PASSWORD,
     authority,

@@ -15,12 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker import server
-from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.listener_settings import OAuthSettings
-from kafkalog_broker.security.oauth_tokens import LOOK_AGAIN_S, MAX_BYTES, InvalidToken, Tokens, parse_jwks
-from kafkalog_spark.typed.registry.http_client import REDIRECTS, TIMEOUT_S
+from kafkalog_broker.config.oauth_settings import OAuthSettings
+from kafkalog_broker.runtime.workers import Workers
+from kafkalog_broker.security.jwks import MAX_BYTES, parse_jwks
+from kafkalog_broker.security.jwt import InvalidToken
+from kafkalog_broker.security.oauth_tokens import MIN_RELOAD_S, Tokens
+from kafkalog_broker.startup import background_tasks, credentials
+from kafkalog_spark.http_client import REDIRECTS, TIMEOUT_S
 from tests.broker.security.stores import authority, pem_file
 from tests.broker.security.test_oauth import EC, NOW_MS, RSA, Time, jwks, token
 
@@ -97,7 +99,7 @@ def test_an_odd_answer_leaves_the_keys_as_they_were(given: bytes, why: str, capl
 
 
 def test_what_nobody_thought_of_does_not_end_the_watch(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Odd:
         asked = 0
@@ -111,13 +113,13 @@ def test_what_nobody_thought_of_does_not_end_the_watch(
         if odd.asked == 3:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(server, "sleep", three_times)
+    monkeypatch.setattr(background_tasks, "sleep", three_times)
     odd = Odd()
-    watched = server.Server(BrokerConfig.from_properties({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://:0"}))
 
     async def watch() -> None:
+        reload = partial(credentials._reload_keys, [odd], Workers())  # type: ignore[list-item]
         with pytest.raises(asyncio.CancelledError):
-            await watched._repeat("reading keys", 1.0, partial(watched._read_keys, [odd]))  # type: ignore[list-item]
+            await background_tasks.repeat("reading keys", 1.0, reload)
 
     asyncio.run(watch())
     assert (odd.asked, len(caplog.messages)) == (3, 3)
@@ -186,7 +188,7 @@ def test_invented_ids_do_not_make_the_broker_ask_all_the_time() -> None:
             if tokens.is_due:
                 tokens.load()
                 loads += 1
-    assert loads == 1 + 30 / LOOK_AGAIN_S
+    assert loads == 1 + 30 / MIN_RELOAD_S
 
 
 PUBLIC = EC.as_dict(private=False)

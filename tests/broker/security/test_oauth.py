@@ -16,25 +16,13 @@ from joserfc.jwk import ECKey, KeySet, OctKey, RSAKey
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.listener_settings import (
-    MODULE,
-    OAUTHBEARER,
-    SECURED,
-    UNSECURED,
-    OAuthSettings,
-    SaslSettings,
-)
-from kafkalog_broker.security.oauth_tokens import (
-    LOOK_AGAIN_S,
-    UNKNOWN_AGAIN_S,
-    InvalidToken,
-    Token,
-    Tokens,
-    parse_jwks,
-    signed_token,
-    unsecured_token,
-)
-from kafkalog_broker.security.sasl import KnownUsers, Refused, SaslExchange, Session
+from kafkalog_broker.config.oauth_settings import MODULE, SECURED, UNSECURED, OAuthSettings
+from kafkalog_broker.config.sasl_settings import OAUTHBEARER, SaslSettings
+from kafkalog_broker.security.jwks import parse_jwks
+from kafkalog_broker.security.jwt import InvalidToken, Token, signed_token, unsecured_token
+from kafkalog_broker.security.oauth_tokens import MIN_RELOAD_S, UNKNOWN_KEY_RETRY_S, Tokens
+from kafkalog_broker.security.sasl_exchange import CredentialStore, SaslExchange, Session
+from kafkalog_broker.security.sasl_mechanism import SaslFailed
 
 NOW_S = 1_800_000_000
 NOW_MS = NOW_S * 1000
@@ -158,7 +146,7 @@ def test_unsecured_tokens(text: str, why: str) -> None:
 def exchange(reauth_ms: int = 0, oauth: OAuthSettings = UNSIGNED, again: Session | None = None) -> SaslExchange:
     settings = SaslSettings((OAUTHBEARER,), {}, {OAUTHBEARER: reauth_ms}, 1000, 100, oauth)
     tokens = Tokens(oauth, lambda: NOW_MS, lambda: 0.0)
-    made = SaslExchange(settings, KnownUsers(lambda mechanism, name: None, tokens.check, lambda: NOW_MS), again)
+    made = SaslExchange(settings, CredentialStore(lambda mechanism, name: None, tokens.check, lambda: NOW_MS), again)
     assert made.handshake(OAUTHBEARER)
     return made
 
@@ -175,31 +163,31 @@ GOOD = unsigned(scope="write")
 )  # fmt: skip
 def test_a_session_ends_with_its_token(reauth_ms: int, lifetime_ms: int, ends: int) -> None:
     made = exchange(reauth_ms)
-    assert made.token(first(unsigned(scope="write", exp=NOW_S + ends))) == b""
+    assert made.authenticate(first(unsigned(scope="write", exp=NOW_S + ends))) == b""
     assert made.session == Session(OAUTHBEARER, "User:alice", lifetime_ms)
 
 
 def test_a_token_that_ended_within_the_skew_makes_no_endless_session() -> None:
     made = exchange(oauth=OAuthSettings(None, clock_skew_ms=30_000))
-    made.token(first(unsigned(exp=NOW_S - 1)))
+    made.authenticate(first(unsigned(exp=NOW_S - 1)))
     assert made.session == Session(OAUTHBEARER, "User:alice", 0)
 
 
 def test_an_error_is_an_answer_first() -> None:
     made = exchange()
-    assert made.token(first(unsigned(scope="read"))) == b'{"status":"insufficient_scope", "scope":"[write]"}'
-    assert made.token(first(unsigned(exp=1))) == b'{"status":"invalid_token"}'
-    assert (made.session, made.refused) == (None, None)
-    with pytest.raises(Refused) as error:
-        made.token(b"\x01")
-    assert error.value.shown == '{"status":"invalid_token"}'
-    assert made.refused is not None
+    assert made.authenticate(first(unsigned(scope="read"))) == b'{"status":"insufficient_scope", "scope":"[write]"}'
+    assert made.authenticate(first(unsigned(exp=1))) == b'{"status":"invalid_token"}'
+    assert (made.session, made.failure) == (None, None)
+    with pytest.raises(SaslFailed) as error:
+        made.authenticate(b"\x01")
+    assert error.value.client_message == '{"status":"invalid_token"}'
+    assert made.failure is not None
 
 
 def test_a_client_may_try_again_with_a_good_token() -> None:
     made = exchange()
-    made.token(first("x.y.z"))
-    assert made.token(first(GOOD, "a=alice", "traceId=x\x01")) == b""
+    made.authenticate(first("x.y.z"))
+    assert made.authenticate(first(GOOD, "a=alice", "traceId=x\x01")) == b""
     assert made.session is not None
 
 
@@ -211,16 +199,16 @@ def test_a_client_may_try_again_with_a_good_token() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_first_message(message: bytes) -> None:
-    with pytest.raises(Refused) as error:
-        exchange().token(message)
-    assert error.value.shown is not None
-    assert error.value.shown.endswith("invalid credentials with SASL mechanism OAUTHBEARER")
+    with pytest.raises(SaslFailed) as error:
+        exchange().authenticate(message)
+    assert error.value.client_message is not None
+    assert error.value.client_message.endswith("invalid credentials with SASL mechanism OAUTHBEARER")
 
 
 def test_another_authorization_id() -> None:
-    with pytest.raises(Refused) as error:
-        exchange().token(first(GOOD, "a=bob"))
-    assert error.value.shown == (
+    with pytest.raises(SaslFailed) as error:
+        exchange().authenticate(first(GOOD, "a=bob"))
+    assert error.value.client_message == (
         "Authentication failed: Client requested an authorization id (bob) that is different from the token's "
         "principal name (alice)"
     )
@@ -228,8 +216,8 @@ def test_another_authorization_id() -> None:
 
 def test_a_session_is_renewed_for_the_same_principal() -> None:
     made = exchange(again=Session(OAUTHBEARER, "User:bob", 1))
-    with pytest.raises(Refused):
-        made.token(first(GOOD))
+    with pytest.raises(SaslFailed):
+        made.authenticate(first(GOOD))
 
 
 class Time:
@@ -254,13 +242,13 @@ def test_keys_are_read_again(tmp_path: Path) -> None:
     assert tokens.is_due  # a key that is not known is looked for
     tokens.load_if_due()
     assert tokens.check(token()).subject == "alice"
-    clock.now += LOOK_AGAIN_S
+    clock.now += MIN_RELOAD_S
     for _ in range(2):
         with pytest.raises(InvalidToken):
             tokens.check(token(kid="invented"))
         assert tokens.is_due is (_ == 0)
         tokens.load_if_due()
-    clock.now += UNKNOWN_AGAIN_S
+    clock.now += UNKNOWN_KEY_RETRY_S
     with pytest.raises(InvalidToken):
         tokens.check(token(kid="invented"))
     assert tokens.is_due

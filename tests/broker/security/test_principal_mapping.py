@@ -8,13 +8,13 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.security.authentication_failed import AuthenticationFailed
 from kafkalog_broker.security.principal_mapping import (
     MOST_CHARACTERS,
     distinguished_name,
     parse_rules,
     principal_name,
 )
-from kafkalog_broker.security.sasl import NotAuthenticated
 from tests.broker.security.stores import authority
 
 NAME = "CN=kafka1.example.org,OU=Adm,O=Example,L=Utrecht,ST=UT,C=NL"
@@ -81,13 +81,13 @@ def test_rules_make_names(rules: str, name: str, wanted: str):
 )
 def test_no_name_takes_long(rule: str, name: str):
     """Backtracking would take minutes and years."""
-    with pytest.raises(NotAuthenticated, match="no rule"):
+    with pytest.raises(AuthenticationFailed, match="no rule"):
         principal_name(parse_rules(f"RULE:{rule}/"), name)
 
 
 def test_a_name_that_is_too_long_for_rules_is_nobodys():
     name = "CN=" + "a" * MOST_CHARACTERS
-    with pytest.raises(NotAuthenticated, match="a distinguished name of 2051 characters"):
+    with pytest.raises(AuthenticationFailed, match="a distinguished name of 2051 characters"):
         principal_name(parse_rules("RULE:(.*)/$1/"), name)
     assert principal_name(parse_rules("DEFAULT"), name) == name
 
@@ -95,7 +95,7 @@ def test_a_name_that_is_too_long_for_rules_is_nobodys():
 @pytest.mark.parametrize("pattern", [r"CN=\d+", r"CN=\w+"])
 def test_classes_are_those_of_ascii(pattern: str):
     assert principal_name(parse_rules(f"RULE:{pattern}/x/"), "CN=12") == "x"
-    with pytest.raises(NotAuthenticated):
+    with pytest.raises(AuthenticationFailed):
         principal_name(parse_rules(f"RULE:{pattern}/x/"), "CN=١٢")
 
 
@@ -117,7 +117,7 @@ def test_what_only_looks_like_that_is_taken(pattern: str):
 
 
 def test_a_name_without_a_rule_is_nobodys():
-    with pytest.raises(NotAuthenticated, match=r"no rule of ssl\.principal\.mapping\.rules applies to CN=bob"):
+    with pytest.raises(AuthenticationFailed, match=r"no rule of ssl\.principal\.mapping\.rules applies to CN=bob"):
         principal_name(parse_rules("RULE:^CN=alice$/alice/"), "CN=bob")
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.config.listener_settings import SaslSettings
-from kafkalog_broker.protocol.codec import API_VERSIONS
-from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
-from kafkalog_broker.security.sasl import (
-    AUTHENTICATE,
-    HANDSHAKE,
-    Credential,
-    KnownUsers,
-    Refused,
+from kafkalog_broker.config.sasl_settings import SaslSettings
+from kafkalog_broker.protocol.api_messages import API_VERSIONS
+from kafkalog_broker.security.jwt import InvalidToken, Token
+from kafkalog_broker.security.sasl_exchange import (
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    CredentialStore,
     SaslExchange,
     Session,
 )
+from kafkalog_broker.security.sasl_mechanism import SaslFailed
+from kafkalog_broker.security.scram import Credential
 
 USERS = {"alice": "secret", "bob": "other"}
 
@@ -28,7 +28,7 @@ def no_token(text: str) -> Token:
     raise InvalidToken("there are none here")
 
 
-KNOWN = KnownUsers(nobody, no_token, lambda: 0)
+KNOWN = CredentialStore(nobody, no_token, lambda: 0)
 
 
 def exchange(again: Session | None = None, reauth_ms: int = 0) -> SaslExchange:
@@ -42,17 +42,17 @@ def plain(user: str = "alice", password: str = "secret", authzid: str = "") -> b
 
 
 def allowed(one: SaslExchange) -> tuple[int, ...]:
-    return one.expected
+    return one.expected_apis
 
 
 def test_requests_come_in_order():
     one = exchange()
-    assert allowed(one) == (API_VERSIONS, HANDSHAKE)
-    one.api_versions()
-    assert allowed(one) == (HANDSHAKE,)
+    assert allowed(one) == (API_VERSIONS, SASL_HANDSHAKE)
+    one.api_versions_sent()
+    assert allowed(one) == (SASL_HANDSHAKE,)
     assert one.handshake("PLAIN")
-    assert allowed(one) == (AUTHENTICATE,)
-    assert one.token(plain()) == b""
+    assert allowed(one) == (SASL_AUTHENTICATE,)
+    assert one.authenticate(plain()) == b""
     assert allowed(one) == ()
     assert one.session == Session("PLAIN", "User:alice", None)
 
@@ -60,8 +60,8 @@ def test_requests_come_in_order():
 def test_a_mechanism_that_is_not_enabled_is_the_end():
     one = exchange()
     assert not one.handshake("SCRAM-SHA-512")
-    assert one.refused == "the mechanism 'SCRAM-SHA-512' is not enabled"
-    assert (one.expected, one.session) == ((), None)
+    assert one.failure == "the mechanism 'SCRAM-SHA-512' is not enabled"
+    assert (one.expected_apis, one.session) == ((), None)
 
 
 @pytest.mark.parametrize(
@@ -83,18 +83,18 @@ def test_a_mechanism_that_is_not_enabled_is_the_end():
 def test_what_plain_tells_a_client_is_kafkas(token: bytes, shown: str):
     one = exchange()
     one.handshake("PLAIN")
-    with pytest.raises(Refused) as error:
-        one.token(token)
-    assert error.value.shown == shown
-    assert one.refused is not None
-    assert "secret" not in one.refused
-    assert (one.expected, one.session) == ((), None)
+    with pytest.raises(SaslFailed) as error:
+        one.authenticate(token)
+    assert error.value.client_message == shown
+    assert one.failure is not None
+    assert "secret" not in one.failure
+    assert (one.expected_apis, one.session) == ((), None)
 
 
 def test_an_authorization_id_that_is_the_user_is_taken():
     one = exchange()
     one.handshake("PLAIN")
-    assert one.token(plain(authzid="alice")) == b""
+    assert one.authenticate(plain(authzid="alice")) == b""
     assert one.session is not None
     assert one.session.principal == "User:alice"
 
@@ -103,23 +103,23 @@ def test_an_authorization_id_that_is_the_user_is_taken():
 def test_scram_tells_nobody_why(again: Session | None):
     one = exchange(again)
     one.handshake("SCRAM-SHA-256")
-    with pytest.raises(Refused) as error:
-        one.token(b"n,,n=alice,r=x")
+    with pytest.raises(SaslFailed) as error:
+        one.authenticate(b"n,,n=alice,r=x")
     what = "re-authentication" if again else "authentication"
-    assert error.value.shown == (
+    assert error.value.client_message == (
         f"Authentication failed during {what} due to invalid credentials with SASL mechanism SCRAM-SHA-256"
     )
-    assert one.refused == "SCRAM-SHA-256: there is no such user with this mechanism"
+    assert one.failure == "SCRAM-SHA-256: there is no such user with this mechanism"
 
 
 def test_a_session_lasts_as_long_as_the_configuration_says():
     one = exchange(reauth_ms=5000)
     one.handshake("PLAIN")
-    one.token(plain())
+    one.authenticate(plain())
     assert one.session == Session("PLAIN", "User:alice", 5000)
     again = exchange(one.session, reauth_ms=5000)
     again.handshake("PLAIN")
-    again.token(plain())
+    again.authenticate(plain())
     assert again.session == one.session
 
 
@@ -144,7 +144,7 @@ def test_a_session_lasts_as_long_as_the_configuration_says():
 def test_who_authenticates_again_stays_who_it_is(mechanism: str, token: bytes, shown: str):
     one = exchange(Session("PLAIN", "User:alice", 5000))
     one.handshake(mechanism)
-    with pytest.raises(Refused) as error:
-        one.token(token)
-    assert error.value.shown == shown
+    with pytest.raises(SaslFailed) as error:
+        one.authenticate(token)
+    assert error.value.client_message == shown
     assert one.session is None

@@ -8,18 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog_broker.config.listener_settings import OAUTHBEARER, PLAIN, SCRAM, SaslSettings
-from kafkalog_broker.security.oauth_tokens import InvalidToken, Token, signed_token
-from kafkalog_broker.security.sasl import (
-    AUTHENTICATE,
-    MIN_ITERATIONS,
-    Credential,
-    KnownUsers,
-    Refused,
-    SaslExchange,
-    credential,
-    salted,
-)
+from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SCRAM, SaslSettings
+from kafkalog_broker.security.jwt import InvalidToken, Token, signed_token
+from kafkalog_broker.security.sasl_exchange import SASL_AUTHENTICATE, CredentialStore, SaslExchange
+from kafkalog_broker.security.sasl_mechanism import SaslFailed
+from kafkalog_broker.security.scram import MIN_ITERATIONS, Credential, credential, salted
 from tests.broker.security.test_oauth import EC, KEYS, NOW_MS, OTHER, SIGNED, first, token, unsigned
 from tests.searches import examples
 
@@ -41,7 +34,7 @@ def check(text: str) -> Token:
 
 def exchange(mechanism: str) -> SaslExchange:
     known = SaslSettings(MECHANISMS, {"alice": "secret"}, dict.fromkeys(MECHANISMS, 0), 1000, 100)
-    made = SaslExchange(known, KnownUsers(find, check, lambda: NOW_MS))
+    made = SaslExchange(known, CredentialStore(find, check, lambda: NOW_MS))
     assert made.handshake(mechanism)
     return made
 
@@ -61,7 +54,7 @@ WRONG = {
 def test_the_right_ones_are_answered() -> None:
     for mechanism, message in RIGHT.items():
         one = exchange(mechanism)
-        assert one.token(message) is not None
+        assert one.authenticate(message) is not None
         assert (one.session is not None) == (mechanism not in SCRAM)
 
 
@@ -89,16 +82,16 @@ def messages(mechanism: str) -> st.SearchStrategy[list[bytes]]:
 def test_nobody_is_let_in_by_what_is_not_right(mechanism: str, data: st.DataObject) -> None:
     one: Any = exchange(mechanism)
     for message in data.draw(messages(mechanism)):
-        if AUTHENTICATE not in one.expected:
+        if SASL_AUTHENTICATE not in one.expected_apis:
             break
         shown: str | None = ""
         try:
-            assert isinstance(one.token(message), bytes)
-        except Refused as error:
-            shown = error.shown
+            assert isinstance(one.authenticate(message), bytes)
+        except SaslFailed as error:
+            shown = error.client_message
         assert shown is not None
-        assert (one.refused is not None) == bool(shown)
-        assert "secret" not in f"{one.refused}{shown}"
+        assert (one.failure is not None) == bool(shown)
+        assert "secret" not in f"{one.failure}{shown}"
     assert one.session is None
 
 

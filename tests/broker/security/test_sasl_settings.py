@@ -6,7 +6,7 @@ import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.listener_settings import SaslSettings
+from kafkalog_broker.config.sasl_settings import SaslSettings
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USERS = f'{MODULE} required user_alice="a b" user_bob=c;'

@@ -8,7 +8,8 @@ import hmac
 
 import pytest
 
-from kafkalog_broker.security.sasl import Credential, Refused, credential, salted, scram
+from kafkalog_broker.security.sasl_mechanism import SaslFailed
+from kafkalog_broker.security.scram import Credential, credential, salted, scram
 
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -35,7 +36,7 @@ class Server:
             return self._exchange.send(message)
         except StopIteration as over:
             self.user, self.done = over.value.user, True
-            return bytes(over.value.answer)
+            return bytes(over.value.response)
 
 
 def server(users: dict[str, Credential] | None = None, mechanism: str = SHA_256) -> Server:
@@ -79,9 +80,9 @@ def test_both_hashes_names_that_are_written_otherwise_and_authorization_ids(
 def test_a_wrong_password_is_refused_and_the_exchange_is_over():
     one = server()
     challenge = one.evaluate(FIRST.encode())
-    with pytest.raises(Refused, match="the password is wrong") as error:
+    with pytest.raises(SaslFailed, match="the password is wrong") as error:
         one.evaluate(final_of(FIRST, challenge, "pen", "sha256"))
-    assert error.value.shown is None
+    assert error.value.client_message is None
     assert not one.done
     with pytest.raises(AttributeError):  # nothing is authenticated by what comes after the end
         one.evaluate(final_of(FIRST, challenge, "pencil", "sha256"))
@@ -93,7 +94,7 @@ def test_a_wrong_password_is_refused_and_the_exchange_is_over():
      "n,,n=us=er,r=a", "n,,n=nobody,r=a", "n,a=other,n=user,r=a", "\udcff"],
 )  # fmt: skip
 def test_first_messages_that_are_refused(first: str):
-    with pytest.raises(Refused):
+    with pytest.raises(SaslFailed):
         server().evaluate(first.encode("utf-8", "surrogateescape"))
 
 
@@ -115,7 +116,7 @@ def test_first_messages_that_are_refused(first: str):
 def test_second_messages_that_are_refused(final: str):
     one = server()
     one.evaluate(FIRST.encode())
-    with pytest.raises(Refused):
+    with pytest.raises(SaslFailed):
         one.evaluate(final.encode())
     assert not one.done
 

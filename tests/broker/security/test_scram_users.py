@@ -15,17 +15,12 @@ from kio.schema.alter_user_scram_credentials.v0.request import (
 from kio.static.primitive import i8, i32
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.listener_settings import SCRAM
+from kafkalog_broker.config.sasl_settings import SCRAM
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.security.sasl import credential, salted
-from kafkalog_broker.security.scram_users import (
-    FILE,
-    ScramUsers,
-    Users,
-    changed,
-    number_of,
-    parse_add_scram,
-)
+from kafkalog_broker.security.new_scram_users import parse_add_scram
+from kafkalog_broker.security.scram import credential, salted
+from kafkalog_broker.security.scram_changes import changed, number_of
+from kafkalog_broker.security.scram_users import FILE, ScramUsers, Users
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 
 SHA_256, SHA_512 = SCRAM
@@ -141,12 +136,12 @@ def test_numbers_of_mechanisms():
 def test_a_user_of_the_command_line():
     (one,) = parse_add_scram(['SCRAM-SHA-512=[name=alice,iterations=8192,salt="c2FsdA==",password=a b]'])
     key = salted(SHA_512, "a b", b"salt", 8192)
-    assert (one.mechanism, one.name, one.kept) == (SHA_512, "alice", credential(SHA_512, key, b"salt", 8192))
+    assert (one.mechanism, one.name, one.credential) == (SHA_512, "alice", credential(SHA_512, key, b"salt", 8192))
     text = base64.b64encode(key).decode()
     (same,) = parse_add_scram([f'SCRAM-SHA-512=[name="alice", salt=c2FsdA==,saltedpassword={text},iterations=8192]'])
     assert same == one
     first, second = parse_add_scram(["SCRAM-SHA-256=[name=alice,password=x]"] * 2)
-    assert first.kept.salt != second.kept.salt
+    assert first.credential.salt != second.credential.salt
     assert "kept" not in repr(first)
 
 

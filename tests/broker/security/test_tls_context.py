@@ -155,7 +155,7 @@ def test_a_file_that_is_damaged_is_told_once_and_the_old_certificate_stays(
         assert tls.changed_files() is None
         assert tls.changed_files() is None
     assert [record.message.partition(" cannot be read")[0] for record in caplog.records] == [
-        f"listener SSL goes on with its old certificate: the keystore {path}"
+        f"listener SSL keeps its old certificate: the keystore {path}"
     ]
     renewed = authority().issue("localhost", ("localhost", "127.0.0.1", "more"))
     replaced(path, renewed)

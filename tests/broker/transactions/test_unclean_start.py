@@ -71,6 +71,10 @@ class Crashing:
         disk = disk_after_power_cut(self._running, self.directory, next(self._directories), cut(**ends))
         self.stop()
         self.directory = disk
+        self.start()
+
+    def start(self) -> None:
+        """Start in the present directory and complete what was prepared."""
         self._start()
         while self.broker.transactions.prepared:
             self._running.tick()
@@ -163,7 +167,7 @@ def test_start_without_file_descriptors_fails_and_the_next_one_settles(crashing,
         patch.setattr("kafkalog_broker.transactions.unclean_start_plan.read_outcomes", refuse)
         with pytest.raises(OSError, match="Too many open files"):
             crashing.lose_power(accounts_0=before_marker)
-    crashing.lose_power()
+    crashing.start()
     assert crashing.outcome(0) == [COMMIT]
 
 

@@ -21,7 +21,7 @@ def check_table(check: StateCheck) -> None:
                 for batch in check.ledger.of_partition(partition)
                 for index, (key, value) in enumerate(zip(batch.keys or (), batch.values, strict=True))
             ]
-            end = check.broker.server.recovered[partition]
+            end = check.broker.recovered[partition]
             last = {key: (offset, value) for offset, key, value, _ in writes if offset < end}
             _, _, records = check.session.read(partition)
             shown = {one.key: (one.offset, one.value) for one in records if one.marker is None and one.offset < end}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafkalog_broker.server import Server
 from tests.crash_states.administrator import set_config
-from tests.crash_states.broker_thread import BrokerThread, ThreadedServer
+from tests.crash_states.broker_thread import BrokerThread
 from tests.crash_states.ledger import Trim
 from tests.crash_states.session import EARLIEST, LATEST
 from tests.crash_states.state_check import StateCheck
@@ -26,8 +27,8 @@ SMALL = {"remote_storage_enable": "true", "internal_segment_bytes": 500, "local_
 def move(broker: BrokerThread) -> None:
     """Copy, expire and remove from the disk what is due."""
 
-    async def round_of(server: ThreadedServer) -> None:
-        remote: Any = server.remote
+    async def round_of(server: Server) -> None:
+        remote: Any = server.broker.remote
         await remote.run_due()
         await remote.idle()
 
@@ -38,9 +39,9 @@ def move(broker: BrokerThread) -> None:
 def _remote_ends(world: World) -> None:
     """Note how far each log is in remote storage now."""
 
-    async def ends(server: ThreadedServer) -> dict[tuple[str, int], int]:
+    async def ends(server: Server) -> dict[tuple[str, int], int]:
         found = {}
-        for key, entry in server.logs.entries.items():
+        for key, entry in server.broker.logs.entries.items():
             if entry.log is not None and entry.log.highest_offset_in_remote_storage >= 0:
                 found[key] = entry.log.highest_offset_in_remote_storage + 1
         return found

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.cli.check import main
-from kafkalog_spark.cli.common import BROKEN_PIPE, FAILED, OK, WRONG_USAGE
+from kafkalog_spark.exit_codes import BROKEN_PIPE, FAILED, OK, WRONG_USAGE
 from tests.log.helpers.batch_builder import GZIP, NONE, ZSTD, batch, encoded
 from tests.log.helpers.damaged_log import AFTER, BEFORE, NAME, TIME, log_path, records, write_segments
 

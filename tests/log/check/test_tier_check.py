@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kafkalog_spark.cli.check import main
-from kafkalog_spark.cli.common import FAILED, OK
+from kafkalog_spark.exit_codes import FAILED, OK
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from tests.log.helpers.batch_builder import sealed

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.decode import run_decoder
-from kafkalog_spark.log.decode.record_schema import EVERY_RECORD, RecordPredicate
+from kafkalog_spark.log.decode.scan_request import EVERY_RECORD, RecordPredicate
 from kafkalog_spark.log.log_dir import LogDirs
 from tests.golden_data import KAFKA_2_8, KAFKA_4_3, Row, data_dir, golden_logs
 from tests.log.helpers.batch_builder import V2Record, batch

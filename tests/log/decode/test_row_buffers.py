@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kafkalog_spark.log.decode.record_schema import ScanRequest
 from kafkalog_spark.log.decode.row_buffers import BATCH_ROWS
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.write.record_encoder import BatchParams
 from tests.log.helpers.batch_builder import GZIP, LOG_APPEND_TIME, NONE, V2Record, batch

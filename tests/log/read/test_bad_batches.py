@@ -11,8 +11,9 @@ import pytest
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.layout import CRC_AT, Codec
-from kafkalog_spark.log.decode.record_schema import ScanRequest
-from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition
+from kafkalog_spark.log.decode.scan_request import ScanRequest
+from kafkalog_spark.log.read.partition_scan import scan_partition
+from kafkalog_spark.log.read.segment_scan import ScanStatistics
 from tests.log.helpers import legacy_builder
 from tests.log.helpers.batch_builder import (
     CONTROL,
@@ -205,7 +206,7 @@ SHOWN_BY_THE_NEXT = {"last offset in the next batch"}
 
 
 @pytest.mark.parametrize("name", LYING)
-def test_a_bad_batch_is_an_error_that_says_where(name: str, tmp_path: Path) -> None:
+def test_bad_batch_raises_error_with_position(name: str, tmp_path: Path) -> None:
     bad, expected, text = LYING[name]
     directory = write_segments(tmp_path, {0: BEFORE + bad + AFTER})
     with pytest.raises(expected) as raised:
@@ -219,7 +220,7 @@ def test_a_bad_batch_is_an_error_that_says_where(name: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_offsets_that_the_header_tells_are_had_without_opening_the_batch(codec: Codec, tmp_path: Path) -> None:
+def test_offsets_in_the_header_are_read_without_opening_the_batch(codec: Codec, tmp_path: Path) -> None:
     bad, _, _ = LYING[f"{codec.name.lower()}: garbage"]
     directory = write_segments(tmp_path, {0: BEFORE + bad + AFTER})
     assert [row["offset"] for row in read_all(directory, columns=("offset",))] == list(range(15))
@@ -239,7 +240,7 @@ def test_any_negative_length_is_null_as_for_kafkas_consumer(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_a_count_that_so_few_bytes_hardly_hold_is_not_believed(codec: Codec, tmp_path: Path) -> None:
+def test_implausible_record_count_is_checked_by_decoding(codec: Codec, tmp_path: Path) -> None:
     """76 bytes are no 9,000,000 rows, whatever columns are asked for."""
     directory = write_segments(
         tmp_path, {0: batch(0, [], codec=codec, payload=b"x", count=9_000_000, last_offset=8_999_999)}
@@ -250,7 +251,7 @@ def test_a_count_that_so_few_bytes_hardly_hold_is_not_believed(codec: Codec, tmp
 
 
 @pytest.mark.parametrize("name", [name for name in LYING if LYING[name][0][8:12] == HONEST[8:12]])
-def test_rows_before_a_bad_batch_can_be_had(name: str, tmp_path: Path) -> None:
+def test_rows_before_a_bad_batch_are_returned(name: str, tmp_path: Path) -> None:
     bad, _, _ = LYING[name]
     directory = write_segments(tmp_path, {0: BEFORE, 5: bad, 10: AFTER})
     log = open_log(directory)
@@ -339,7 +340,7 @@ for _magic in (0, 1):
 
 
 @pytest.mark.parametrize("name", LEGACY_LIES)
-def test_a_bad_message_is_an_error_that_says_where(name: str, tmp_path: Path) -> None:
+def test_bad_message_raises_error_with_position(name: str, tmp_path: Path) -> None:
     bad, text, offset = LEGACY_LIES[name]
     before, after = message_set(1, legacy(0)), message_set(1, legacy(10))
     directory = write_segments(tmp_path, {0: before + bad + after})

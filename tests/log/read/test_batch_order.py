@@ -9,13 +9,15 @@ import pytest
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format.names import SegmentFiles
-from kafkalog_spark.log.decode.record_schema import ScanRequest
-from kafkalog_spark.log.read import partition_scan
-from kafkalog_spark.log.read.batch_search import LogEnd, follower_lies, ordered_headers
+from kafkalog_spark.log.decode.scan_request import ScanRequest
+from kafkalog_spark.log.read import segment_scan
+from kafkalog_spark.log.read.batch_order import is_follower_wrong, ordered_headers
+from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import OpenHints
-from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition
+from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.store.interface import LOCAL
+from kafkalog_spark.log.read.segment_scan import ScanStatistics
+from kafkalog_spark.store.local_store import LOCAL
 from tests.log.helpers.batch_builder import batch
 from tests.log.helpers.damaged_log import check_place, log_path, open_log, patched, read_all, records, write_segments
 from tests.log.helpers.rows import plain_rows
@@ -46,17 +48,15 @@ def position_of(number: int) -> int:
         (4, 8, 12, 3, None, True),  # the second one fits nowhere
     ],
 )
-def test_of_two_batches_the_one_that_the_others_contradict_lies(
+def test_of_two_contradicting_batches_the_one_that_others_contradict_is_wrong(
     previous: int, base: int, last: int, follower: int, behind: int | None, expected: bool
 ) -> None:
-    assert follower_lies(previous, base, last, follower, behind) is expected
+    assert is_follower_wrong(previous, base, last, follower, behind) is expected
 
 
 @pytest.mark.parametrize("number", [1, 4, 8])
 @pytest.mark.parametrize("flip", [1 << 32, 1 << 40, 1 << 62, 8])
-def test_a_base_offset_flipped_upward_is_named_by_the_end_of_the_log_and_by_a_scan(
-    flip: int, number: int, tmp_path: Path
-) -> None:
+def test_base_offset_flipped_upward_is_reported_by_log_end_and_scan(flip: int, number: int, tmp_path: Path) -> None:
     moved = 5 * number + flip
     directory = log_with(tmp_path, {number: moved})
     with pytest.raises(CorruptBatch, match=f"do not fit between {5 * number - 1} and the next batch") as raised:
@@ -71,14 +71,14 @@ def test_a_base_offset_flipped_upward_is_named_by_the_end_of_the_log_and_by_a_sc
 
 
 @pytest.mark.parametrize("number", [1, 4, 8])
-def test_a_base_offset_flipped_downward_is_named(number: int, tmp_path: Path) -> None:
+def test_base_offset_flipped_downward_is_reported(number: int, tmp_path: Path) -> None:
     directory = log_with(tmp_path, {number: 5 * number - 3})
     with pytest.raises(CorruptBatch, match=f"do not follow {5 * number - 1}") as raised:
         read_all(directory)
     check_place(raised.value, directory, position_of(number), 5 * number - 3)
 
 
-def test_the_next_segment_shows_which_one_lies(tmp_path: Path) -> None:
+def test_next_segment_decides_which_batch_is_wrong(tmp_path: Path) -> None:
     last = patched(PARTS[9], 0, struct.pack(">q", 45 + 64))
     directory = write_segments(tmp_path, {0: b"".join(PARTS[:9]) + last, 50: batch(50, records(50))})
     with pytest.raises(CorruptBatch, match="or reach into the next segment at 50") as raised:
@@ -102,7 +102,7 @@ def test_only_the_batch_that_was_moved_is_dropped(
 ) -> None:
     """Whether it and the one that tells on it are seen at once or not."""
     if window is not None:
-        monkeypatch.setattr(partition_scan, "WINDOW", window)
+        monkeypatch.setattr(segment_scan, "WINDOW", window)
     directory = log_with(tmp_path, {4: moved})
     expected = [at for at in range(50) if not 20 <= at < 25]
     assert dropped(directory) == (expected, [(position_of(4), moved)])
@@ -116,7 +116,7 @@ def test_a_follower_that_was_moved_does_not_end_a_range_that_ends_before_it(tmp_
 
 
 @pytest.mark.parametrize("tail", [b"", PARTS[5][:40], bytes(100), b"\xff" * 100, PARTS[2][:-1] + b"!"])
-def test_headers_are_given_up_to_a_torn_tail(tail: bytes, tmp_path: Path) -> None:
+def test_ordered_headers_end_at_a_torn_tail(tail: bytes, tmp_path: Path) -> None:
     path = log_path(write_segments(tmp_path, {0: b"".join(PARTS[:5]) + tail}))
     found: list[int] = []
     with SegmentFile.open(LOCAL, str(path.parent), SegmentFiles(0, path.name)) as file:

@@ -14,7 +14,7 @@ from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.log.read import batch_search
 from kafkalog_spark.log.read.batch_search import find_batch
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.store.interface import LOCAL
+from kafkalog_spark.store.local_store import LOCAL
 from tests.log.helpers.batch_builder import V2Record, batch
 from tests.log.helpers.damaged_log import AFTER, BEFORE, HONEST, TIME, log_path, write_segments
 
@@ -28,14 +28,14 @@ def opened(root: Path, data: bytes) -> SegmentFile:
 
 @pytest.mark.parametrize("behind", [b"", b"\x00", PAGE, b"\xff" * 100, AFTER, AFTER[:40], HONEST[:-1] + b"!"])
 @pytest.mark.parametrize("garbage", [b"", b"\x00", b"\xff" * 77, PAGE, bytes((1 << 20) - 30), bytes(1 << 20)])
-def test_a_good_batch_is_found_whatever_lies_around_it(garbage: bytes, behind: bytes, tmp_path: Path) -> None:
+def test_good_batch_is_found_between_any_bytes(garbage: bytes, behind: bytes, tmp_path: Path) -> None:
     with opened(tmp_path, BEFORE + garbage + HONEST + behind) as file:
         found = find_batch(file, len(BEFORE), 5)
     assert found is not None
     assert (found.position, found.base_offset) == (len(BEFORE) + len(garbage), 5)
 
 
-def test_a_batch_with_offsets_that_were_there_already_is_not_the_next_one(tmp_path: Path) -> None:
+def test_batch_with_lower_offsets_is_not_found(tmp_path: Path) -> None:
     with opened(tmp_path, BEFORE + b"\xff" + BEFORE + AFTER) as file:
         found = find_batch(file, len(BEFORE), 5)
     assert found is not None
@@ -43,7 +43,7 @@ def test_a_batch_with_offsets_that_were_there_already_is_not_the_next_one(tmp_pa
 
 
 @pytest.mark.parametrize("step", [24, 29])
-def test_headers_that_announce_the_rest_of_the_file_cost_no_more_than_the_file(
+def test_false_headers_cost_no_more_than_the_crc_allowance(
     step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twenty thousand of them in 512 KB, each for a batch of 256 KB: 5 GB of CRC, if all were asked for."""

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.format.names import segment_name
-from kafkalog_spark.log.decode.record_schema import ScanRequest
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.partition_scan import scan_partition
 from tests.log.helpers.batch_builder import (
     batch,

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
-from kafkalog_spark.log.decode.record_schema import ScanRequest
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.batch_search import LogEnd
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
+from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_scan import scan_partition
 from tests import golden_data
 from tests.golden_data import golden_logs
@@ -123,7 +123,7 @@ def test_a_batch_before_the_last_with_an_offset_far_too_high_is_damage(tmp_path:
         list(scan_partition(log, 0, 15))
 
 
-def test_a_damaged_length_of_the_only_large_thing_asks_for_no_memory(tmp_path: Path) -> None:
+def test_damaged_length_of_the_only_large_batch_allocates_no_memory(tmp_path: Path) -> None:
     """A hole of 1 GB behind a header that claims all of it: checked piece by piece, read into memory never."""
     directory = write_segments(tmp_path, {0: BEFORE + patched(HONEST, 8, struct.pack(">i", 200 << 20)), 10: AFTER})
     os.truncate(log_path(directory), 210 << 20)
@@ -212,7 +212,7 @@ def test_a_wrong_crc_in_a_golden_log_is_an_error(
             _ = log.log_end_offset
 
 
-def test_a_torn_tail_behind_batches_that_are_all_too_old_is_not_met(tmp_path: Path) -> None:
+def test_torn_tail_behind_batches_that_are_too_old_is_not_read(tmp_path: Path) -> None:
     data = batch(0, [V2Record(n, 1000 + n, None, b"v") for n in range(8)])
     directory = write_segments(tmp_path, {0: data + bytes(100)})
     # the time index leads behind the last batch

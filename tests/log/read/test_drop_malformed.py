@@ -13,13 +13,14 @@ from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import CRC_AT, LENGTH_AT, MAGIC_AT, RECORD_COUNT_AT, Codec
 from kafkalog_spark.format.names import SegmentFiles
-from kafkalog_spark.log.decode.record_schema import ScanRequest
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition
+from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_scan import ScanStatistics
 from kafkalog_spark.log.write.record_encoder import BatchParams
-from kafkalog_spark.store.interface import LOCAL
+from kafkalog_spark.store.local_store import LOCAL
 from tests.golden_data import KAFKA_4_3
 from tests.log.helpers.encoded_batches import encode_batches
 
@@ -110,7 +111,7 @@ def test_only_the_damaged_batch_is_missing(
         assert [error.position for error in statistics.dropped] == [victim.position]
 
 
-def test_a_batch_inside_a_value_of_a_damaged_batch_is_not_taken_for_one_of_the_log(tmp_path: Path) -> None:
+def test_batch_inside_a_value_of_a_damaged_batch_is_not_read(tmp_path: Path) -> None:
     inner = next(encode_batches(pa.table({"value": [b"not a record of this log"]}), 5, BatchParams(), now_ms=1)).data
     values = [[b"first"], [b"x" * 40 + inner + b"y" * 40], [b"last"]]
     parts = [
@@ -122,12 +123,12 @@ def test_a_batch_inside_a_value_of_a_damaged_batch_is_not_taken_for_one_of_the_l
     partition = tmp_path / "t-0"
     partition.mkdir()
     (partition / f"{0:020d}.log").write_bytes(parts[0] + bytes(middle) + parts[2])
-    found, statistics = offsets(LogDirs.open(tmp_path).places["t", 0].open(pass_over_damage=True), drop=True)
+    found, statistics = offsets(LogDirs.open(tmp_path).locations["t", 0].open(pass_over_damage=True), drop=True)
     assert found == [0, 2]
     assert len(statistics.dropped) == 1
 
 
-def test_a_closed_segment_that_was_cut_short_loses_its_end_and_the_next_goes_on(
+def test_truncated_closed_segment_loses_its_end_only(
     golden_copy: Callable[..., Path],
 ) -> None:
     directory = golden_copy(KAFKA_4_3, "segments-1")

@@ -10,11 +10,13 @@ import pytest
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format.layout import MAX_INT64
-from kafkalog_spark.log.decode.record_schema import ScanRequest
-from kafkalog_spark.log.read.batch_search import largest_timestamp
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
 from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLocation, PartitionLog
-from kafkalog_spark.log.read.partition_scan import ScanStatistics, offset_for_timestamp, scan_partition
+from kafkalog_spark.log.read.partition_scan import scan_partition
+from kafkalog_spark.log.read.segment_lookup import largest_timestamp
+from kafkalog_spark.log.read.segment_scan import ScanStatistics
+from kafkalog_spark.log.read.timestamp_search import offset_for_timestamp
 from tests.log.helpers.batch_builder import ABORT, TRANSACTIONAL, batch, control
 from tests.log.helpers.damaged_log import TIME, check_place, open_log, patched, records, write_segments
 from tests.log.helpers.rows import plain_rows
@@ -36,7 +38,7 @@ def forgiving(directory: Path) -> PartitionLog:
 
 @every_damage
 @pytest.mark.parametrize("closed", [False, True])
-def test_offset_for_timestamp_goes_past_damage(closed: bool, damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
+def test_offset_for_timestamp_skips_damage(closed: bool, damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
     parts = [batch(at, records(at)) for at in range(0, 50, 5)]
     parts[2] = damage(parts[2])
     segments = {0: b"".join(parts)} | ({50: batch(50, records(50))} if closed else {})

@@ -9,13 +9,14 @@ import pytest
 from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.format.transaction_index import load_transaction_index
-from kafkalog_spark.log.decode.record_schema import ScanRequest
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.partition_scan import offset_for_timestamp, scan_partition
+from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.store.interface import LOCAL
+from kafkalog_spark.log.read.timestamp_search import offset_for_timestamp
+from kafkalog_spark.store.local_store import LOCAL
 from tests.golden_data import GoldenLog, golden_logs
 from tests.log.helpers.rows import ALL_COLUMNS, plain_rows
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.format.offset_index import OffsetPosition
-from kafkalog_spark.log.read.batch_search import find_log_end
+from kafkalog_spark.log.read.log_end import find_log_end
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.partition_scan import scan_partition
+from kafkalog_spark.log.read.segment_lookup import locate, proven_entry
 from tests.golden_data import KAFKA_2_8, DumpedBatch, GoldenLog, golden_logs
 
 CODECS = ("gzip", "snappy", "lz4")
@@ -41,7 +42,7 @@ def batches(golden_log: GoldenLog) -> list[list[DumpedBatch]]:
 
 @every_log
 @pytest.mark.parametrize("first_offsets", [True, False], ids=["first offset", "wrapper's offset"])
-def test_an_entry_of_an_old_broker_is_believed(golden_log: GoldenLog, first_offsets: bool, tmp_path: Path) -> None:
+def test_index_entry_of_an_old_broker_is_accepted(golden_log: GoldenLog, first_offsets: bool, tmp_path: Path) -> None:
     log = with_old_entries(golden_log, tmp_path / golden_log.directory.name, first_offsets)
     wrappers = 0
     for index, dumped in enumerate(batches(golden_log)):
@@ -49,7 +50,7 @@ def test_an_entry_of_an_old_broker_is_believed(golden_log: GoldenLog, first_offs
             for batch in dumped[1:]:
                 wrappers += batch.base_offset < batch.last_offset
                 entry = OffsetPosition(batch.base_offset if first_offsets else batch.last_offset, batch.position)
-                header = file.proven_entry(entry)
+                header = proven_entry(file, entry)
                 assert header is not None
                 assert (header.position, header.last_offset) == (batch.position, batch.last_offset)
     assert wrappers > 3
@@ -62,9 +63,9 @@ def test_reading_begins_at_the_batch_of_an_offset_or_at_the_one_before(golden_lo
         with log.open_segment(index) as file:
             for before, batch in zip([dumped[0], *dumped], dumped, strict=False):
                 for offset in range(batch.base_offset, batch.last_offset + 1):
-                    assert before.position <= file.locate(offset) <= batch.position
+                    assert before.position <= locate(file, offset) <= batch.position
                 # its header tells that every record from its own offset on lies behind
-                assert file.locate(batch.last_offset) == batch.position
+                assert locate(file, batch.last_offset) == batch.position
 
 
 @every_log
@@ -77,7 +78,7 @@ def test_every_start_finds_every_record(golden_log: GoldenLog, tmp_path: Path) -
 
 
 @every_log
-def test_the_end_of_the_log_is_looked_for_behind_the_last_entry(golden_log: GoldenLog, tmp_path: Path) -> None:
+def test_log_end_search_starts_behind_the_last_entry(golden_log: GoldenLog, tmp_path: Path) -> None:
     log = with_old_entries(golden_log, tmp_path / golden_log.directory.name)
     last = batches(golden_log)[-1]
     with log.open_segment(len(log.segments) - 1) as file:
@@ -93,9 +94,9 @@ def test_the_end_of_the_log_is_looked_for_behind_the_last_entry(golden_log: Gold
 
 
 @every_log
-def test_an_entry_that_points_to_a_later_wrapper_is_not_believed(golden_log: GoldenLog, tmp_path: Path) -> None:
+def test_index_entry_that_points_to_a_later_wrapper_is_rejected(golden_log: GoldenLog, tmp_path: Path) -> None:
     log = with_old_entries(golden_log, tmp_path / golden_log.directory.name)
     with log.open_segment(0) as file:
         dumped = batches(golden_log)[0]
         for batch, later in pairwise(dumped[1:]):
-            assert file.proven_entry(OffsetPosition(batch.base_offset, later.position)) is None
+            assert proven_entry(file, OffsetPosition(batch.base_offset, later.position)) is None

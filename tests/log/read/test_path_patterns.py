@@ -8,8 +8,8 @@ import pytest
 
 from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.discovery import Root, expanded_paths
-from kafkalog_spark.store.interface import LOCAL
+from kafkalog_spark.log.read.roots import Root, expanded_paths
+from kafkalog_spark.store.local_store import LOCAL
 from tests.source.helpers.made_logs import append, numbers
 
 
@@ -26,13 +26,13 @@ def test_wildcards_find_directories_sorted_and_each_once(tmp_path: Path) -> None
     assert paths_of(found) == tuple(str(tmp_path / name) for name in ("c1", "b1", "b2"))
 
 
-def test_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "logs").mkdir()
     assert paths_of(expanded_paths(["~/logs", "~/l*s"])) == (str(tmp_path / "logs"),)
 
 
-def test_a_directory_of_just_that_name_comes_first(tmp_path: Path) -> None:
+def test_existing_directory_with_a_wildcard_in_its_name_wins(tmp_path: Path) -> None:
     for name in ("[ab]", "a", "x*", "xy"):
         (tmp_path / name).mkdir()
     assert paths_of(expanded_paths([tmp_path / "[ab]", tmp_path / "x*"])) == (
@@ -46,8 +46,8 @@ def test_a_pattern_that_finds_nothing_is_an_error_by_name(tmp_path: Path) -> Non
         expanded_paths([tmp_path / "nothing*"])
 
 
-def test_a_pattern_leaves_out_partitions_that_are_on_their_way_out(tmp_path: Path) -> None:
+def test_pattern_leaves_out_delete_future_and_stray_partitions(tmp_path: Path) -> None:
     append(tmp_path, "orders", 0, numbers(0, 3))
     append(tmp_path, "orders", 1, numbers(0, 3))
     (tmp_path / "orders-1").rename(tmp_path / f"orders-1.{'0' * 32}-delete")
-    assert list(LogDirs.open(tmp_path / "orders-*").places) == [("orders", 0)]
+    assert list(LogDirs.open(tmp_path / "orders-*").locations) == [("orders", 0)]

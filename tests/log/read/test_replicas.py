@@ -12,8 +12,8 @@ from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, write_leader_epochs
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.discovery import NO_EPOCH, ReplicaCopy, best, chosen_copy
 from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.replica_choice import NO_EPOCH, ReplicaCopy, best, chosen_copy
 from tests.log.helpers.copies import IDS, copy_of, two_brokers
 from tests.source.helpers.made_logs import numbers
 
@@ -37,7 +37,7 @@ def _copy(directory: str, epoch: int, log_end: int | None) -> ReplicaCopy:
 def test_the_highest_leader_epoch_then_the_furthest_log_end(
     copies: list[tuple[str, int, int | None]], wanted: str
 ) -> None:
-    assert best([_copy(*copy) for copy in copies]).place.directory == wanted
+    assert best([_copy(*copy) for copy in copies]).location.directory == wanted
 
 
 def _places(*log_dirs: Path) -> LogDirs:
@@ -57,7 +57,7 @@ def test_a_copy_of_an_older_epoch_is_not_opened(tmp_path: Path, caplog: pytest.L
     assert line.endswith(f" {new} (leader epoch 2), not {old} (leader epoch 1)")
 
 
-def test_the_way_in_without_spark_reads_each_partition_once(tmp_path: Path) -> None:
+def test_scan_of_log_dirs_reads_each_partition_once(tmp_path: Path) -> None:
     copy_of(tmp_path / "a", *TP, numbers(0, 5))
     copy_of(tmp_path / "b", *TP, numbers(0, 7))
     dirs = _places(tmp_path / "a", tmp_path / "b")
@@ -67,19 +67,19 @@ def test_the_way_in_without_spark_reads_each_partition_once(tmp_path: Path) -> N
 
 
 @pytest.mark.local_only("a bucket has no links")
-def test_the_same_directory_under_two_names_is_no_copy(tmp_path: Path) -> None:
+def test_same_directory_under_two_names_is_not_a_copy(tmp_path: Path) -> None:
     copy_of(tmp_path / "a", *TP, numbers(0, 5))
     (tmp_path / "link").symlink_to(tmp_path / "a")
     assert _places(tmp_path / "a", tmp_path / "link", tmp_path / "a" / "orders-0").copies == {}
 
 
 @pytest.mark.local_only("messages name local paths")
-def test_many_choices_are_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_many_choices_are_logged_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for partition in range(8):
         copy_of(tmp_path / "a", "t", partition, numbers(0, 2))
         copy_of(tmp_path / "b", "t", partition, numbers(0, 3))
     dirs = _places(tmp_path / "a", tmp_path / "b")
-    dirs.chosen(list(dirs.places))
+    dirs.chosen(list(dirs.locations))
     (line,) = caplog.messages
     assert line.startswith("replicas=longest: 8 partitions lie in several log directories; read are t-0 from ")
     assert line.endswith("; 3 more")
@@ -100,12 +100,12 @@ def test_replicas_error_names_both_places(tmp_path: Path) -> None:
 
 
 @pytest.mark.local_only("messages name local paths")
-def test_topic_ids_tell_two_clusters_apart(tmp_path: Path) -> None:
+def test_topic_ids_distinguish_two_clusters(tmp_path: Path) -> None:
     copy_of(tmp_path / "a", *TP, numbers(0, 5), topic_id=IDS[0])
     copy_of(tmp_path / "b", "orders", 1, numbers(0, 5), topic_id=IDS[1])  # no copy: a partition of another topic
     dirs = _places(tmp_path / "a", tmp_path / "b")
     with pytest.raises(NotALogDirectory) as caught:
-        dirs.chosen(list(dirs.places))
+        dirs.chosen(list(dirs.locations))
     assert str(caught.value) == (
         f"the log directories hold different topics named orders: {tmp_path}/a/orders-0 is of topic id "
         f"AAAAAAAAAAAAAAAAAAAAAQ, {tmp_path}/b/orders-1 of topic id AAAAAAAAAAAAAAAAAAAAAg; load the directories of "
@@ -126,10 +126,10 @@ def test_topics_of_two_clusters_with_names_of_their_own_are_read_together(tmp_pa
     copy_of(tmp_path / "a", "east", 0, numbers(0, 5), topic_id=IDS[0], cluster="east")
     copy_of(tmp_path / "b", "west", 0, numbers(0, 5), topic_id=IDS[1], cluster="west")
     dirs = _places(tmp_path / "a", tmp_path / "b")
-    assert len(dirs.chosen(list(dirs.places))) == 2
+    assert len(dirs.chosen(list(dirs.locations))) == 2
 
 
-def test_a_damaged_epoch_file_is_logged_and_as_good_as_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_epoch_file_is_logged_and_counts_as_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     directory = copy_of(tmp_path, *TP, numbers(0, 5), epoch=7)
 
     def epoch() -> int:
@@ -150,7 +150,7 @@ def test_the_check_of_several_brokers_at_once_is_refused_rather_than_left_half_d
 
 
 @pytest.mark.parametrize(("epochs", "opened"), [([3, 4, 1], []), ([4, 3, 4], ["0", "2"])])
-def test_log_ends_are_looked_for_only_where_epochs_do_not_decide(
+def test_log_ends_are_found_only_if_epochs_do_not_decide(
     epochs: list[int], opened: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[str] = []

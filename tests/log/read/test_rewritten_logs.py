@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError
-from kafkalog_spark.log.decode.record_schema import ScanRequest
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import LISTINGS, OpenHints
-from kafkalog_spark.log.read.partition_scan import ScanStatistics, offset_for_timestamp, scan_partition
+from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_scan import ScanStatistics
+from kafkalog_spark.log.read.timestamp_search import offset_for_timestamp
 from tests.log.helpers.batch_builder import ABORT, COMMIT, TRANSACTIONAL, V2Record, batch, control
 from tests.log.helpers.damaged_log import TIME, log_path, open_log, write_segments
 from tests.log.helpers.rows import plain_rows

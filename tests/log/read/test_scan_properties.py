@@ -14,11 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkalog_spark.log.decode import row_buffers, run_decoder
-from kafkalog_spark.log.decode.record_schema import ScanRequest
-from kafkalog_spark.log.read import partition_scan
+from kafkalog_spark.log.decode import decompressed_batches, row_buffers, run_decoder, scan_buffers
+from kafkalog_spark.log.decode.scan_request import ScanRequest
+from kafkalog_spark.log.read import segment_scan
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
-from kafkalog_spark.log.read.partition_scan import offset_for_timestamp, scan_partition
+from kafkalog_spark.log.read.partition_scan import scan_partition
+from kafkalog_spark.log.read.segment_lookup import PositionHint
+from kafkalog_spark.log.read.timestamp_search import offset_for_timestamp
 from tests.log.helpers.random_logs import (
     NEWEST,
     SPAN,
@@ -64,7 +66,11 @@ def capacities(sizes: dict[str, int]) -> Iterator[None]:
     """Buffers of other sizes, so that they get full in the middle of everything."""
     with pytest.MonkeyPatch.context() as patch:
         for name, size in sizes.items():
-            named = [m for m in (partition_scan, run_decoder, row_buffers) if hasattr(m, name)]
+            named = [
+                m
+                for m in (segment_scan, scan_buffers, decompressed_batches, run_decoder, row_buffers)
+                if hasattr(m, name)
+            ]
             assert named
             for module in named:
                 patch.setattr(module, name, size)
@@ -98,15 +104,15 @@ def requests(draw: st.DrawFn, log: RandomLog, rows: list[dict[str, Any]]) -> dic
     }
 
 
-def hint_for(log: RandomLog, kind: str, start: int, draw: Any) -> tuple[int, int] | None:
+def hint_for(log: RandomLog, kind: str, start: int, draw: Any) -> PositionHint | None:
     if kind == "none":
         return None
     if kind == "wrong":
-        return draw(st.sampled_from([base for base, _ in log.segments])), draw(st.integers(-1, 3000))
+        return PositionHint(draw(st.sampled_from([base for base, _ in log.segments])), draw(st.integers(-1, 3000)))
     for base, batches in log.segments:
         for batch in batches:
             if batch.last_offset >= start:
-                return base, batch.position
+                return PositionHint(base, batch.position)
     return None
 
 
@@ -128,7 +134,7 @@ def check_a_log(plan: LogPlan, sizes: dict[str, int], data: st.DataObject) -> No
         rows = list(rows_of(batches))
         committed = list(rows_of(committed_batches(batches)))
         stable = last_stable_offset(opened)
-        space = run_decoder.ScanBuffers()
+        space = scan_buffers.ScanBuffers()
         held = []
         for _ in range(3):
             asked = data.draw(requests(log, rows))

@@ -10,11 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
+from kafkalog_spark.log.decode.scan_request import RecordPredicate, ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read import partition_scan
+from kafkalog_spark.log.read import tail
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition, tail_start
+from kafkalog_spark.log.read.partition_scan import scan_partition
+from kafkalog_spark.log.read.segment_scan import ScanStatistics
+from kafkalog_spark.log.read.tail import tail_start
 from tests.golden_data import RELEASES, data_dir, golden_logs
 from tests.log.helpers.damaged_log import AFTER, BEFORE, HONEST, open_log, patched, write_segments
 from tests.log.helpers.random_logs import LogPlan, committed_batches, log_plans, rows_of
@@ -26,7 +28,7 @@ LOGS = [log for release in RELEASES for log in golden_logs(release, crashed=Fals
 
 
 @pytest.mark.parametrize("log", LOGS, ids=str)
-def test_of_every_golden_log_the_tail_is_how_all_of_it_ends(log: Any) -> None:
+def test_tail_equals_the_end_of_every_golden_log(log: Any) -> None:
     opened = LogDirs.open(data_dir(log.release)).partition(log.topic, log.partition)
     for read_committed in (False, True):
         rows = log.records(committed_only=read_committed)
@@ -40,9 +42,9 @@ def test_of_every_golden_log_the_tail_is_how_all_of_it_ends(log: Any) -> None:
 
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(log_plans(12), st.sampled_from((1, 100, 3000)), st.data())
-def test_of_random_logs_too_whatever_their_indexes_say(plan: LogPlan, step: int, data: st.DataObject) -> None:
+def test_tail_equals_the_end_of_random_logs_with_any_index(plan: LogPlan, step: int, data: st.DataObject) -> None:
     with written(plan) as log, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition_scan, "FIRST_STEP", step)
+        patch.setattr(tail, "FIRST_STEP", step)
         opened = log.open()
         committed = data.draw(st.booleans())
         last = last_stable_offset(opened) if committed else log.log_end_offset
@@ -65,8 +67,8 @@ def test_a_tail_is_read_from_its_end_and_not_from_the_beginning(monkeypatch: pyt
         scans.append(options["statistics"])
         return scan_partition(*arguments, **options)
 
-    monkeypatch.setattr(partition_scan, "scan_partition", watched)
-    monkeypatch.setattr(partition_scan, "FIRST_STEP", 4096)
+    monkeypatch.setattr(tail, "scan_partition", watched)
+    monkeypatch.setattr(tail, "FIRST_STEP", 4096)
     (log, *_) = golden_logs(topic="codec-none", crashed=False)
     opened = LogDirs.open(data_dir(log.release)).partition(log.topic, log.partition)
     size = sum(path.stat().st_size for path in log.segments())
@@ -74,7 +76,7 @@ def test_a_tail_is_read_from_its_end_and_not_from_the_beginning(monkeypatch: pyt
     assert 0 < sum(scan.bytes_read for scan in scans) < size / 2
 
 
-def test_scan_takes_the_last_of_each_partition_and_conditions_narrow_them() -> None:
+def test_scan_conditions_narrow_the_tail_of_each_partition() -> None:
     rows = [
         row for log in golden_logs(topic="segments", release=LOGS[0].release, crashed=False) for row in log.records()
     ]
@@ -98,7 +100,7 @@ def test_scan_takes_the_last_of_each_partition_and_conditions_narrow_them() -> N
     assert places(offset_in=(last[0][1],)) == [place for place in last if place[1] == last[0][1]]
 
 
-def test_damage_before_the_tail_is_no_error_and_in_it_one(tmp_path: Path) -> None:
+def test_damage_is_an_error_in_the_tail_and_not_before_it(tmp_path: Path) -> None:
     bad = patched(HONEST, len(HONEST) - 3, b"!")
     log = open_log(write_segments(tmp_path, {0: BEFORE, 5: bad, 10: AFTER}))
     request = ScanRequest(columns=("offset",))

@@ -10,8 +10,9 @@ import pytest
 
 from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT
-from kafkalog_spark.log.read.discovery import leading_copy
-from kafkalog_spark.log.read.partition_log import PartitionLocation, leader_epochs, offset_checkpoint
+from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.replica_choice import leading_copy
+from kafkalog_spark.log.read.state_files import leader_epochs, offset_checkpoint
 from kafkalog_spark.store.interface import Store
 
 

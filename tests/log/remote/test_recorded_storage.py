@@ -13,17 +13,18 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.cli import cat, check, repair
-from kafkalog_spark.cli.common import OK, WRONG_USAGE
 from kafkalog_spark.errors import KeyNotGiven, OptionError
+from kafkalog_spark.exit_codes import OK, WRONG_USAGE
 from kafkalog_spark.format.meta_properties import format_properties
 from kafkalog_spark.format.names import REMOTE_STORAGE_FILE
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.discovery import RemoteDir, Root
+from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.roots import Root
 from kafkalog_spark.log.remote.recorded_storage import RefusedStore, recorded_dirs
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS
 from kafkalog_spark.log.tiered.tier_options import TierOptions
-from kafkalog_spark.store.interface import LOCAL, LocalStore
+from kafkalog_spark.store.local_store import LOCAL, LocalStore
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.storage_options import StorageOptions
 from kafkalog_spark.store.stores import store_of

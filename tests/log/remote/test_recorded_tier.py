@@ -82,8 +82,8 @@ def test_segments_that_move_while_they_are_read(
 
 def test_a_tasks_plan_holds_when_segments_have_moved(tmp_path: Path) -> None:
     log = MovingLog(tmp_path, TOPIC, {})
-    partition = LogDirs.open(log.data).places[TOPIC, 0].open()
-    task = partition.place_for(0, partition.log_end_offset)
+    partition = LogDirs.open(log.data).locations[TOPIC, 0].open()
+    task = partition.location_for(0, partition.log_end_offset)
     log.move(100)
     assert rows_of(task.open()) == ALL
 

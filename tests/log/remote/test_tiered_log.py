@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.errors import CorruptChunk, DataLoss, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.decode.record_schema import ScanRequest
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.partition_scan import offset_for_timestamp, scan_partition
+from kafkalog_spark.log.read.partition_scan import scan_partition
+from kafkalog_spark.log.read.timestamp_search import offset_for_timestamp
 from kafkalog_spark.log.remote import remote_segment_file
 from kafkalog_spark.log.remote.tiered_log import TieredLog
 from kafkalog_spark.log.tiered.manifest import parse_manifest
 from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, remote_key
 from kafkalog_spark.log.tiered.tier_options import NO_TIER
-from kafkalog_spark.store.interface import FileFacts, LocalFile, LocalStore, OpenFile
+from kafkalog_spark.store.interface import FileFacts, OpenFile
+from kafkalog_spark.store.local_store import LocalFile, LocalStore
 from tests.log.helpers.plain_decoder import decode_batches
 from tests.log.helpers.rows import plain_rows
 from tests.log.tiered.aiven_writer import AivenMode
@@ -131,7 +133,7 @@ def test_records_below_the_logs_start_are_not_read() -> None:
 
 def test_a_topic_created_again_has_nothing_of_the_one_before() -> None:
     dirs = LogDirs.open([CLEAN.remote])
-    assert len(dirs.places["recreated", 0].remote) == 2  # type: ignore[attr-defined]
+    assert len(dirs.locations["recreated", 0].remote) == 2  # type: ignore[attr-defined]
     for roots in ([CLEAN.remote], [CLEAN.data, CLEAN.remote]):
         assert rows_of(opened(*roots, topic="recreated")) == consumed(CLEAN, "recreated")
 

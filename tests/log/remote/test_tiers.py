@@ -16,8 +16,10 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.options import parse_read_options
-from kafkalog_spark.source.planning import Split, plan
-from kafkalog_spark.source.resolved_read import ResolvedRead, load_schema
+from kafkalog_spark.source.planning import plan
+from kafkalog_spark.source.read_schema import load_schema
+from kafkalog_spark.source.resolved_read import ResolvedRead
+from kafkalog_spark.source.split import Split
 from kafkalog_spark.store.storage_options import StorageOptions
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode
 from tests.log.tiered.golden_tiered import CLEAN
@@ -150,7 +152,7 @@ def test_no_secret_is_told(
     with caplog.at_level(logging.DEBUG):
         parsed = parse_read_options(options)
         splits = plan(parsed, RowFilter())
-        log = splits[0].place.open()
+        log = splits[0].location.open()
         told += [repr(parsed), repr(splits), str(splits), repr(log), repr(vars(log)), repr(parsed.tier)]
         assert _read(options, splits)
         wrong = {**options, KEY_OPTION: pem.replace("\n", "x\n")}

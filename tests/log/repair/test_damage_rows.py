@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES, ScanRequest
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLocation, PartitionLog
 from kafkalog_spark.log.repair.damage_rows import scan_with_damage, with_damage_columns
@@ -37,7 +38,7 @@ def read(log: PartitionLog, start: int, end: int, *, is_first: bool = True) -> t
 
 
 def opened(root: Path, log: GoldenLog) -> PartitionLog:
-    return LogDirs.open(root).places[log.topic, log.partition].open(pass_over_damage=True)
+    return LogDirs.open(root).locations[log.topic, log.partition].open(pass_over_damage=True)
 
 
 def read_damaged(seed: int, work: Path) -> None:

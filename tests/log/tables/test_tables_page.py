@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kafkalog_spark.log.tables.table import TABLES
+from kafkalog_spark.log.tables.declarations import TABLES
 from kafkalog_spark.typed.ddl import ddl_of_type
 from tests.golden_data import data_dir, golden_logs
 from tests.pages import listings, text_of

@@ -14,7 +14,7 @@ import pytest
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.checkpoint import EpochEntry, format_leader_epochs, parse_leader_epochs
-from kafkalog_spark.log.decode.record_schema import ScanRequest
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_scan import scan_partition

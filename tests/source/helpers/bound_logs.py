@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kafkalog_spark.source.bound_resolution import LogBounds
+from kafkalog_spark.source.offset_range import OffsetRange
 from kafkalog_spark.source.offsets import Bound
-from kafkalog_spark.source.partition_bounds import OffsetBounds, OffsetRange
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 
@@ -16,14 +17,14 @@ LOST = (
 )
 
 
-def log(start: int, end: int, timestamps: Sequence[int] | None = None) -> OffsetBounds:
+def log(start: int, end: int, timestamps: Sequence[int] | None = None) -> LogBounds:
     """Offsets [start, end); the record at `start + i` has timestamp `timestamps[i]`."""
 
     def offset_for_timestamp(wanted: int) -> int | None:
         assert timestamps is not None, "no bound by timestamp was given"
         return next((start + i for i, timestamp in enumerate(timestamps) if timestamp >= wanted), None)
 
-    return OffsetBounds(start, end, offset_for_timestamp)
+    return LogBounds(start, end, offset_for_timestamp)
 
 
 def offsets(by_partition: dict[tuple[str, int], int], **topics: int) -> Bound:

@@ -22,13 +22,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.datasource import KafkaLogDataSource
-from kafkalog_spark.source.planning import Split
+from kafkalog_spark.source.split import Split
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter  # Spark 4.0 has none
 
 SUBSCRIPTIONS = frozenset({"subscribe", "subscribePattern", "assign", "allTopics"})
-SPARK_5 = mock.patch("kafkalog_spark.source.batch_reader.FILTERS_STAY_WITH_THEIR_SCAN", True)
+SPARK_5 = mock.patch("kafkalog_spark.source.pushdown.FILTERS_STAY_WITH_THEIR_SCAN", True)
 """Here every scan is made anew, which is what pushdown=true needs."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql.datasource import Filter
 
-from kafkalog_spark.source.planning import Split
+from kafkalog_spark.source.split import Split
 from tests.source.helpers.driver import Load
 
 RECORDS = 100

@@ -27,7 +27,7 @@ from pyspark.sql.streaming import python_streaming_source_runner as runner
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from kafkalog_spark.datasource import KafkaLogDataSource
-from kafkalog_spark.source.planning import Split
+from kafkalog_spark.source.split import Split
 from tests.source.helpers.driver import SUBSCRIPTIONS
 
 MOST_BATCHES = 100  # of one trigger: a query that does not end is a failure, not a hang

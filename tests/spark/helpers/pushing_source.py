@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from kafkalog_spark.datasource import KafkaLogDataSource
 from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
 
-ALLOWED = "kafkalog_spark.source.batch_reader.FILTERS_STAY_WITH_THEIR_SCAN"
+ALLOWED = "kafkalog_spark.source.pushdown.FILTERS_STAY_WITH_THEIR_SCAN"
 
 
 class PushingReader(KafkaLogBatchReader):

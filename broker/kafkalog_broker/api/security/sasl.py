@@ -14,16 +14,17 @@ from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import respond
-from kafkalog_broker.security.sasl import Refused
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.security.sasl_mechanism import SaslFailed
 
 
 @api(17, 0, 1)
 def sasl_handshake(request: Request, broker: Broker) -> Any:
     exchange = request.connection.sasl
     # No exchange: the listener has no SASL, or the client has authenticated already. A second handshake is refused too.
-    if exchange is None or exchange.refused is not None:
+    if exchange is None or exchange.failure is not None:
         return respond(request, error_code=ErrorCode.illegal_sasl_state)
     is_enabled = exchange.handshake(request.entity.mechanism)
     code = ErrorCode.none if is_enabled else ErrorCode.unsupported_sasl_mechanism
@@ -37,9 +38,11 @@ def sasl_authenticate(request: Request, broker: Broker) -> Any:
         message = "SaslAuthenticate request received after successful authentication"
         return respond(request, error_code=ErrorCode.illegal_sasl_state, error_message=message)
     try:
-        server_message = exchange.token(bytes(request.entity.auth_bytes))
-    except Refused as error:
-        return respond(request, error_code=ErrorCode.sasl_authentication_failed, error_message=error.shown or "")
+        server_message = exchange.authenticate(bytes(request.entity.auth_bytes))
+    except SaslFailed as error:
+        return respond(
+            request, error_code=ErrorCode.sasl_authentication_failed, error_message=error.client_message or ""
+        )
     # 0: the session does not expire, or the exchange is not complete yet.
     lifetime_ms = 0 if exchange.session is None else exchange.session.lifetime_ms or 0
     return respond(request, error_message="", auth_bytes=server_message, session_lifetime=lifetime_ms)

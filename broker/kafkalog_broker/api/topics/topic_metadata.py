@@ -14,7 +14,7 @@ from kafkalog_broker.protocol.hot_messages import (
     PartitionMetadata,
     TopicMetadata,
 )
-from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.runtime.log_rate import LogRate
 from kafkalog_broker.storage.topic import Topic, check_topic_name
 from kafkalog_spark.format.names import is_internal
 

@@ -16,7 +16,8 @@ from kafkalog_broker.api.transactions.producer_response import NO_PRODUCER, prod
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.request import Request
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 _INIT_PRODUCER_ID = 22
@@ -39,7 +40,7 @@ async def init_producer_id(request: Request, broker: Broker) -> Any:
             else ErrorCode.cluster_authorization_failed,
             f"this broker mirrors {broker.mirrored} and is read-only: it does not accept producers",
         )
-    await broker.producer_id_is_there()
+    await broker.wait_for_producer_id()
     if body.transactional_id is None:
         return producer_response(request, ProducerIdAndEpoch(broker.producer_ids.next(), 0))
     timeout_ms = round(body.transaction_timeout.total_seconds() * 1000)

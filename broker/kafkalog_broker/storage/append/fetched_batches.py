@@ -8,7 +8,7 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import check_crc, parse_header, parse_prefix
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64, H
-from kafkalog_spark.log.read.segment_file import Table, Window, check_large, what_is_wrong
+from kafkalog_spark.log.read.header_windows import Table, Window, bad_batch_error, check_remaining_crcs
 
 _PLAIN_BELOW = 64 << 10
 """Bytes below which plain Python is fast enough, so that Numba need not be loaded: 16 us a batch."""
@@ -65,9 +65,9 @@ def sweep_batches(data: memoryview) -> tuple[Table, KafkalogError | None]:
         table = np.empty((_TABLE_ROWS, len(H)), np.int64)
         rows, swept_to, status = sweep(frozen, at, len(data), table, CRC32C_TABLE, CRC32_TABLE)
         at = int(swept_to)
-        good, wrong = check_large(table[:rows], data, 0)
+        good, wrong = check_remaining_crcs(table[:rows], data, 0)
         if wrong is None and status not in (SweepStatus.OUT_OF_BYTES, SweepStatus.TABLE_FULL):
-            wrong = what_is_wrong(data, at, len(data), at)
+            wrong = bad_batch_error(data, at, len(data), at)
         tables.append(table[:good])
     return np.concatenate(tables), wrong
 

@@ -31,10 +31,11 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import Codec, H
 from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
-from kafkalog_spark.log.decode.decompress import Scratch
-from kafkalog_spark.log.decode.run_decoder import Decompressor, OpenedWrapper, kinds_of, open_wrapper, runs
-from kafkalog_spark.log.read.segment_file import Window
-from kafkalog_spark.log.write.compress import compress
+from kafkalog_spark.log.codecs.compress import compress
+from kafkalog_spark.log.codecs.scratch import Scratch
+from kafkalog_spark.log.decode.decompressed_batches import Decompressor, OpenedWrapper, open_wrapper
+from kafkalog_spark.log.decode.run_decoder import kinds_of, runs
+from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.write.encoded_batch import seal
 
 _OUT_SIZE = 1 << 20  # initial size of the output buffer in bytes

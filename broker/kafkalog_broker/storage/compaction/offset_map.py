@@ -13,7 +13,7 @@ import secrets
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.config.broker_config import CLEANER_MAP_ENTRY_BYTES
+from kafkalog_broker.config.broker_config_checks import CLEANER_MAP_ENTRY_BYTES
 from kafkalog_broker.storage.compaction.offset_map_kernel import MapState, MapStatus, map_messages, map_records
 
 ENTRY_SIZE = CLEANER_MAP_ENTRY_BYTES

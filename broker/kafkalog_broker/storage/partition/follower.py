@@ -19,7 +19,7 @@ from kafkalog_broker.storage.partition.producer_replay import first_bad_marker, 
 from kafkalog_broker.storage.partition.producer_state import ProducerState
 from kafkalog_spark.errors import UnexpectedAppendOffset, UnsupportedFormat
 from kafkalog_spark.format.layout import H
-from kafkalog_spark.log.read.segment_file import Window
+from kafkalog_spark.log.read.header_windows import Window
 
 _log = logging.getLogger(__name__)
 

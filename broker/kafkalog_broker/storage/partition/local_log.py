@@ -29,7 +29,7 @@ from kafkalog_spark.format.atomic_file import fsync_directory, fsync_file
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
-from kafkalog_spark.log.read.segment_file import Window
+from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.segment_roll import should_roll
 from kafkalog_spark.log.write.segment_writer import SegmentWriter

@@ -22,8 +22,8 @@ from kafkalog_spark.format.atomic_file import (
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.format.transaction_index import load_transaction_index
-from kafkalog_spark.log.read.segment_file import Window, header_windows
-from kafkalog_spark.store.interface import DescriptorFile
+from kafkalog_spark.log.read.header_windows import Window, header_windows
+from kafkalog_spark.store.local_store import DescriptorFile
 
 _COPY_SIZE = 1 << 20  # bytes per read
 

@@ -24,7 +24,7 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.segment_lookup import SegmentEnd
 from kafkalog_spark.format.layout import MAX_INT64
-from kafkalog_spark.log.read.discovery import log_files
+from kafkalog_spark.log.read.local_log_dir import log_files
 
 FAR_AHEAD_MS = 3_600_000
 """Default of message.timestamp.after.max.ms. Timestamps less far in the future delay retention only by that much."""

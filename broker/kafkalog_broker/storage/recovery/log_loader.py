@@ -35,8 +35,8 @@ from kafkalog_spark.format.offset_index import load_offset_index
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction, load_transaction_index
-from kafkalog_spark.log.read.discovery import log_files
-from kafkalog_spark.log.read.segment_file import Window
+from kafkalog_spark.log.read.header_windows import Window
+from kafkalog_spark.log.read.local_log_dir import log_files
 from kafkalog_spark.log.write.header_reader import end_of_closed_segment, headers_from
 from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, RecoveredSegment, recover_segment
 from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES

@@ -9,19 +9,20 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Self
 
-from kio.serial import entity_reader
-
 from kafkalog_broker import api
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.protocol.codec import decode_request, encode_response, response_class
+from kafkalog_broker.protocol.frames import decode_request, encode_response
+from kafkalog_broker.protocol.headers import without_header
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.security.authorizer import admit
-from kafkalog_broker.server import Server
+from kafkalog_broker.server import Options, Server
 from kafkalog_broker.testing_support.remote import frame_of
 from tests.broker.api.helpers.plain_entities import TOKENS
 from tests.broker.loop_watch import loop_watched
 from tests.broker.manual_clock import ManualClock
+from tests.broker.protocol.helpers.kio_messages import read_response
 
 
 class BrokerInProcess:
@@ -36,25 +37,28 @@ class BrokerInProcess:
         self._watch = contextlib.ExitStack()
         self._waits = self._watch.enter_context(loop_watched())
         settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.retention.ms": "-1", **(properties or {})}
-        self.broker = Server(BrokerConfig.from_properties({**settings, "log.dirs": str(directory)}), self.clock)
+        self.config = BrokerConfig.from_properties({**settings, "log.dirs": str(directory)})
 
     def __enter__(self) -> Self:
-        self.run(self.broker.start())
-        self.run(self._loaded())
+        try:
+            self.server = self.run(Server.start(self.config, Options(clock=self.clock)))
+        except BaseException:
+            self._loop.close()
+            self._watch.close()
+            raise
+        self.broker: Broker = self.server.broker
+        self.run(self.broker.lifecycle.coordinators_loaded.wait())
         self._waits.clear()  # nobody was served yet
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.run(self.broker.stop())
+        self.run(self.server.stop())
         self._loop.close()
         self._watch.close()
         assert not self._waits, f"{len(self._waits)} times the loop waited, first for {self._waits[0]}"
 
     def run(self, coroutine: Any) -> Any:
         return self._loop.run_until_complete(coroutine)
-
-    async def _loaded(self) -> None:
-        await self.broker.loading
 
     def tick(self) -> None:
         self.run(self._tick())
@@ -86,16 +90,12 @@ class BrokerInProcess:
 
 
 def _decoded(request: Request, answer: Any, read: Callable[[bytes], Any] | None) -> Any:
-    response = response_class(request.api_key, request.version)
     frame = b"".join(bytes(piece) for piece in encode_response(request, answer))[4:]
     if request.api_key in TOKENS:
         return {"answer": frame[4:].hex()}
-    _, start = entity_reader(response.__header_schema__)(frame, 0)  # type: ignore[attr-defined]
     if read is not None and request.api_key == DESCRIBE_TRANSACTIONS:
-        return read(frame[start:])
-    entity, size = entity_reader(response)(frame, start)  # type: ignore[var-annotated]
-    assert start + size == len(frame)
-    return entity
+        return read(without_header(frame, request.api_key, request.version))
+    return read_response(request.api_key, request.version, frame)
 
 
 DESCRIBE_TRANSACTIONS = 65

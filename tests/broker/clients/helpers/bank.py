@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from kafkalog_broker.testing import RunningBroker
-from kafkalog_spark.log.decode.record_schema import ScanRequest
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_scan import scan_partition

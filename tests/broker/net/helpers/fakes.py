@@ -13,8 +13,9 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.net.dispatch import Dispatch
-from kafkalog_broker.net.listener import Network
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.net.listening_socket import bind_listener
+from kafkalog_broker.net.network import Network
+from kafkalog_broker.protocol.request import ConnectionInfo
 
 
 def framed(body: bytes) -> bytes:
@@ -22,10 +23,18 @@ def framed(body: bytes) -> bytes:
 
 
 async def listen(network: Network, name: str, host: str, port: int, *security: Any, **named: Any) -> Listener:
-    """Bind a listener and serve it, as Network.bind and Network.serve."""
-    listener = await network.bind(Listener(name, host, port), *security, **named)
+    """Bind a listener, add it to the network with the arguments of Network.add_listener, and serve it."""
+    bound = await bind_listener(Listener(name, host, port), network.quotas.config)
+    network.add_listener(bound, *security, **named)
     await network.serve()
-    return listener
+    return bound.listener
+
+
+def only_connection(network: Network) -> Connection:
+    """The one open connection of a network."""
+    (connection,) = network.quotas.open
+    assert isinstance(connection, Connection)
+    return connection
 
 
 async def settle() -> None:

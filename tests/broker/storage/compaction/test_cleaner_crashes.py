@@ -17,7 +17,7 @@ import pytest
 
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format.layout import ControlType
-from kafkalog_spark.log.decode.record_schema import ScanRequest
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.partition_scan import scan_partition

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from kafkalog_broker.server import Server
+from kafkalog_broker.broker import Broker
 from kafkalog_spark.format.names import (
     OFFSETS_TOPIC,
     REMOTE_LOG_METADATA_TOPIC,
@@ -104,7 +104,7 @@ class HostileBroker(BrokerInProcess):
         assert self.broker.remote is not None
         self.run(self._copied(self.broker))
 
-    async def _copied(self, broker: Server) -> None:
+    async def _copied(self, broker: Broker) -> None:
         remote = broker.remote
         assert remote is not None
         await remote.run_due()

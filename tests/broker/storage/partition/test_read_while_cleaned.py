@@ -17,10 +17,11 @@ from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.partition.file_handles import _HANDLES
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.decode.record_schema import ScanRequest
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
-from kafkalog_spark.log.read.partition_scan import offset_for_timestamp, scan_partition
+from kafkalog_spark.log.read.partition_scan import scan_partition
+from kafkalog_spark.log.read.timestamp_search import offset_for_timestamp
 from tests.broker.storage.helpers.cleaned_logs import Host, append, compacted_log, request
 from tests.broker.storage.helpers.stored_logs import NOW
 from tests.log.helpers.plain_decoder import decode_batches

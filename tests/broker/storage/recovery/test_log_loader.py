@@ -10,7 +10,7 @@ import pytest
 from kafkalog_broker.storage.recovery.log_loader import bytes_to_recover, load_log
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs, write_leader_epochs
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
-from kafkalog_spark.log.read import segment_file
+from kafkalog_spark.log.read import header_windows
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.broker.storage.helpers.loaded_logs import name, records, request, transactions, write_log
 from tests.broker.storage.helpers.stored_logs import NOW, contents
@@ -28,7 +28,7 @@ RECOVERY_POINTS = {"compacted-0": 6000, "segments-1": 4800, "transactions-0": 4,
 def test_recovery_gives_the_files_that_kafkas_recovery_gave(crashed, tmp_path, golden, monkeypatch, plain):
     """The clean golden directory is the crashed one after its restart and clean shutdown. Only leader-epoch-checkpoint
     differs: the restarted leader had a new epoch."""
-    monkeypatch.setattr(segment_file, "_PLAIN_BELOW", 1 << 40 if plain else 0)
+    monkeypatch.setattr(header_windows, "_PLAIN_BELOW", 1 << 40 if plain else 0)
     directory = tmp_path / crashed.name
     shutil.copytree(crashed.directory, directory)
     before = contents(directory)

@@ -1,0 +1,29 @@
+"""Interface of a connection for the parts of a network that count, watch and close connections."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.runtime.byte_budget import Lease
+
+
+class OpenConnection(Protocol):
+    """A connection whose transport exists. `Connection` implements it, and documents the members."""
+
+    @property
+    def info(self) -> ConnectionInfo: ...
+    @property
+    def task(self) -> asyncio.Task[None] | None: ...
+    @property
+    def leases(self) -> Sequence[Lease]: ...
+    @property
+    def unread_bytes(self) -> int: ...
+    def stop(self) -> None: ...
+    def abort(self) -> None: ...
+    def abort_with(self, why: str, level: int = logging.WARNING) -> None: ...
+    def release_leases(self) -> None: ...
+    def close_if_idle(self, before: float) -> bool: ...

@@ -1,0 +1,66 @@
+"""A response whose records lie in files, read as one stream of bytes.
+
+A consumer that requests 50 MB and then does not read costs one buffer of BUFFER_BYTES. The buffer is reused for the
+next part, so that it stays in the processor's cache, unless the peer did not take a part immediately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.partition.file_handles import FileSlice
+
+BUFFER_BYTES = 256 << 10
+"""Bytes that are read and written at a time: they fit a core's cache, and the cost of the calls does not matter."""
+
+
+class ResponseStream:
+    """Pieces of a response, bytes-like or FileSlice, as a stream."""
+
+    def __init__(self, pieces: Iterable[Any]) -> None:
+        self._pieces = iter(pieces)
+        self._piece: Any = b""
+        self._position = 0  # in `_piece`
+
+    def fill(self, buffer: memoryview) -> int:
+        """Write the next bytes into `buffer`.
+
+        Returns:
+            Number of bytes: fewer than the buffer holds only at the end of the response, then 0.
+
+        Raises:
+            BrokerError: kafka_storage_error if a file cannot be read or has become shorter.
+        """
+        filled = 0
+        while filled < len(buffer):
+            left = len(self._piece) - self._position
+            if not left:
+                following = next(self._pieces, None)
+                if following is None:
+                    break
+                self._piece, self._position = following, 0
+                continue
+            room = buffer[filled:]
+            if isinstance(self._piece, FileSlice):
+                count = _read(self._piece, room, self._position)
+            else:
+                count = min(left, len(room))
+                room[:count] = memoryview(self._piece)[self._position : self._position + count]
+            self._position += count
+            filled += count
+        return filled
+
+
+def _read(piece: FileSlice, room: memoryview, position: int) -> int:
+    slice_name = f"of [{piece.position}, {piece.position + piece.size}) of a segment"
+    try:
+        count = piece.read_into(room, position)
+    except OSError as error:
+        raise BrokerError(
+            ErrorCode.kafka_storage_error, f"byte {position} {slice_name} cannot be read: {error}"
+        ) from error
+    if count == 0:
+        raise BrokerError(ErrorCode.kafka_storage_error, f"the file ends at byte {position} {slice_name}")
+    return count

@@ -1,0 +1,173 @@
+"""Listeners with SASL: no request of a connection is handled before its peer has authenticated.
+
+Until then only ApiVersions, SaslHandshake and SaslAuthenticate are accepted, in the order that `SaslExchange` allows. A
+session with a lifetime is renewed on the same connection (KIP-368), otherwise the first request after it closes the
+connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable, Coroutine, Mapping
+from enum import Enum
+from time import monotonic
+from typing import Any
+
+from kafkalog_broker.config.sasl_settings import SaslSettings
+from kafkalog_broker.net.dispatch import Answer, ConnectionClosed, Dispatch, Frame, answer_of
+from kafkalog_broker.protocol.api_messages import API_VERSIONS, api_name
+from kafkalog_broker.protocol.api_registry import registry
+from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.runtime.state_machine import next_state
+from kafkalog_broker.security.sasl_exchange import (
+    SASL_HANDSHAKE,
+    CredentialStore,
+    SaslExchange,
+    SaslState,
+    Session,
+)
+from kafkalog_broker.security.sasl_mechanism import SaslFailed
+
+MIN_REAUTH_INTERVAL_S = 1.0  # between two re-authentications of a connection, as in Kafka
+
+_SASL_HANDSHAKE = SASL_HANDSHAKE.to_bytes(2, "big")
+_KEY_AND_VERSION = struct.Struct(">hh")
+
+
+class GateState(Enum):
+    """What happens to the next request."""
+
+    AUTHENTICATING = "part of the first exchange"
+    OPEN = "handled; the session has no end"
+    IN_SESSION = "handled until the session ends; a SaslHandshake starts a re-authentication"
+    REAUTHENTICATING = "part of an exchange that renews the session"
+
+
+_STATES_AFTER_EXCHANGE = frozenset({GateState.OPEN, GateState.IN_SESSION})
+
+TRANSITIONS: Mapping[GateState, frozenset[GateState]] = {
+    GateState.AUTHENTICATING: _STATES_AFTER_EXCHANGE,
+    GateState.IN_SESSION: frozenset({GateState.REAUTHENTICATING}),
+    GateState.REAUTHENTICATING: _STATES_AFTER_EXCHANGE,
+    GateState.OPEN: frozenset(),
+}
+
+
+class SaslGate:
+    """Dispatch of one connection that has to authenticate."""
+
+    def __init__(
+        self,
+        settings: Callable[[], SaslSettings],
+        credentials: CredentialStore,
+        serve: Dispatch,
+        authenticated: Callable[[str], None],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """
+        Args:
+            settings: Returns the listener's current settings; called once per exchange.
+            credentials: Verifies users and tokens.
+            serve: Dispatch of accepted requests.
+            authenticated: Called with the principal after each successful exchange.
+            clock: Monotonic seconds.
+        """
+        self._settings, self._credentials, self._serve = settings, credentials, serve
+        self._authenticated, self._clock = authenticated, clock
+        self._state = GateState.AUTHENTICATING
+        self._exchange: SaslExchange | None = SaslExchange(settings(), credentials)  # while one is in progress
+        self._has_bare_tokens = False  # SaslHandshake v0: the mechanism's messages come as frames without a header
+        self._session: Session | None = None
+        self._session_end_s = 0.0
+        self._reauth_start_s: float | None = None  # when the last re-authentication started
+
+    @property
+    def max_request_bytes(self) -> int:
+        """Largest request before the peer has authenticated."""
+        return self._settings().max_receive_bytes
+
+    def __call__(self, frame: Frame, connection: ConnectionInfo) -> Answer | Coroutine[Any, Any, Answer]:
+        if self._state is GateState.OPEN:
+            return self._serve(frame, connection)
+        return self._handle(frame, connection)
+
+    async def _handle(self, frame: Frame, connection: ConnectionInfo) -> Answer:
+        if self._exchange is None:
+            if not self._starts_reauthentication(frame):
+                if self._clock() >= self._session_end_s:
+                    raise ConnectionClosed("its session has expired, and it has not authenticated again", logging.INFO)
+                served = self._serve(frame, connection)
+                del frame  # as without a gate: the frame need not stay in memory while it is handled
+                return await answer_of(served)
+            self._state = next_state(TRANSITIONS, self._state, GateState.REAUTHENTICATING)
+            self._exchange = SaslExchange(self._settings(), self._credentials, self._session)
+            self._has_bare_tokens = False
+        return await self._authenticate(self._exchange, frame, connection)
+
+    def _starts_reauthentication(self, frame: Frame) -> bool:
+        """True for a SaslHandshake, unless the previous re-authentication started too recently."""
+        if frame[:2] != _SASL_HANDSHAKE:
+            return False
+        now = self._clock()
+        if self._reauth_start_s is not None and now - self._reauth_start_s < MIN_REAUTH_INTERVAL_S:
+            return False
+        self._reauth_start_s = now
+        return True
+
+    async def _authenticate(self, exchange: SaslExchange, frame: Frame, connection: ConnectionInfo) -> Answer:
+        pieces: Answer
+        if self._has_bare_tokens:
+            try:
+                token = exchange.authenticate(bytes(frame))
+                pieces = [struct.pack(">i", len(token)) + token]
+            except SaslFailed:
+                pieces = None  # without a header there is no error response
+        else:
+            pieces = await self._handle_sasl_request(exchange, frame, connection)
+        if exchange.failure is not None:
+            # The response is delayed, to slow down clients that guess passwords.
+            await asyncio.sleep(self._settings().failed_delay_ms / 1000)
+            raise ConnectionClosed(f"not authenticated: {exchange.failure}", logging.WARNING, pieces)
+        if exchange.session is not None:
+            self._start_session(exchange.session)
+        return pieces
+
+    async def _handle_sasl_request(self, exchange: SaslExchange, frame: Frame, connection: ConnectionInfo) -> Answer:
+        key, version = _expected_request(exchange, frame)
+        connection.sasl = exchange
+        try:
+            pieces = await answer_of(self._serve(frame, connection))
+        finally:
+            connection.sasl = None
+        if key == API_VERSIONS and registry()[API_VERSIONS].serves(version):
+            exchange.api_versions_sent()
+        self._has_bare_tokens = key == SASL_HANDSHAKE and version == 0
+        return pieces
+
+    def _start_session(self, session: Session) -> None:
+        self._exchange, self._session, self._has_bare_tokens = None, session, False
+        if session.lifetime_ms is None:
+            self._state = next_state(TRANSITIONS, self._state, GateState.OPEN)
+        else:
+            self._state = next_state(TRANSITIONS, self._state, GateState.IN_SESSION)
+            self._session_end_s = self._clock() + session.lifetime_ms / 1000
+        self._authenticated(session.principal)
+
+
+def _expected_request(exchange: SaslExchange, frame: Frame) -> tuple[int, int]:
+    """API key and version of a request. Raises ConnectionClosed for one that the exchange does not expect."""
+    if len(frame) < _KEY_AND_VERSION.size:
+        raise ConnectionClosed(f"a frame of {len(frame)} bytes has no room for a request header")
+    key, version = _KEY_AND_VERSION.unpack_from(frame)
+    if key == SASL_HANDSHAKE and exchange.state is SaslState.AUTHENTICATE:
+        exchange.fail("it sent a second SaslHandshake")  # the handler responds with an error
+    elif key not in exchange.expected_apis:
+        name = api_name(key) if key in registry() else f"API key {key}"
+        raise ConnectionClosed(f"it sent {name} where it has to authenticate first (is its sasl.mechanism set?)")
+    return key, version
+
+
+NewSaslGate = Callable[[Dispatch, Callable[[str], None]], SaslGate]
+"""Makes the gate of a new connection from the dispatch of accepted requests and the callback `authenticated`."""

@@ -1,0 +1,67 @@
+"""Limit on the memory of responses that peers do not read, which Kafka does not have.
+
+Each connection holds at most one response that waits to be written. A response that lies in files costs one buffer
+(`ResponseStream`), so mostly other responses count here: usually a few kB, and megabytes if a client lists everything.
+Responses with remote records hold leases of a smaller budget, which is full while other reads wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from operator import itemgetter
+
+from kafkalog_broker.net.open_connection import OpenConnection
+
+UNREAD_BYTES = 32 << 20  # bytes of responses that all connections together may hold for longer than CHECK_S
+
+CHECK_S = 1.0  # a peer that reads nothing for this long while the limit is exceeded is disconnected
+
+
+class UnreadResponses:
+    """Connections whose peers have to read before anything more is written. Not thread-safe."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._held: dict[OpenConnection, int] = {}  # bytes of each connection, when it was last checked
+        self._total = 0
+        self._check: asyncio.TimerHandle | None = None
+
+    def add(self, connection: OpenConnection) -> None:
+        """Watch a connection that writes nothing more before its peer reads."""
+        self._hold(connection, connection.unread_bytes)
+        if self._check is None and (self._total > UNREAD_BYTES or connection.leases):
+            self._check = self._loop.call_later(CHECK_S, self.close_idle_readers)
+
+    def discard(self, connection: OpenConnection) -> None:
+        """Stop watching a connection: its peer has read, or it has ended. A no-op if it is not watched."""
+        self._total -= self._held.pop(connection, 0)
+
+    def close_idle_readers(self) -> None:
+        """While too much is held, close connections whose peers have not read since the last check, largest first."""
+        self._check = None
+        idle: list[tuple[int, OpenConnection]] = []
+        for connection, before in list(self._held.items()):
+            held = connection.unread_bytes
+            if held == before:
+                idle.append((held, connection))
+            self._hold(connection, held)
+        for held, connection in sorted(idle, key=itemgetter(0), reverse=True):
+            if self._total > UNREAD_BYTES:
+                why = f"all connections together hold more than {UNREAD_BYTES}"
+            elif any(lease.is_wanted for lease in connection.leases):
+                why = "other reads of remote storage wait for their memory"
+            else:
+                continue
+            self.discard(connection)
+            connection.abort_with(f"its peer has not read a byte for a second, {held} bytes wait for it, and {why}")
+            connection.release_leases()
+        if self._total > UNREAD_BYTES or any(connection.leases for connection in self._held):
+            self._check = self._loop.call_later(CHECK_S, self.close_idle_readers)
+
+    def stop(self) -> None:
+        if self._check is not None:
+            self._check.cancel()
+
+    def _hold(self, connection: OpenConnection, size: int) -> None:
+        self._total += size - self._held.get(connection, 0)
+        self._held[connection] = size

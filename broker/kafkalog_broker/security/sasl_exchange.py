@@ -1,0 +1,170 @@
+"""One SASL authentication of a connection, as a state machine (Kafka: SaslServerAuthenticator). No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SaslSettings
+from kafkalog_broker.protocol.api_messages import API_VERSIONS
+from kafkalog_broker.runtime.state_machine import next_state
+from kafkalog_broker.security.jwt import Token
+from kafkalog_broker.security.oauth_bearer import oauth
+from kafkalog_broker.security.plain import plain
+from kafkalog_broker.security.sasl_mechanism import Authenticated, Mechanism, SaslFailed
+from kafkalog_broker.security.scram import Credential, scram
+
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+
+
+class SaslState(Enum):
+    """Which request has to come next. The names are those of Kafka's SaslServerAuthenticator.SaslState."""
+
+    HANDSHAKE_OR_VERSIONS_REQUEST = "SaslHandshake or ApiVersions"
+    HANDSHAKE_REQUEST = "SaslHandshake, after ApiVersions"
+    AUTHENTICATE = "a message of the mechanism"
+    COMPLETE = "authenticated"
+    FAILED = "refused"
+
+
+TRANSITIONS: Mapping[SaslState, frozenset[SaslState]] = {
+    SaslState.HANDSHAKE_OR_VERSIONS_REQUEST: frozenset(
+        {SaslState.HANDSHAKE_REQUEST, SaslState.AUTHENTICATE, SaslState.FAILED}
+    ),
+    SaslState.HANDSHAKE_REQUEST: frozenset({SaslState.AUTHENTICATE, SaslState.FAILED}),
+    SaslState.AUTHENTICATE: frozenset({SaslState.COMPLETE, SaslState.FAILED}),
+    SaslState.COMPLETE: frozenset(),
+    SaslState.FAILED: frozenset(),
+}
+
+EXPECTED_APIS: Mapping[SaslState, tuple[int, ...]] = {
+    SaslState.HANDSHAKE_OR_VERSIONS_REQUEST: (API_VERSIONS, SASL_HANDSHAKE),
+    SaslState.HANDSHAKE_REQUEST: (SASL_HANDSHAKE,),
+    SaslState.AUTHENTICATE: (SASL_AUTHENTICATE,),
+    SaslState.COMPLETE: (),
+    SaslState.FAILED: (),
+}
+"""API keys that may come in each state. Any other request ends the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialStore:
+    """What the mechanisms verify credentials with.
+
+    find_scram: stored credential by mechanism and user name, or None.
+    check_token: claims of an OAUTHBEARER token; raises InvalidToken.
+    now_ms: ms since 1970, for the expiry of tokens.
+    """
+
+    find_scram: Callable[[str, str], Credential | None]
+    check_token: Callable[[str], Token]
+    now_ms: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An authenticated peer.
+
+    lifetime_ms: time until it has to re-authenticate; None: never; 0: the credential has expired within the allowed
+        clock skew, so no request is accepted.
+    """
+
+    mechanism: str
+    principal: str
+    lifetime_ms: int | None
+
+
+class SaslExchange:
+    """One authentication. `session` is set in state COMPLETE, `failure`, the reason for the log, in state FAILED."""
+
+    def __init__(self, settings: SaslSettings, credentials: CredentialStore, renewed: Session | None = None) -> None:
+        """renewed: the session that a re-authentication renews (KIP-368); None for the first authentication."""
+        self._settings, self._credentials, self._renewed = settings, credentials, renewed
+        self.mechanisms = settings.mechanisms
+        self.state = SaslState.HANDSHAKE_OR_VERSIONS_REQUEST
+        self.session: Session | None = None
+        self.failure: str | None = None
+        self._mechanism = ""
+        self._server: Mechanism | None = None  # while it waits for a message
+
+    @property
+    def expected_apis(self) -> tuple[int, ...]:
+        """API keys of which one has to come next."""
+        return EXPECTED_APIS[self.state]
+
+    def fail(self, why: str) -> None:
+        """End the exchange. `why` is for the log."""
+        self._enter(SaslState.FAILED)
+        self.failure = why
+
+    def api_versions_sent(self) -> None:
+        """An ApiVersions request was answered; it may not be repeated."""
+        self._enter(SaslState.HANDSHAKE_REQUEST)
+
+    def handshake(self, mechanism: str) -> bool:
+        """Start the mechanism that the client has chosen. False, and the exchange fails, if it is not enabled."""
+        if mechanism not in self.mechanisms:
+            self.fail(f"the mechanism {mechanism[:40]!r} is not enabled")
+            return False
+        self._enter(SaslState.AUTHENTICATE)
+        self._mechanism = mechanism
+        if mechanism == PLAIN:
+            self._server = plain(self._settings.plain_users)
+        elif mechanism == OAUTHBEARER:
+            self._server = oauth(self._credentials.check_token)
+        else:
+            self._server = scram(mechanism, partial(self._credentials.find_scram, mechanism))
+        next(self._server)
+        return True
+
+    def authenticate(self, message: bytes) -> bytes:
+        """Handle a message of the mechanism and return the response.
+
+        Raises:
+            SaslFailed: If the exchange has failed. Its `client_message` is set.
+        """
+        server, self._server, renewed = self._server, None, self._renewed
+        assert server is not None
+        try:
+            if renewed is not None and self._mechanism != renewed.mechanism:
+                raise SaslFailed(
+                    f"SASL mechanism '{self._mechanism}' requested by client is not supported for re-authentication of "
+                    f"mechanism '{renewed.mechanism}'",
+                    "another mechanism",
+                )
+            try:
+                response = server.send(message)
+                self._server = server
+            except StopIteration as end:
+                response = self._complete(end.value)
+        except SaslFailed as error:
+            self.fail(f"{self._mechanism}: {error}")
+            if error.client_message is None:
+                what = "authentication" if renewed is None else "re-authentication"
+                error.client_message = (
+                    f"Authentication failed during {what} due to invalid credentials with SASL mechanism "
+                    f"{self._mechanism}"
+                )
+            raise
+        return response
+
+    def _complete(self, authenticated: Authenticated) -> bytes:
+        principal, renewed = f"User:{authenticated.user}", self._renewed
+        if renewed is not None and principal != renewed.principal:
+            before, after = (text.replace(":", ".", 1) for text in (renewed.principal, principal))
+            raise SaslFailed(
+                f"Cannot change principals during re-authentication from {before}: {after}", "another principal"
+            )
+        self._enter(SaslState.COMPLETE)
+        max_ms = self._settings.max_reauth_ms[self._mechanism]
+        lifetime_ms = max_ms if max_ms > 0 else None
+        if authenticated.expires_ms is not None:
+            left_ms = max(0, authenticated.expires_ms - self._credentials.now_ms())
+            lifetime_ms = left_ms if lifetime_ms is None else min(lifetime_ms, left_ms)
+        self.session = Session(self._mechanism, principal, lifetime_ms)
+        return authenticated.response
+
+    def _enter(self, state: SaslState) -> None:
+        self.state = next_state(TRANSITIONS, self.state, state)

@@ -1,0 +1,42 @@
+"""Server side of a SASL mechanism, as a generator of responses; scram.py, plain.py and oauth_bearer.py implement it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from kafkalog_broker.security.authentication_failed import AuthenticationFailed
+
+OTHER_AUTHORIZATION_ID = (
+    "Authentication failed: Client requested an authorization id that is different from username"  # Kafka's text
+)
+
+
+class SaslFailed(AuthenticationFailed):
+    """A SASL exchange was refused.
+
+    client_message: text for the client. None: a generic one, which does not disclose whether the user exists.
+    """
+
+    def __init__(self, client_message: str | None, why: str) -> None:
+        super().__init__(why)
+        self.client_message = client_message
+
+
+@dataclass(frozen=True, slots=True)
+class Authenticated:
+    """Successful end of an exchange.
+
+    response: last response to the client.
+    user: authenticated name.
+    expires_ms: when the credential expires, in ms since 1970; None if it does not.
+    """
+
+    response: bytes
+    user: str
+    expires_ms: int | None = None
+
+
+Mechanism = Generator[bytes, bytes, Authenticated]
+"""The client's messages are sent in, the responses are yielded. The first yield, before any message, is empty. Raises
+SaslFailed."""

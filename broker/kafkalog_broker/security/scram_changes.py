@@ -1,0 +1,76 @@
+"""Changes of SCRAM users by AlterUserScramCredentials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalog_broker.config.sasl_settings import SCRAM
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, credential
+from kafkalog_broker.security.scram_users import Users
+
+Outcome = tuple[ErrorCode, str | None]
+
+_NUMBERS = {1: SCRAM[0], 2: SCRAM[1]}  # mechanisms by their number in the protocol
+
+
+def number_of(mechanism: str) -> int:
+    """Return the protocol's number of a mechanism."""
+    return SCRAM.index(mechanism) + 1
+
+
+def changed(users: Users, request: Any) -> dict[str, Outcome]:
+    """Make the changes of an AlterUserScramCredentials request in `users` (Kafka: ScramControlManager).
+
+    Args:
+        users: Changed in place.
+        request: The request entity.
+
+    Returns:
+        The error of each user, or `none`. A user that is named twice is not changed.
+    """
+    planned: dict[str, Any] = {}
+    failed: dict[str, Outcome] = {}
+    for change in (*request.deletions, *request.upsertions):
+        if change.name in failed:
+            continue
+        if planned.pop(change.name, None) is not None:
+            outcome: Outcome | None = (
+                ErrorCode.duplicate_resource, "A user credential cannot be altered twice in the same request"
+            )  # fmt: skip
+        else:
+            outcome = _wrong(change, users)
+        if outcome is None:
+            planned[change.name] = change
+        else:
+            failed[change.name] = outcome
+    for name, change in planned.items():
+        mechanism = _NUMBERS[change.mechanism]
+        if _is_deletion(change):
+            del users[mechanism][name]
+        else:
+            users[mechanism][name] = credential(mechanism, change.salted_password, change.salt, change.iterations)
+    return dict.fromkeys(planned, (ErrorCode.none, None)) | failed
+
+
+def _is_deletion(change: Any) -> bool:
+    return not hasattr(change, "iterations")
+
+
+def _wrong(change: Any, users: Users) -> Outcome | None:
+    if not change.name:
+        return ErrorCode.unacceptable_credential, "Username must not be empty"
+    mechanism = _NUMBERS.get(change.mechanism)
+    if mechanism is None:
+        return ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism"
+    if _is_deletion(change):
+        if change.name in users[mechanism]:
+            return None
+        return ErrorCode.resource_not_found, "Attempt to delete a user credential that does not exist"
+    if change.iterations < MIN_ITERATIONS:
+        return ErrorCode.unacceptable_credential, "Too few iterations"
+    if change.iterations > MAX_ITERATIONS:
+        return ErrorCode.unacceptable_credential, "Too many iterations"
+    if not change.salted_password:
+        return ErrorCode.unknown_server_error, None  # as Kafka, whose cryptography takes no empty key
+    return None

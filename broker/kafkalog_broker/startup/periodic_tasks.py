@@ -1,0 +1,59 @@
+"""What a broker does once a second, and the check of certificate files."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from time import perf_counter
+
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.net.loop_watch import LoopWatch
+from kafkalog_broker.runtime.fair_scheduling import run_in_slices
+from kafkalog_broker.storage.housekeeping import RETENTION_CHECKS_PER_TICK
+
+_FLUSH_POLL_S = 0.01  # how often `catch_up` checks whether the flushes that retention waits for have ended
+
+_logger = logging.getLogger(__name__)
+
+
+class PeriodicTasks:
+    """Runs what is due in all parts of a broker."""
+
+    def __init__(self, broker: Broker, watch: LoopWatch) -> None:
+        self._broker, self._watch = broker, watch
+
+    async def run_due(self) -> None:
+        """Run what is due now. Exceptions are logged."""
+        broker = self._broker
+        began, now_ms = perf_counter(), broker.clock.now_ms()
+        try:
+            broker.logs.tick(now_ms)
+            broker.groups.tick()
+            broker.transactions.tick(now_ms)
+            broker.transaction_ends.complete_soon()
+        except Exception:
+            _logger.exception("a periodic task failed and is tried again")
+        self._watch.note_task("periodic tasks", perf_counter() - began)
+        try:
+            await run_in_slices(broker.share_coordinator.snapshot_cold_if_due())
+            await broker.share_coordinator.prune_if_due()
+        except Exception:
+            _logger.exception("a periodic task failed and is tried again")
+
+    async def catch_up(self) -> None:
+        """Run everything that is due instead of a part of it every second, after the clock was moved."""
+        logs = self._broker.logs
+        for _ in range(1 + len(logs.partitions()) // RETENTION_CHECKS_PER_TICK):
+            await self.run_due()
+            await asyncio.sleep(0)
+        while logs.retention_waits_for_flush:
+            await asyncio.sleep(_FLUSH_POLL_S)
+            await self.run_due()
+
+    async def reload_certificates(self) -> None:
+        """Use certificate files that have changed for new connections."""
+        broker = self._broker
+        async with broker.altering:  # a change of the configuration also makes new TLS contexts
+            changed = await broker.run_blocking(broker.tls.changed_files)
+            if changed is not None:
+                broker.tls.use(changed)

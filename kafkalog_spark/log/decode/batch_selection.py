@@ -1,0 +1,68 @@
+"""Selection of the batches of a header table that can hold wanted records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.layout import H
+from kafkalog_spark.kernels.batch_choice import Choice, choose
+from kafkalog_spark.log.decode.row_buffers import RowBuffers
+from kafkalog_spark.log.decode.scan_request import ScanRequest
+
+_I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSelection:
+    """Batches to decode, in the order of the log. Each array has an element, or row, for each batch.
+
+    Attributes:
+        table: The header table (layout.H) that they were selected from.
+        rows: int64[n], their rows in `table`.
+        kinds: int64[n], a BatchKind.
+        starts: int64[n], position in the payload at which the records begin.
+        ends: int64[n], position at which they end.
+        units: int64[n, 6], see `decode_v2`.
+    """
+
+    table: _I64
+    rows: _I64
+    kinds: _I64
+    starts: _I64
+    ends: _I64
+    units: _I64
+
+    @classmethod
+    def of(cls, table: _I64, excluded: npt.NDArray[np.uint8], rows: RowBuffers, request: ScanRequest) -> BatchSelection:
+        """Select the batches that can hold wanted records (`choose`).
+
+        excluded: uint8[n], 1 for batches that are left out (`BatchFilters`); empty for none.
+        """
+        n = len(table)
+        numbers = np.empty((len(Choice), n), np.int64)
+        units = np.empty((n, 6), np.int64)
+        headers_suffice = rows.header_columns_only and not request.wanted
+        kept = choose(
+            table, excluded, rows.limits, int(request.control_records), int(headers_suffice), int(rows.uses_timestamps),
+            request.max_decompressed // layout.MIN_RECORD_SIZE, numbers, units,
+        )  # fmt: skip
+        selected, kinds, starts, ends = numbers[:, :kept]
+        return cls(table, selected, kinds, starts, ends, units[:kept])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, which: slice | np.ndarray) -> BatchSelection:
+        """Return some of the batches: a slice shares the arrays, a bool[n] copies."""
+        arrays = self.rows, self.kinds, self.starts, self.ends, self.units
+        return BatchSelection(self.table, *(array[which] for array in arrays))
+
+    def blame(self, error: KafkalogError, i: int, position: int) -> KafkalogError:
+        """Add position and offset of batch `i` to an error. position: that of the window in the file."""
+        row = self.table[self.rows[i]]
+        return error.at(position=position + int(row[H.POSITION]), offset=int(row[H.BASE_OFFSET]))

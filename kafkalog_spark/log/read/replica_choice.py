@@ -1,0 +1,179 @@
+"""The choice of the copy to read, for partitions that lie in several log directories.
+
+Log directories of several brokers, read together, hold copies of one partition. Offsets are the same in every copy, so
+a reader can change from one copy to another without a gap. The leader's copy is read: the one with the highest leader
+epoch (leader-epoch-checkpoint), since a copy of an older epoch may hold records that the cluster has truncated; among
+these, the one with the furthest log end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from kafkalog_spark.errors import NotALogDirectory
+from kafkalog_spark.format.checkpoint import TopicPartition
+from kafkalog_spark.format.partition_metadata import uuid_to_text
+from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.state_files import leader_epochs, readable_meta_properties
+
+Replicas = Literal["longest", "error", "merge"]
+"""What to do with a partition in several log directories. "longest": read the copy that `best` returns. "error": raise
+an error. "merge": read that copy, and what is damaged in it from the others (`log.repair.merged_log`)."""
+
+
+REPLICAS: tuple[Replicas, ...] = ("longest", "error", "merge")
+
+
+NO_EPOCH = -1
+"""Epoch of a copy without entries in its leader-epoch-checkpoint (Kafka: UNDEFINED_EPOCH)."""
+
+
+_SHOWN = 5  # partitions in the message about the choice
+
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCopy:
+    """A copy of a partition. log_end: None if its epoch alone has decided."""
+
+    location: PartitionLocation
+    epoch: int
+    log_end: int | None = None
+
+    def __str__(self) -> str:
+        epoch = "no leader epoch" if self.epoch == NO_EPOCH else f"leader epoch {self.epoch}"
+        return f"{self.location.directory} ({epoch}{'' if self.log_end is None else f', log end {self.log_end}'})"
+
+
+class ReplicaChoice(NamedTuple):
+    """The copy to read, and all copies of the partition."""
+
+    chosen: ReplicaCopy
+    copies: list[ReplicaCopy]
+
+
+def best(copies: Sequence[ReplicaCopy]) -> ReplicaCopy:
+    """Return the copy with the highest leader epoch, of several the one with the furthest log end, then the first."""
+    return max(copies, key=lambda copy: (copy.epoch, -1 if copy.log_end is None else copy.log_end))
+
+
+def report(chosen: Mapping[TopicPartition, ReplicaChoice]) -> None:
+    """Log, in one line, which copies are read instead of which others. Logs nothing if there was no choice."""
+    if not chosen:
+        return
+    parts = [
+        f"{topic}-{partition} from {copy}, not {', '.join(str(other) for other in copies if other is not copy)}"
+        for (topic, partition), (copy, copies) in list(chosen.items())[:_SHOWN]
+    ]
+    if len(chosen) > _SHOWN:
+        parts.append(f"{len(chosen) - _SHOWN} more")
+    _log.warning(
+        "replicas=longest: %d partitions lie in several log directories; read are %s", len(chosen), "; ".join(parts)
+    )
+
+
+def refuse_copies(
+    copies: Mapping[TopicPartition, Sequence[PartitionLocation]], wanted: Iterable[TopicPartition]
+) -> None:
+    """Raise NotALogDirectory for the first wanted partition that has several copies (replicas=error)."""
+    for topic, partition in wanted:
+        if locations := copies.get((topic, partition)):
+            first, second, *_ = locations
+            raise NotALogDirectory(
+                f"the partition lies in {first.directory} too; one of them must be left out",
+                topic_partition=f"{topic}-{partition}",
+                path=second.directory,
+                hint="replicas=longest reads the copy of the highest leader epoch, and of these the one that ends last",
+            )
+
+
+def leading_copy(
+    locations: Sequence[PartitionLocation], log_end: Callable[[PartitionLocation], int | None], *, alone_too: bool
+) -> ReplicaChoice | None:
+    """Choose the copy to read among those of the highest leader epoch.
+
+    Args:
+        locations: The copies.
+        log_end: Returns the log end of a copy, None if it was deleted. Called only if epochs alone do not decide.
+        alone_too: Call it in any case.
+
+    Returns:
+        None if every copy was deleted.
+    """
+    copies = []
+    for location in locations:
+        epochs = leader_epochs(location.store, location.directory)
+        copies.append(ReplicaCopy(location, epochs[-1].epoch if epochs else NO_EPOCH))
+    while copies:
+        highest = max(copy.epoch for copy in copies)
+        leaders = [copy for copy in copies if copy.epoch == highest]
+        for copy in leaders if alone_too or len(leaders) > 1 else ():
+            end = log_end(copy.location)
+            index = copies.index(copy)
+            copies[index : index + 1] = [] if end is None else [replace(copy, log_end=end)]
+        if any(copy.epoch == highest for copy in copies):
+            return ReplicaChoice(best(copies), copies)
+    return None
+
+
+def chosen_copy(locations: Sequence[PartitionLocation], *, pass_over_damage: bool = False) -> ReplicaChoice | None:
+    """Choose the copy to read as `leading_copy`, opening copies in log directories where epochs do not decide.
+
+    Raises what finding the end of a log raises.
+    """
+
+    def log_end(location: PartitionLocation) -> int | None:
+        try:
+            return location.local.open(pass_over_damage=pass_over_damage).log_end_offset
+        except NotALogDirectory:
+            if location.local.exists():
+                raise
+            return None
+
+    return leading_copy([location for location in locations if location.local.exists()], log_end, alone_too=False)
+
+
+def check_one_topic(
+    locations: Mapping[TopicPartition, PartitionLocation],
+    copies: Mapping[TopicPartition, Sequence[PartitionLocation]],
+    wanted: Collection[TopicPartition],
+) -> None:
+    """Raise NotALogDirectory if log directories hold different topics of the same name.
+
+    Topics are compared by the topic IDs in partition.metadata (Kafka 2.8 and newer); if a partition has none, by the
+    cluster IDs in the meta.properties of the log directories. Missing IDs count as equal.
+    """
+    of_topic: dict[str, list[PartitionLocation]] = {}
+    for tp in wanted:
+        of_topic.setdefault(tp[0], []).extend(copies.get(tp, (locations[tp],)))
+    clusters: dict[str, str | None] = {}
+    for found in of_topic.values():
+        parents = {location.log_dir: location.store for location in found}
+        if len(parents) == 1:
+            continue
+        ids = [(location, location.topic_id()) for location in found]
+        named = [(location, f"topic id {uuid_to_text(known)}") for location, known in ids if known is not None]
+        if len({mark for _, mark in named}) > 1:
+            _refuse_two_topics(named)
+        if len(named) < len(ids):
+            for parent in parents.keys() - clusters.keys():
+                clusters[parent] = readable_meta_properties(parents[parent], parent).cluster_id
+            of_parent = [(location, clusters[location.log_dir]) for location in found]
+            of_cluster = [(location, f"cluster {cluster}") for location, cluster in of_parent if cluster is not None]
+            if len({mark for _, mark in of_cluster}) > 1:
+                _refuse_two_topics(of_cluster)
+
+
+def _refuse_two_topics(marked: Sequence[tuple[PartitionLocation, str]]) -> None:
+    (location, mark), *others = marked
+    other, other_mark = next(found for found in others if found[1] != mark)
+    raise NotALogDirectory(
+        f"the log directories hold different topics named {location.topic}: {location.directory} is of {mark}, "
+        f"{other.directory} of {other_mark}",
+        hint="load the directories of each cluster by themselves, and put the DataFrames together with union",
+    )

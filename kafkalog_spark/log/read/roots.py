@@ -1,0 +1,90 @@
+"""The roots of a read: paths and URLs as a user gives them, with `~` and wildcards resolved."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalog_spark.errors import NotALogDirectory
+from kafkalog_spark.format.names import DirKind, parse_partition_dir
+from kafkalog_spark.store.interface import Store
+from kafkalog_spark.store.local_store import LOCAL
+from kafkalog_spark.store.paths import is_local, normalised
+
+if TYPE_CHECKING:
+    from kafkalog_spark.store.storage_options import StorageOptions
+
+
+class Root(NamedTuple):
+    """An absolute path, or a URL without a slash at its end, and its store."""
+
+    path: str
+    store: Store
+
+
+def is_pattern(path: str) -> bool:
+    """Return True if a path has wildcards to expand. A local path that exists as it is written has none."""
+    return glob.has_magic(path) and (not is_local(path) or not os.path.lexists(os.path.expanduser(path)))
+
+
+def expanded_paths(paths: Iterable[str | os.PathLike[str]], storage: StorageOptions | None = None) -> tuple[Root, ...]:
+    """Return the roots of these paths, each once, in the order given; those of a pattern are sorted by name.
+
+    `~` is the home directory of the user that runs this process. A pattern finds directories. Of the directories of
+    partitions it finds those in use, and not -delete, -future and -stray ones, which must be named in full.
+
+    Raises:
+        NotALogDirectory: For a pattern that matches nothing.
+        OptionError: For a URL of an unknown scheme.
+    """
+    found: dict[str, Store] = {}
+    for given in paths:
+        path, store = _located(os.fspath(given), storage)
+        if not is_pattern(path):
+            found[path] = store
+            continue
+        if store is LOCAL:
+            directories = [name for name in sorted(glob.glob(path)) if os.path.isdir(name)]
+        else:
+            directories = _remote_matches(path, store)
+        parsed = ((name, parse_partition_dir(os.path.basename(name))) for name in directories)
+        in_use = [name for name, partition in parsed if partition is None or partition.kind is DirKind.LIVE]
+        if not in_use:
+            raise NotALogDirectory("no directory matches the pattern", path=path)
+        found.update((name, store) for name in in_use)
+    return tuple(Root(path, store) for path, store in found.items())
+
+
+def _located(path: str, storage: StorageOptions | None) -> Root:
+    if is_local(path):
+        return Root(normalised(os.path.expanduser(path)), LOCAL)
+    from kafkalog_spark.store.stores import store_of  # loads the clients of object stores
+
+    return Root(normalised(path), store_of(path, storage))
+
+
+def _remote_matches(url: str, store: Store) -> list[str]:
+    """Return the directories that match a URL, level by level, with one listing for each matching directory."""
+
+    def matches_in(directory: str, pattern: str) -> list[str]:
+        try:
+            listing = store.list(directory)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise NotALogDirectory(f"cannot be listed: {error.strerror}", path=directory) from error
+        found = filter(listing.is_directory, fnmatch.filter(listing.names, pattern))
+        return [os.path.join(directory, name) for name in found]
+
+    scheme, _, rest = url.partition("://")
+    bucket, *levels = rest.split("/")
+    found = [f"{scheme}://{bucket}"]
+    for level in levels:
+        if glob.has_magic(level):
+            found = [name for directory in found for name in matches_in(directory, level)]
+        else:
+            found = [os.path.join(directory, level) for directory in found]
+    return sorted(found)

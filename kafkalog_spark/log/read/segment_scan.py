@@ -1,0 +1,209 @@
+"""Scan of one segment: from the bytes of its batches to rows in Arrow buffers.
+
+    window (pread) -> sweep (headers) -> order, CRC -> batch filters -> choose (offsets, timestamps) -> decode
+
+`SegmentScanner` knows neither the directory nor the next segment: it stops behind the last good batch, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
+from kafkalog_spark.format.batch_header import BELIEVED, announced_batch, parse_header
+from kafkalog_spark.format.layout import MAX_INT64, H
+from kafkalog_spark.kernels.batch_choice import first_out_of_order
+from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
+from kafkalog_spark.kernels.rows import L
+from kafkalog_spark.kernels.sweep import SweepStatus, sweep
+from kafkalog_spark.log.decode.batch_selection import BatchSelection
+from kafkalog_spark.log.decode.run_decoder import RunDecoder
+from kafkalog_spark.log.decode.scan_buffers import WINDOW, ScanBuffers
+from kafkalog_spark.log.decode.scan_request import ScanRequest
+from kafkalog_spark.log.read.batch_filters import BatchFilters
+from kafkalog_spark.log.read.batch_order import base_offset_behind, is_follower_wrong, moved_upward
+from kafkalog_spark.log.read.header_windows import Table, bad_batch_error, check_remaining_crcs
+from kafkalog_spark.log.read.segment_file import SegmentFile
+
+
+@dataclass
+class ScanStatistics:
+    """Counters of a scan so far. dropped: errors of the damage that drop_malformed skipped, with file and position."""
+
+    segments: int = 0
+    bytes_read: int = 0
+    rows: int = 0
+    dropped: list[KafkalogError] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ScanState:
+    """Progress of a scan in a segment.
+
+    Attributes:
+        position: Position of the next batch.
+        next_offset: Every record below it was read, or cannot be wanted.
+        done: True at the end of the offset range.
+        stopped_by: Why there is no good batch at `position`, None if there is one or the file ends there. The caller
+            decides whether that is the end of the log, damage, or a change of the file since.
+        lowest_offset: No batch from `position` on begins below it. Unlike next_offset it is not raised to the start of
+            the range.
+    """
+
+    position: int
+    next_offset: int
+    done: bool = False
+    stopped_by: KafkalogError | None = None
+    lowest_offset: int = 0
+
+
+def scan_segment(
+    scanner: SegmentScanner, file: SegmentFile, state: ScanState, statistics: ScanStatistics
+) -> Generator[pa.RecordBatch, None, KafkalogError | None]:
+    """Read a segment from `state` on, yielding full Arrow batches.
+
+    Returns:
+        The error that stopped the scan, with file and position; None at the end of the segment or of the range.
+    """
+    try:
+        for batch in scanner.scan(file, state):
+            statistics.rows += batch.num_rows
+            yield batch
+    except KafkalogError as error:
+        return file.blame(error)
+    if state.stopped_by is None or state.done:
+        return None
+    return file.blame(state.stopped_by.at(offset=state.next_offset))
+
+
+class _Swept(NamedTuple):
+    """Result of sweeping a window: the headers of its whole batches, their bytes, the bytes read, a SweepStatus."""
+
+    table: Table
+    covered: int
+    filled: int
+    status: int
+
+
+@dataclass(eq=False)
+class SegmentScanner:
+    """Reads segments of one partition, one after the other, into `rows`. It owns the buffers until it is finished.
+
+    Peak memory: a window (or the largest batch), what that decompresses to, and two Arrow batches.
+    """
+
+    _topic: str
+    _partition: int
+    _request: ScanRequest
+    _buffers: ScanBuffers
+    _filters: BatchFilters
+
+    def __post_init__(self) -> None:
+        buffers = self._buffers
+        self.rows = buffers.rows(self._topic, self._partition, self._request)
+        self._window, self._table = buffers.window, buffers.table
+        self._decoder = RunDecoder(self.rows, buffers.window, buffers.decompressed, self._request)
+        self._file: SegmentFile
+        self._last_offset = -1
+
+    def scan(self, file: SegmentFile, state: ScanState) -> Iterator[pa.RecordBatch]:
+        """Add the rows of `file` from `state.position` on to `rows`; yield each Arrow batch that becomes full.
+
+        `rows` determines the range of offsets. Afterwards `state` has the progress and what stopped the scan.
+
+        Raises:
+            CorruptBatch, UnsupportedFormat: For wrong records under a valid CRC, with position and offset.
+        """
+        self._file = file
+        self._last_offset = file.first_offset - 1 if state.position == file.begin else -1
+        until = int(self.rows.limits[L.OFFSET_UNTIL])
+        while not state.done:
+            size = min(WINDOW, file.size - state.position)
+            table, covered, filled, status = self._sweep_window(state.position, size)
+            try:
+                if not len(table) and status == SweepStatus.OUT_OF_BYTES:
+                    if state.position >= file.size:
+                        return
+                    header = announced_batch(file.read, state.position, file.size, BELIEVED)  # larger than the window
+                    table, covered, filled, status = self._sweep_window(state.position, header.size)
+                if not len(table):
+                    raise bad_batch_error(self._window.view, 0, filled, state.position)
+            except (CorruptBatch, UnsupportedFormat) as error:
+                state.stopped_by = error
+                return
+            past_end = np.flatnonzero(table[:, H.LAST_OFFSET] >= until - 1)
+            count = int(past_end[0]) + 1 if len(past_end) else len(table)
+            good, out_of_order = self._check_order(table, count, state.position, covered)
+            # The CRC is checked of unwanted batches too: their headers, which it covers, decide that they are unwanted.
+            good, wrong_crc = check_remaining_crcs(table[:good], self._window.view, state.position)
+            excluded = self._filters.excluded(table[:good])
+            selection = BatchSelection.of(table[:good], excluded, self.rows, self._request)
+            yield from self._decoder.decode(selection, state.position)
+            if good:
+                self._last_offset = int(table[good - 1, H.LAST_OFFSET])
+                state.lowest_offset = self._last_offset + 1
+                state.next_offset = max(state.next_offset, state.lowest_offset)
+            # The rows before a bad batch come first: a consumer that stops there never meets the error.
+            state.stopped_by = wrong_crc or out_of_order
+            if state.stopped_by is not None:
+                state.position += int(table[good, H.POSITION])
+                return
+            state.position += covered
+            state.done = bool(len(past_end))
+            self._window.shrink(WINDOW)
+
+    def _sweep_window(self, position: int, size: int) -> _Swept:
+        filled = self._file.read_into(position, self._window.room(0, size)) if size > 0 else 0
+        rows, covered, status = sweep(self._window.read_only(), 0, filled, self._table, CRC32C_TABLE, CRC32_TABLE)
+        return _Swept(self._table[:rows], covered, filled, status)
+
+    def _check_order(self, table: Table, count: int, position: int, covered: int) -> tuple[int, CorruptBatch | None]:
+        """Check that offsets rise from batch to batch, and stay between this segment's and the next one's.
+
+        Offsets lie outside the CRC. The batch behind the first `count` rows, in the table or at byte `covered` of the
+        window, may show that the last one is wrong.
+
+        Returns:
+            The first wrong row and its error; (count, None) if all are right.
+        """
+        lowest, following = self._file.base_offset, self._file.next_base_offset
+        highest = MAX_INT64 if following is None else following - 1
+        row = int(first_out_of_order(table, max(self._last_offset, lowest - 1), lowest, highest))
+        upward = None
+        if row == len(table) == count:
+            upward = self._moved_upward(table, row, position + covered)
+        elif 0 < row <= count and table[row, H.BASE_OFFSET] <= table[row, H.PREVIOUS]:
+            upward = self._moved_upward(table, row, position + int(table[row, H.POSITION]))
+        if upward is not None:
+            return row - 1, upward
+        if row >= count:
+            return count, None
+        base, last, previous, records = (
+            int(table[row, column]) for column in (H.BASE_OFFSET, H.LAST_OFFSET, H.PREVIOUS, H.COUNT)
+        )
+        what = f"offsets {base} to {last} do not follow {previous}"
+        if records < 0 and table[row, H.MAGIC] == 2:
+            what = f"a record count of {records}"
+        elif following is not None:
+            what += f", or reach into the next segment at {following}"
+        _, wrong_crc = check_remaining_crcs(table[row : row + 1], self._window.view, position)
+        if wrong_crc is not None:  # if the whole header is damaged, report that and not its offsets
+            return row, wrong_crc
+        return row, CorruptBatch(what, position=position + int(table[row, H.POSITION]), offset=base)
+
+    def _moved_upward(self, table: Table, row: int, follower_at: int) -> CorruptBatch | None:
+        """Return the error for the batch before `row` if the batch at `follower_at` proves its offsets too high."""
+        base, last, previous = (int(table[row - 1, column]) for column in (H.BASE_OFFSET, H.LAST_OFFSET, H.PREVIOUS))
+        follower = self._file.header_or_none(follower_at)
+        if follower is None or follower.base_offset > last or self._file.proven_header(follower_at) is None:
+            return None
+        if is_follower_wrong(previous, base, last, follower.base_offset, base_offset_behind(self._file, follower)):
+            return None
+        at = int(table[row - 1, H.POSITION])
+        header = parse_header(self._window.view, at, follower.position - int(table[row - 1, H.SIZE]))
+        return moved_upward(header, previous, follower)

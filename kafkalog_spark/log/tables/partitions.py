@@ -1,0 +1,59 @@
+"""Row of the table `partitions`: where a partition begins and ends, and what the files beside its log say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.format.checkpoint import HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE
+from kafkalog_spark.format.partition_metadata import uuid_to_text
+from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
+from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs
+from kafkalog_spark.log.tables.open_unit import Batches, OpenUnit
+from kafkalog_spark.log.tables.units import segment_size
+
+
+def partition_of_unit(unit: OpenUnit) -> Batches:
+    """Return the row of a partition. Raises NotALogDirectory if it is gone or cannot be read."""
+    location = unit.location
+    closed = location.has_checkpoints and unit.task.once_per_log_dir(location, _is_cleanly_closed)
+    return unit.batches([_row(location, unit.checkpoints, closed=closed)])
+
+
+def _is_cleanly_closed(location: PartitionLocation) -> bool:
+    return CLEAN_SHUTDOWN_FILE in location.store.list(location.log_dir).names
+
+
+def _row(location: PartitionLocation, checkpoints: Checkpoints, *, closed: bool) -> dict[str, Any]:
+    """Return the row. closed: its log directory has a clean-shutdown marker."""
+    tp = location.topic, location.partition
+    row: dict[str, Any] = {}
+    if location.has_checkpoints:
+        of_dir = location.store, location.log_dir
+        row = {
+            "high_watermark": checkpoints.read(*of_dir, HIGH_WATERMARK_CHECKPOINT).get(tp),
+            "recovery_point": checkpoints.read(*of_dir, RECOVERY_POINT_CHECKPOINT).get(tp),
+            "clean_shutdown": closed,
+        }
+    log = location.open(pass_over_damage=True, checkpoints=checkpoints)
+    topic_id = location.topic_id()
+    row |= {
+        "topic": location.topic,
+        "partition": location.partition,
+        "directory": location.directory,
+        "topic_id": None if topic_id is None else uuid_to_text(topic_id),
+        "segments": len(log.segments),
+        "size": sum(segment_size(log, index) for index in range(len(log.segments))),
+        "log_start_offset": log.log_start_offset,
+        "leader_epochs": [entry._asdict() for entry in leader_epochs(location.store, location.directory)],
+        "log_end_offset": log.log_end_offset,
+    }
+    try:
+        strict = location.open(checkpoints=checkpoints)  # damage may hide a marker, and with it the LSO
+        if strict.log_end_offset == row["log_end_offset"]:
+            row["last_stable_offset"] = last_stable_offset(strict)
+    except KafkalogError as error:
+        row["error"] = str(error)
+    return row

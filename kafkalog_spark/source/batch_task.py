@@ -1,0 +1,49 @@
+"""A task of a batch query: for each of its splits, opens the log, resolves the range again and scans it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kafkalog_spark.source.filters import RowFilter
+from kafkalog_spark.source.log_bounds import resolve_split
+from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.range_scan import DamageRange, scan_range
+from kafkalog_spark.source.resolved_read import ResolvedRead
+from kafkalog_spark.source.split import Split
+from kafkalog_spark.source.task_rows import rows_of_task
+
+if TYPE_CHECKING:
+    from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
+    from kafkalog_spark.log.decode.scan_request import ScanRequest
+
+
+def read_batch_task(read: ResolvedRead, row_filter: RowFilter, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task of a batch query, in the schema of the read."""
+    return rows_of_task(read, row_filter, partial(_scan_split, read.options, row_filter), splits)
+
+
+def _scan_split(
+    options: ReadOptions, row_filter: RowFilter, split: Split, request: ScanRequest, buffers: ScanBuffers
+) -> Iterator[pa.RecordBatch]:
+    resolved = resolve_split(split, options)
+    if resolved is None:
+        return
+    log, offsets = resolved.log, resolved.range
+    if options.tail is not None:
+        from kafkalog_spark.log.read.tail import tail_start
+
+        start = tail_start(log, offsets.start, offsets.end, options.tail, request)
+        start_is_earliest = offsets.start_is_earliest and start == offsets.start
+        offsets = replace(offsets, start=start, start_is_earliest=start_is_earliest)
+    # The planned range does not narrow a late-bound end by the row filter.
+    start, end = max(offsets.start, row_filter.offset_from), min(offsets.end, row_filter.offset_until)
+    offsets = replace(offsets, start=start, end=end)
+    damage = DamageRange(split.is_first, split.range.end_is_latest) if options.reports_damage else None
+    yield from scan_range(
+        log, offsets, request, split.hint, buffers, fail_on_data_loss=options.fail_on_data_loss, damage=damage
+    )

@@ -1,0 +1,195 @@
+"""Resolution of the bounds of a read to offset ranges: rules on values, without I/O.
+
+The planner resolves the bounds of the options with `resolve_bounds`, and a task the late-bound sides of its range with
+`rebind`. Rules and messages are those of Spark's Kafka connector
+(`KafkaOffsetReaderAdmin.getOffsetRangesFromUnresolvedOffsets`, `KafkaSourceRDD.resolveRange`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from kafkalog_spark.errors import DataLoss, OffsetOutOfRange, OptionError
+from kafkalog_spark.source.data_loss import MAY_BE_LOST
+from kafkalog_spark.source.offset_range import OffsetRange
+from kafkalog_spark.source.offsets import EARLIEST, LATEST, Bound, TopicPartition, cut_text, set_text, tp_text
+from kafkalog_spark.source.options import NoMatch
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """Offsets of a log against which the bounds of a read are resolved.
+
+    Attributes:
+        log_start: The log start offset.
+        log_end: Where a reader stops: the log end offset, with read_committed the last stable offset. If the end of the
+            read is fixed, it may be any offset of the log at or above that end.
+        offset_for_timestamp: Returns the first offset whose record has a timestamp >= the given one (ms), or None.
+    """
+
+    log_start: int
+    log_end: int
+    offset_for_timestamp: Callable[[int], int | None]
+
+
+def resolve_bounds(
+    start: Bound,
+    end: Bound,
+    logs: Mapping[TopicPartition, LogBounds],
+    *,
+    assigned: Collection[TopicPartition] | None = None,
+    on_no_match: NoMatch = "error",
+    fail_on_data_loss: bool = True,
+) -> list[OffsetRange]:
+    """Return a range for every partition of `logs`, by topic and partition. Ranges may be empty.
+
+    Timestamps are looked up once, here, as in the connector. An end timestamp later than every record means the end of
+    the log as it is now.
+
+    Args:
+        start: Start of the read.
+        end: End of the read.
+        logs: Bounds of the log of each partition that is read.
+        assigned: The partitions that the bounds must name; by default those of `logs`.
+        on_no_match: What a start timestamp later than every record means: an error, or the end of the log.
+        fail_on_data_loss: Raise DataLoss if the log does not hold the range.
+
+    Raises:
+        OptionError: If the bounds do not name the assigned partitions, or a timestamp has no match.
+        OffsetOutOfRange: If a start is beyond its end.
+        DataLoss: As `clip`.
+    """
+    assigned = logs.keys() if assigned is None else assigned
+    starts = _by_partition(start, assigned, "start")
+    ends = _by_partition(end, assigned, "end")
+    ranges = []
+    for tp in sorted(logs):
+        log = logs[tp]
+        start_offset = _resolve(starts[tp], start.by_time, log)
+        if start_offset is None:
+            if on_no_match == "error":
+                raise OptionError(
+                    f"No offset matched from request of topic-partition {tp_text(tp)} and timestamp {starts[tp]}.",
+                    topic_partition=tp_text(tp),
+                    hint="startingOffsetsByTimestampStrategy=latest reads nothing from such a partition",
+                )
+            start_offset = log.log_end
+        end_offset = _resolve(ends[tp], end.by_time, log)
+        if end_offset is None:
+            end_offset = log.log_end
+        # A side that is given by timestamp is never late-bound, not even without a match: the log may hold records
+        # beyond the wanted end later.
+        earliest = starts[tp] == EARLIEST and not start.by_time
+        latest = ends[tp] == LATEST and not end.by_time
+        offsets = OffsetRange(*tp, start_offset, end_offset, earliest, latest, from_earliest=earliest)
+        ranges.append(_in_log(offsets, log, fail_on_data_loss))
+    return ranges
+
+
+def rebind(offsets: OffsetRange, log: LogBounds, *, fail_on_data_loss: bool = True) -> OffsetRange:
+    """Return a planned range as it is to be read now: late-bound sides are the present start and end of the log.
+
+    A range from earliest that retention has deleted altogether is empty.
+
+    Raises:
+        OffsetOutOfRange: If the log now ends before the start.
+        DataLoss: As `clip`.
+    """
+    start, end = offsets.start, offsets.end
+    if offsets.end_is_latest:
+        end = log.log_end
+    if offsets.start_is_earliest:
+        start = min(log.log_start, end)
+    elif offsets.from_earliest:
+        start = min(max(start, log.log_start), end)
+    return _in_log(replace(offsets, start=start, end=end), log, fail_on_data_loss)
+
+
+def clip(offsets: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: bool) -> OffsetRange:
+    """Return `offsets` within [log_start, log_end].
+
+    An empty range loses nothing: `KafkaOffsetRangeCalculator` drops it before a consumer sees it.
+
+    Raises:
+        DataLoss: If the range is not within the log, with `fail_on_data_loss`.
+    """
+    lost_before = offsets.start < log_start
+    lost_behind = offsets.end > log_end
+    if offsets.size <= 0 or not (lost_before or lost_behind):
+        return offsets
+    # If nothing is lost behind the range, `log_end` may be below the end of the log, so it is not shown.
+    held = f"the log holds [{log_start}, {log_end})" if lost_behind else f"the log begins at offset {log_start}"
+    reason = (
+        f"Could not read records in offset [{offsets.start}, {offsets.end}) for topic partition "
+        f"{tp_text(offsets.topic_partition)}: {held}."
+    )
+    if fail_on_data_loss:
+        raise DataLoss(
+            MAY_BE_LOST.format("query") + reason,
+            topic_partition=tp_text(offsets.topic_partition),
+            offset=offsets.start if lost_before else max(offsets.start, log_end),
+        )
+    _log.warning("%s failOnDataLoss is false: reading what is left.", reason)
+    end = min(offsets.end, log_end)
+    start = max(offsets.start, log_start)
+    if start >= end:  # the log holds none of it
+        start = end = min(max(offsets.start, log_start), log_end)
+    return replace(offsets, start=start, end=end)
+
+
+def _by_partition(bound: Bound, assigned: Collection[TopicPartition], side: str) -> Mapping[TopicPartition, int]:
+    """Return the offset (perhaps LATEST or EARLIEST) or timestamp that a bound gives each assigned partition."""
+    numbers, missing_topics = bound.numbers(assigned)
+    if numbers.keys() == set(assigned) and not missing_topics:
+        return numbers
+    if bound.by_time:
+        what = (
+            f"Partitions specified for Kafka timestamp based {side} offsets don't match what are assigned. Maybe topic "
+            "partitions are created or deleted while the query is running, or you didn't specify all the partitions."
+        )
+    else:
+        what = (
+            f"Partitions specified for Kafka {side} offsets don't match what are assigned. Maybe topic partitions are "
+            "created or deleted while the query is running. Use -1 for latest, -2 for earliest."
+        )
+    unnamed, others = set(assigned) - numbers.keys(), numbers.keys() - set(assigned)
+    unknown = [*sorted(missing_topics), *map(tp_text, sorted(others))]
+    hint = []
+    if unnamed:
+        hint.append(f"not specified: {set_text(unnamed)}")
+    if unknown:
+        hint.append(f"not in the log directory, or not subscribed to: {cut_text(unknown)}")
+    raise OptionError(f"{what} Specified: {set_text(numbers)} Assigned: {set_text(assigned)}", hint="; ".join(hint))
+
+
+def _resolve(number: int, by_time: bool, log: LogBounds) -> int | None:
+    """Return the offset of one side, None for a timestamp without a match."""
+    if number == EARLIEST:
+        return log.log_start
+    if number == LATEST:
+        return log.log_end
+    if not by_time:
+        return number
+    offset = log.offset_for_timestamp(number)
+    # Kafka returns no offset that the reader may not see (`Partition.fetchOffsetForTimestamp`).
+    if offset is None or offset >= log.log_end:
+        return None
+    return max(offset, log.log_start)
+
+
+def _in_log(offsets: OffsetRange, log: LogBounds, fail_on_data_loss: bool) -> OffsetRange:
+    """Return a resolved range as far as the log holds it. Raises OffsetOutOfRange, DataLoss."""
+    if offsets.start > offsets.end:
+        raise OffsetOutOfRange(
+            f"The resolved start offset {offsets.start} is greater than the resolved end offset {offsets.end} "
+            f"for topic {offsets.topic} partition {offsets.partition}.",
+            topic_partition=tp_text(offsets.topic_partition),
+            offset=offsets.start,
+            hint="check whether the start is beyond the requested end or the end of the log, "
+            "and whether the topic was deleted and created again",
+        )
+    return clip(offsets, log.log_start, log.log_end, fail_on_data_loss)

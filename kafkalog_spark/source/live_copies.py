@@ -1,0 +1,74 @@
+"""The copy of each partition that a stream reads, chosen again at every trigger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read import replica_choice
+from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.replica_choice import ReplicaChoice, Replicas
+from kafkalog_spark.source.live_log import LiveLog
+from kafkalog_spark.source.offsets import TopicPartition
+
+
+class LiveCopies:
+    """Chooses the copies of partitions that lie in several log directories.
+
+    Offsets are the same in every copy, so a batch may read another copy than the batch before. Among equally good
+    copies, the one that was read last is kept.
+    """
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self._seen: dict[str, LiveLog] = {}
+        self._changes: dict[TopicPartition, ReplicaChoice] = {}
+
+    def check(self, dirs: LogDirs, assigned: Collection[TopicPartition]) -> None:
+        """Check a new listing of the partitions that are read. Raises NotALogDirectory as `LogDirs.chosen`."""
+        if self._replicas == "error":
+            replica_choice.refuse_copies(dirs.copies, assigned)
+        replica_choice.check_one_topic(dirs.locations, dirs.copies, assigned)
+        there = {location.directory for locations in dirs.copies.values() for location in locations}
+        self._seen = {directory: live for directory, live in self._seen.items() if directory in there}
+
+    def look(
+        self,
+        locations: Sequence[PartitionLocation],
+        before: LiveLog | None,
+        look_at: Callable[[PartitionLocation, LiveLog | None], LiveLog | None],
+    ) -> LiveLog | None:
+        """Return the copy to read now, None if all have been deleted.
+
+        Args:
+            locations: The copies.
+            before: The copy that was read last.
+            look_at: Looks at a copy again, given the last look at it. Only called for copies of the highest leader
+                epoch: older ones cannot be chosen.
+        """
+        current = None if before is None else before.log.location
+
+        def log_end(location: PartitionLocation) -> int | None:
+            live = look_at(location, self._seen.get(location.directory))
+            if live is None:
+                return None
+            self._seen[location.directory] = live
+            return live.log_end.offset
+
+        # the copy that was read last comes first, and wins against equal ones
+        choice = replica_choice.leading_copy(
+            sorted(locations, key=lambda location: location != current), log_end, alone_too=True
+        )
+        if choice is None:
+            return None
+        chosen, copies = choice.chosen, choice.copies
+        if chosen.location != current:
+            order = [location.directory for location in locations]
+            copies.sort(key=lambda copy: order.index(copy.location.directory))
+            self._changes[chosen.location.topic, chosen.location.partition] = choice
+        return self._seen[chosen.location.directory]
+
+    def report(self) -> None:
+        """Log, in one line, the partitions that are now read from another copy."""
+        replica_choice.report(self._changes)
+        self._changes = {}

@@ -1,0 +1,122 @@
+"""Batch reader of the metadata tables (option `table`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.log.tables.table import TableContext, TableQuery, TableUnit
+from kafkalog_spark.log.tables.units import partitions_of, units_of, warn_of_missing_topic
+from kafkalog_spark.source.log_bounds import resolve_ranges
+from kafkalog_spark.source.offsets import AT_EARLIEST, AT_LATEST, assigned_partitions, unmatched
+from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.planning import check_scan_bytes
+from kafkalog_spark.source.read_locations import open_log_dirs
+from kafkalog_spark.source.record_projection import batch_in_schema
+from kafkalog_spark.source.store_requests import requests_logged
+from kafkalog_spark.source.task_packing import cores, group_splits
+from kafkalog_spark.spark.interface import arrow_schema, first_line, first_line_of, until_spark_has_enough
+
+_log = logging.getLogger(__name__)
+
+
+def table_schema(query: TableQuery) -> StructType:
+    """Return the schema of a query. All columns are nullable."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(query.of.schema(query.columns))
+
+
+def narrowed(query: TableQuery, schema: StructType) -> TableQuery:
+    """Return the query narrowed to the columns of a schema, named in any case.
+
+    A schema without columns, of a count, is narrowed to a cheap column. Raises OptionError for another schema.
+    """
+    known = {name.lower(): name for name in query.of.columns}
+    names = tuple(known.get(field.name.lower(), field.name) for field in schema.fields)
+    if len(set(names)) < len(names):
+        raise OptionError(f"the schema names a column twice: {', '.join(names)}")
+    query = replace(query, columns=names or query.of.default_columns[:1])
+    for field, ours in zip(schema.fields, table_schema(query).fields, strict=bool(names)):
+        if field.dataType.simpleString() != ours.dataType.simpleString():
+            raise OptionError(
+                f"the schema's column '{field.name}' is {field.dataType.simpleString()}, "
+                f"expected {ours.dataType.simpleString()}"
+            )
+        if not field.nullable:
+            raise OptionError(f"the schema's column '{field.name}' is NOT NULL, but it may be null in a table of a log")
+    return query
+
+
+@dataclass(frozen=True, slots=True)
+class TableTask:
+    """The units that one Spark task reads, and the context of the query."""
+
+    units: tuple[TableUnit, ...]
+    context: TableContext
+
+
+class TableReader(DataSourceReader):
+    """Reads the table that the options name. Small when pickled: no listing, no open file."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        assert options.table is not None
+        self._query = narrowed(options.table, schema)
+        # Damage must not keep a log from being opened: the tables report it.
+        self._options = replace(options, mode="DROPMALFORMED")
+        self._schema = schema
+
+    @first_line
+    def partitions(self) -> list[InputPartition]:
+        """Plan the tasks. Raises NotALogDirectory, UnknownPartition, and what resolving the bounds raises."""
+        from kafkalog_spark.log.tables.context import context_of, needed_partitions
+
+        options, query = self._options, self._query
+        dirs = open_log_dirs(options)
+        with requests_logged(f"planning the table {query.table}", (root.store for root in dirs.roots)):
+            subscription, present = options.subscription, dirs.locations
+            if subscription.said:
+                wanted = assigned_partitions(subscription, present)
+                if text := unmatched(subscription, present, dirs.paths):
+                    _log.warning("%s", text)
+            else:
+                wanted = partitions_of(query, present)
+            warn_of_missing_topic(query, present, dirs.paths)
+            locations = dirs.chosen(wanted, options.replicas, pass_over_damage=True)
+            ranges = None  # without an option that narrows them no log need be opened
+            if options.start != AT_EARLIEST or options.end != AT_LATEST:
+                resolved = resolve_ranges(options, locations, locations.keys())
+                ranges = {each.topic_partition: (each.range.start, each.range.end) for each in resolved}
+            units = units_of(query, locations, ranges, whole=not subscription.said)
+            check_scan_bytes(sum(unit.size for unit in units), options)
+            needed = dirs.chosen(needed_partitions(query, present), options.replicas, pass_over_damage=True)
+            context = context_of(query, needed, dirs.roots)
+        groups = group_splits(
+            [unit.size for unit in units],
+            [1] * len(units),
+            cores=cores(),
+            max_partition_bytes=options.max_partition_bytes,
+            min_partitions=options.min_partitions,
+        )
+        return [InputPartition(TableTask(tuple(units[group]), context)) for group in groups]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark turns an empty list of partitions into one that holds None.
+        if partition is None or partition.value is None:
+            return iter(())
+        return first_line_of(self._read(partition.value))
+
+    def _read(self, task: TableTask) -> Iterator[pa.RecordBatch]:
+        from kafkalog_spark.log.tables.read_table import rows_of_units
+
+        stores = [store for unit in task.units if unit.location is not None for store in unit.location.stores]
+        with requests_logged(f"a task of {len(task.units)} pieces of the table {self._query.table}", stores):
+            rows = rows_of_units(task.units, self._query, task.context)
+            yield from map(partial(batch_in_schema, target=arrow_schema(self._schema)), until_spark_has_enough(rows))

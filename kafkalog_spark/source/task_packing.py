@@ -1,0 +1,92 @@
+"""Packing of splits into Spark tasks that are worth their start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.split import Split
+
+SMALL_SPLIT = 8 << 20
+"""Bytes. A smaller split shares a task with its neighbours: starting a worker costs more than reading so much
+(benchmark `many_partitions`)."""
+TARGET_TASKS = 64
+"""Number of tasks, about, for a read of many small splits: enough for the cores of most clusters."""
+OPEN_COST = 16 << 10
+"""Bytes that take about as long to read as a partition's log takes to open (benchmark `many_partitions`)."""
+
+
+def pack_size(total: int, max_partition_bytes: int) -> int:
+    """Return the bytes up to which a task of small pieces is filled, if all pieces together have `total` bytes."""
+    return min(max_partition_bytes, max(SMALL_SPLIT, total // TARGET_TASKS))
+
+
+def group_splits(
+    sizes: Sequence[int],
+    offsets: Sequence[int],
+    *,
+    cores: int,
+    max_partition_bytes: int,
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
+) -> list[slice]:
+    """Group pieces, in their order, into tasks that are worth their start, as Spark does with files.
+
+    Spark: `FilePartition.getFilePartitions`. There are at least `min_partitions` tasks, if there are as many pieces,
+    and one for each core. Their number is a multiple of `cores` if the pieces are small enough: a core that is idle in
+    the last round costs up to a second.
+
+    Args:
+        sizes: Bytes of each piece.
+        offsets: Number of offsets of each piece.
+        cores: Cores of the driver's machine, which is all that planning sees of spark.default.parallelism.
+        max_partition_bytes: Most bytes of a task of several pieces.
+        min_partitions: Least number of tasks.
+        max_records_per_partition: Most offsets of a task of several pieces.
+    """
+    least = max(cores, min_partitions or 0)
+    costs = [size + OPEN_COST for size in sizes]
+    total = sum(costs)
+    most = pack_size(total, max_partition_bytes)
+    share = total / max(least, round(total / most / cores) * cores)
+    most = min(
+        max_partition_bytes, most + most // 2
+    )  # the nearest multiple of `cores` may need tasks that are larger by half
+    tasks: list[slice] = []
+    first = filled = held = 0
+    target = share
+    for i, cost in enumerate(costs):
+        # the target is in this piece: end the task before or behind it, whichever is nearer
+        too_large = filled + cost > most or filled + cost / 2 > target
+        too_many = max_records_per_partition is not None and held + offsets[i] > max_records_per_partition
+        too_few = len(tasks) + 1 + len(costs) - i <= least  # every further piece must begin a task
+        if i > first and (too_large or too_many or too_few):
+            tasks.append(slice(first, i))
+            # The next task makes up for a difference of less than a piece, so that the number of tasks is right.
+            left = target - filled
+            target = share + (left if abs(left) <= cost else 0)
+            first, filled, held = i, 0, 0
+        filled += cost
+        held += offsets[i]
+    if costs:
+        tasks.append(slice(first, len(costs)))
+    return tasks
+
+
+def tasks_of(splits: Sequence[Split], options: ReadOptions) -> list[tuple[Split, ...]]:
+    """Return the splits of each task. The splits of a partition stay in their order."""
+    groups = group_splits(
+        [split.size for split in splits],
+        [split.range.size for split in splits],
+        cores=cores(),
+        max_partition_bytes=options.max_partition_bytes,
+        min_partitions=options.min_partitions,
+        max_records_per_partition=options.max_records_per_partition,
+    )
+    return [tuple(splits[group]) for group in groups]
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use; with a local master, tasks use the same ones."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

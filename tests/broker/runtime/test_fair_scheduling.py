@@ -1,0 +1,179 @@
+"""However many requests are long, their turns do not add up in one round of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kafkalog_broker.runtime import fair_scheduling
+from kafkalog_broker.runtime.fair_scheduling import (
+    FIRST_S,
+    SLICE_S,
+    SLICES,
+    STALE_S,
+    TURN_S,
+    FairQueue,
+    TimeSlice,
+    fair_queue,
+)
+from tests.broker.net.helpers.fakes import in_a_loop
+
+STEP_S = 0.0001
+
+
+class Time:
+    """The processor's time: it passes only while somebody works."""
+
+    def __init__(self) -> None:
+        self.now = 1.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    clock = Time()
+    monkeypatch.setattr(fair_scheduling, "perf_counter", clock)
+    return clock
+
+
+async def long_request(time: Time, steps: int) -> None:
+    async for _ in TimeSlice().spread(range(steps)):
+        time.now += STEP_S
+
+
+async def longest_round(time: Time, tasks: list[asyncio.Task[None]]) -> float:
+    """The most work that was done between two rounds of the loop, until all is done."""
+    longest = 0.0
+    while not all(task.done() for task in tasks):
+        before = time.now
+        await asyncio.sleep(0)
+        longest = max(longest, time.now - before)
+    return longest
+
+
+@in_a_loop
+async def test_fifty_long_requests_hold_the_loop_no_longer_than_one(time: Time) -> None:
+    one = await longest_round(time, [asyncio.create_task(long_request(time, 500))])
+    begins = [asyncio.create_task(long_request(time, 500)) for _ in range(50)]
+    await asyncio.sleep(0)  # their first slices, which connections spread over rounds (`Line.begin`)
+    many = await longest_round(time, begins)
+    assert one == pytest.approx(TURN_S, abs=2 * STEP_S)
+    assert many == pytest.approx(one, abs=2 * STEP_S)
+
+
+@in_a_loop
+async def test_long_requests_take_turns(time: Time) -> None:
+    done: list[int] = []
+
+    async def request(number: int) -> None:
+        await long_request(time, 100)
+        done.append(number)
+
+    await asyncio.gather(*(request(number) for number in range(5)))
+    assert done == [0, 1, 2, 3, 4]
+    assert time.now == pytest.approx(1 + 5 * 100 * STEP_S)
+
+
+@in_a_loop
+async def test_new_request_does_not_wait_for_continuing_ones(time: Time) -> None:
+    hogs = [asyncio.create_task(long_request(time, 10_000)) for _ in range(50)]
+    await asyncio.sleep(0)
+    before = time.now
+    await fair_queue().wait_slice()
+    waited = time.now - before
+    for hog in hogs:
+        hog.cancel()
+    assert waited <= 2 * TURN_S + 2 * STEP_S
+
+
+@in_a_loop
+async def test_a_short_request_waits_for_slices_and_short_turns_only(time: Time) -> None:
+    hogs = [asyncio.create_task(long_request(time, 10_000)) for _ in range(50)]
+    await asyncio.sleep(0)
+
+    async def begins() -> None:
+        end = await fair_queue().wait_slice()
+        while time.now < end:
+            time.now += STEP_S
+
+    slices = [asyncio.create_task(begins()) for _ in range(50)]
+    await asyncio.sleep(0)
+    before = time.now
+    await fair_queue().wait_slice()
+    waited = time.now - before
+    for task in hogs + slices:
+        task.cancel()
+    assert waited < 0.05
+
+
+@in_a_loop
+async def test_slices_that_nobody_waits_for_are_limited_until_sockets_are_read(time: Time) -> None:
+    one = FairQueue(asyncio.get_running_loop())
+    given = 0
+    while one.slice_now(time.now):
+        time.now += SLICE_S
+        given += 1
+        assert given <= SLICES + 1  # rounding
+    assert given >= SLICES
+    one.round_end = 0.0
+    assert one.slice_now(time.now) == pytest.approx(time.now + SLICE_S)
+
+
+@in_a_loop
+async def test_a_round_that_nobody_ended_is_over_after_a_while(time: Time) -> None:
+    one = FairQueue(asyncio.get_running_loop())
+    assert one.slice_now(time.now)
+    time.now += SLICES * SLICE_S + STALE_S
+    assert one.slice_now(time.now)
+
+
+@in_a_loop
+async def test_nobody_overtakes_those_in_line(time: Time) -> None:
+    waiting = asyncio.ensure_future(fair_queue().wait_slice())
+    await asyncio.sleep(0)
+    assert not fair_queue().slice_now(time.now)
+    await waiting
+    await asyncio.sleep(0)
+    assert fair_queue().slice_now(time.now)
+
+
+@in_a_loop
+async def test_who_was_cancelled_keeps_nobody(time: Time) -> None:
+    first, second = (asyncio.ensure_future(fair_queue().wait_turn()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == pytest.approx(time.now + TURN_S)
+
+
+@in_a_loop
+async def test_a_turn_is_over_when_its_time_is_used_up(time: Time) -> None:
+    own = TimeSlice()
+    assert not own.over
+    time.now += FIRST_S
+    assert own.over
+    await own.next()
+    assert not own.over
+    time.now += TURN_S - STEP_S
+    assert not own.over
+    time.now += 2 * STEP_S
+    assert own.over
+
+
+@in_a_loop
+async def test_those_that_one_event_wakes_begin_over_many_rounds(time: Time) -> None:
+    woken = asyncio.get_running_loop().create_future()
+
+    async def poll() -> None:
+        await woken
+        if not fair_queue().slice_now(time.now):
+            await fair_queue().wait_slice()
+        time.now += SLICE_S
+
+    tasks = [asyncio.create_task(poll()) for _ in range(400)]
+    await asyncio.sleep(0)
+    woken.set_result(None)
+    assert await longest_round(time, tasks) <= (SLICES + 1) * SLICE_S + STEP_S
+    assert time.now == pytest.approx(1.0 + 400 * SLICE_S)
