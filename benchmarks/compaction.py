@@ -24,7 +24,7 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning_request import CleaningHost, CleaningRequest
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
-from kafkalog_broker.storage.partition.local_log import create_log_files
+from kafkalog_broker.storage.partition.loaded_log import create_log_files
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import Producer

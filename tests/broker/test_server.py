@@ -166,7 +166,7 @@ def loading_fails(directory: Path, port: int, monkeypatch: pytest.MonkeyPatch) -
         raise KafkalogError("in the middle of loading")
 
     with monkeypatch.context() as patched:
-        patched.setattr(LogManager, "_take_in", take_in)
+        patched.setattr(LogManager, "_register", take_in)
         yield
 
 

@@ -46,7 +46,7 @@ async def create_logs(broker: Broker, new_logs: Sequence[NewLogs]) -> list[Faile
     time_slice = TimeSlice()
     try:
         topic_ids = {(logs.topic.name, index): logs.topic.id for logs in new_logs for index in logs.partitions}
-        directories: NewPartitions = await broker.run_blocking(broker.logs.place_all, topic_ids)
+        directories: NewPartitions = await broker.run_blocking(broker.logs.prepare_partitions, topic_ids)
     except BrokerError as error:  # no log directory is online
         return [FailedLogs(logs, error) for logs in new_logs]
     failed: list[FailedLogs] = []

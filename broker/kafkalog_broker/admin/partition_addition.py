@@ -47,7 +47,7 @@ async def add_partitions(broker: Broker, totals: Mapping[str, int], charge: Char
         deleted = [
             (one.logs.topic, one.logs.partitions.start) for one in failed if await delete_created_logs(broker, one.logs)
         ]
-        await broker.run_blocking(broker.topics.take_partitions_back, deleted)
+        await broker.run_blocking(broker.topics.undo_add_partitions, deleted)
     outcomes: dict[str, Outcome] = {**dict(zip(admitted, registered, strict=True)), **over_quota}
     for one in failed:
         topic = one.logs.topic

@@ -56,7 +56,7 @@ async def create_topics(
     failed = await create_logs(broker, new_logs)
     if failed:
         deleted = [one.logs.topic for one in failed if await delete_created_logs(broker, one.logs)]
-        await broker.run_blocking(broker.topics.delete_if_there, deleted)
+        await broker.run_blocking(broker.topics.delete_registered, deleted)
         await broker.run_blocking(broker.logs.forget_deleted, deleted)  # their logs are already deleted
         for one in failed:
             name = one.logs.topic.name

@@ -13,7 +13,7 @@ from kafkalog_broker.admin.registry_writes import write_registry
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.storage.partition_removal import PartitionRemoval, combined
+from kafkalog_broker.storage.partition_removal import PartitionRemoval, combine_removals
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
@@ -61,7 +61,7 @@ async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = f
         if broker.remote is not None:
             for topic in topics:
                 await broker.remote.topic_deleted(topic)
-        removal = combined(removals, partial(broker.logs.forget_deleted, topics))
+        removal = combine_removals(removals, partial(broker.logs.forget_deleted, topics))
         try:
             await broker.run_blocking(removal.finish)
         except BrokerError as error:

@@ -46,7 +46,7 @@ from kafkalog_broker.protocol.responses import entity, respond, response_structs
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.offset_lookup import EARLIEST, LATEST, MAX_TIMESTAMP
-from kafkalog_broker.storage.partition.segment_start_offsets import Place, listed_offsets, segment_places
+from kafkalog_broker.storage.partition.segment_start_offsets import OffsetAndTime, offsets_before, segment_start_offsets
 
 _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
@@ -157,16 +157,16 @@ async def _segment_offsets(broker: Broker, log: Log, timestamp: int, max_offsets
     if max_offsets < 0:
         raise BrokerError(ErrorCode.unknown_server_error, f"max_num_offsets is {max_offsets}, expected 0 or more")
 
-    def places(*, with_times: bool) -> list[Place]:
-        return segment_places(
+    def start_offsets(*, with_times: bool) -> list[OffsetAndTime]:
+        return segment_start_offsets(
             log.segments, log.log_start_offset, log.log_end_offset, broker.clock.now_ms(), with_times=with_times
         )
 
     if timestamp in (LATEST, EARLIEST):
-        found = places(with_times=False)
+        found = start_offsets(with_times=False)
     else:
         try:
-            found = await broker.run_blocking(places, with_times=True)
+            found = await broker.run_blocking(start_offsets, with_times=True)
         except OSError as error:
             raise BrokerError(ErrorCode.kafka_storage_error, f"segments cannot be read: {error}") from error
-    return listed_offsets(found, timestamp, max_offsets, log.high_watermark)
+    return offsets_before(found, timestamp, max_offsets, log.high_watermark)

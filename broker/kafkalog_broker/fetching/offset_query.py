@@ -78,7 +78,7 @@ def query(
         offset = _SPECIAL[timestamp](log)
         if timestamp == EARLIEST_PENDING_UPLOAD and offset >= end:
             return NO_OFFSET
-        return TimestampAndOffset(-1, offset, log.epochs.epoch_of(offset))
+        return TimestampAndOffset(-1, offset, log.epochs.epoch_for_offset(offset))
     if timestamp == LATEST:
         return TimestampAndOffset(-1, end, log.leader_epoch)
     return TimestampQuery(log, timestamp, end, needs_timestamps)

@@ -1,1 +1,1 @@
-"""A mirror of another cluster's topics: fetched as a consumer fetches, appended as a follower appends."""
+"""Mirror of another cluster's topics: fetches like a consumer, appends like a follower."""

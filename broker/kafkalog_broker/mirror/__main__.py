@@ -1,5 +1,7 @@
-"""The command kafkalog-mirror, also as `python -m kafkalog_broker.mirror`. Its command line is read before the packages
-of the extra are loaded, so that --help needs none."""
+"""Command line of kafkalog-mirror, also `python -m kafkalog_broker.mirror`.
+
+It is parsed before the packages of the extra are imported, so that --help works without them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 
 
 def parse_bytes(text: str) -> int:
-    """`500k`, `50M`. Raises argparse.ArgumentTypeError."""
+    """Parse a number of bytes such as `500k` or `50M`. Raises argparse.ArgumentTypeError."""
     size = re.fullmatch(r"(\d+)([kMG]?)", text)
     if size is None or not int(size[1]):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number of bytes, such as 500k or 50M")
@@ -52,7 +54,7 @@ in the list of processes. docs/mirror.md says more.""",
 
 
 def main() -> int:
-    """The exit code: that of kafkalog_broker.mirror.command.main, 2 without the packages that a mirror needs."""
+    """Run the command, and return its exit code; 2 if packages that a mirror needs are missing."""
     arguments = parser().parse_args()
     try:
         with importing():

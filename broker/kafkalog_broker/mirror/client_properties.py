@@ -1,4 +1,4 @@
-"""librdkafka's property names for how to reach a cluster, as far as a mirror has a use for them."""
+"""librdkafka's properties for the connection to a cluster, as far as a mirror uses them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafkalog_spark.options import Parser, boolean, choice, plain_text
 def _number(lowest: int) -> Parser:
     def parse(name: str, text: str) -> int:
         if not text.strip().isdecimal() or int(text) < lowest:
-            raise OptionError(f"{name}: expected a whole number from {lowest} on")
+            raise OptionError(f"{name}: expected an integer of at least {lowest}")
         return int(text)
 
     return parse
@@ -26,8 +26,10 @@ def _setting(default: Any, parse: Parser, *names: str, shown: bool = True) -> An
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """How to reach a cluster, and how much to ask for at once. Sizes in bytes, times in ms. max_bytes bounds the memory
-    of a response; a node of the source has up to three in memory."""
+    """How to reach a cluster, and how much to fetch at once. Sizes in bytes, times in ms.
+
+    `max_bytes` bounds the size of a response; up to three responses per node of the source are in memory.
+    """
 
     security_protocol: str = _setting(
         "plaintext", choice("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"), "security.protocol"
@@ -54,7 +56,7 @@ class ClientSettings:
     timeout_ms: int = _setting(60_000, _number(1000), "socket.timeout.ms")
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Raises OptionError for files that cannot be read."""
+        """Return the TLS context, or None without TLS. Raises OptionError if a file cannot be read."""
         if not self.security_protocol.endswith("ssl"):
             return None
         try:
@@ -64,7 +66,7 @@ class ClientSettings:
                     self.ssl_certificate_location, self.ssl_key_location, lambda: self.ssl_key_password or ""
                 )
         except OSError as error:  # ssl.SSLError too
-            raise OptionError(f"TLS cannot be set up: {error}", hint="look at the ssl.*.location properties") from None
+            raise OptionError(f"TLS cannot be set up: {error}", hint="check the ssl.*.location properties") from None
         if not (self.check_host_name and self.check_certificate):
             context.check_hostname = False
         if not self.check_certificate:
@@ -77,11 +79,11 @@ PROPERTIES: Mapping[str, tuple[str, Parser]] = {
     for setting in fields(ClientSettings)
     for name in setting.metadata["names"]
 }
-"""librdkafka's name: (field, parser)."""
+"""Field and parser of each property, by librdkafka's name."""
 
 
 def client_settings(texts: Iterable[str]) -> ClientSettings:
-    """Properties of `name=value` texts. Raises OptionError, which never quotes a value of a password."""
+    """Parse properties of the form `name=value`. Raises OptionError, which never contains a password."""
     values: dict[str, Any] = {}
     for text in texts:
         name, separator, value = text.partition("=")
@@ -89,7 +91,7 @@ def client_settings(texts: Iterable[str]) -> ClientSettings:
         if not separator or not name:
             raise OptionError(f"-X {name!r}: expected NAME=VALUE, such as security.protocol=ssl")
         if name not in PROPERTIES:
-            raise OptionError(f"-X {name}: a mirror has no use for it; known are {', '.join(PROPERTIES)}")
+            raise OptionError(f"-X {name}: unsupported property; a mirror supports {', '.join(PROPERTIES)}")
         attribute, parse = PROPERTIES[name]
         values[attribute] = parse(f"-X {name}", value)
     settings = ClientSettings(**values)

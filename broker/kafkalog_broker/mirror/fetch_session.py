@@ -1,4 +1,4 @@
-"""A fetch session as its client keeps it (KIP-227, FetchSessionHandler): only what changed is sent again."""
+"""Client side of a fetch session (KIP-227, Kafka: `FetchSessionHandler`): only changes are sent again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MAX_EPOCH = 2**31 - 1
 
 
 class ClientSession:
-    """Without sessions (Fetch below 7, or a server that gives none) every request names all partitions."""
+    """Without sessions (Fetch before 7, or a broker that creates none) every request names all partitions."""
 
     def __init__(self, *, is_served: bool) -> None:
         self._is_served = is_served
@@ -20,13 +20,13 @@ class ClientSession:
         self._known: dict[Key, FetchFrom] = {}
 
     def next(self, wanted: Mapping[Key, FetchFrom]) -> FetchCall:
-        """The request that asks for `wanted`, after which `answered` or `reset` must come."""
+        """Return the next request for `wanted`. Call `answered` or `reset` before the following one."""
         if not self._is_served:
             return FetchCall((0, _FINAL_EPOCH), list(wanted.items()), [])
         if self._epoch == _FIRST_EPOCH:
             self._known = dict(wanted)
             return FetchCall((0, _FIRST_EPOCH), list(wanted.items()), [])
-        # A topic made anew is another one: the old one is forgotten, and comes with its own id.
+        # A topic that was created again has a new ID; the partition is forgotten under the old ID and added again.
         forgotten = [
             (key, known.topic_id)
             for key, known in self._known.items()
@@ -37,7 +37,7 @@ class ClientSession:
         return FetchCall((self._id, self._epoch), changed, forgotten)
 
     def answered(self, session_id: int) -> None:
-        """The request was answered without an error."""
+        """Advance the session after a response without an error."""
         if self._epoch == _FIRST_EPOCH:
             self._id = session_id
             if not session_id:
@@ -45,5 +45,5 @@ class ClientSession:
         self._epoch = self._epoch + 1 if self._epoch < _MAX_EPOCH else 1
 
     def reset(self) -> None:
-        """Begin anew with the next request: the server does not know the session, or nothing is known of it."""
+        """Start a new session with the next request."""
         self._epoch = _FIRST_EPOCH

@@ -1,4 +1,4 @@
-"""A mirror at work: metadata now and then, a fetcher for each node that leads something, the logs kept."""
+"""A running mirror: refreshes metadata, assigns partitions to a fetcher for each leader, maintains the local topics."""
 
 from __future__ import annotations
 
@@ -13,19 +13,16 @@ from pathlib import Path
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.mirror.backoff import Backoff
 from kafkalog_broker.mirror.client_properties import ClientSettings
-from kafkalog_broker.mirror.mirror_file import (
-    MirroredTopics,
-    check_source,
-    is_same,
-    is_wanted,
-    plan_topics,
-    unmatched_names,
-)
-from kafkalog_broker.mirror.node_fetcher import Backoff, NodeFetcher, RateLimit
+from kafkalog_broker.mirror.mirror_file import check_source
+from kafkalog_broker.mirror.mirrored_topics import MirroredTopics
+from kafkalog_broker.mirror.node_fetcher import NodeFetcher
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror
+from kafkalog_broker.mirror.rate_limit import RateLimit
 from kafkalog_broker.mirror.source import Address, Source, SourceUnreachable
 from kafkalog_broker.mirror.source_offsets import find_ends
+from kafkalog_broker.mirror.topic_plan import is_same, is_wanted, plan_topics, unmatched_names
 from kafkalog_broker.protocol.mirror_messages import Key, SourceCluster, SourceTopic
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
@@ -41,20 +38,26 @@ from kafkalog_spark.format.names import is_internal, similar_topics
 _log = logging.getLogger(__name__)
 
 _SHOWN = 10  # topics or partitions in a message
-_AGAIN_S = 0.25  # after something went wrong: a leader takes a moment to be elected
+_STALE_PAUSE_S = 0.25  # pause before outdated metadata is requested again, because an election takes a moment
 _SOURCE_MS, _NODE_MS = (1_000, 10_000), (250, 10_000)
-"""Pauses, the first and the longest one, after the source or one of its nodes was away."""
+"""First and longest pause after the source, or one of its nodes, was unreachable."""
 _GIVE_UP_MS = 60_000
-"""With once: time without a received record after which the mirror gives up. Kafka's admin client waits as long
+"""With once: time without a received record after which the mirror gives up, as in Kafka's admin client
 (default.api.timeout.ms)."""
-_LASTED_MS = 10_000  # a connection that lasted so long was a good one: it is tried again soon
+_GOOD_CONNECTION_MS = 10_000  # lifetime from which on a connection resets the pauses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorOptions:
-    """Settings of a mirror. refresh_s: how often to look for new topics and partitions. give_up_ms: with once, time
-    without a received record after which a mirror that lacks records ends. most: the highest versions of APIs, for
-    tests. own_internal_topics: a broker keeps its own internal topics in the directory."""
+    """Settings of a mirror.
+
+    Attributes:
+        once: Stop at the ends that the topics have at the start.
+        refresh_s: Interval of metadata requests.
+        give_up_ms: With once: time without a received record after which an incomplete mirror ends.
+        most: Highest versions of APIs to use, for tests.
+        own_internal_topics: A broker keeps its own internal topics in the directory.
+    """
 
     bootstrap: list[Address]
     directory: Path
@@ -71,8 +74,13 @@ class MirrorOptions:
 
 @dataclass(eq=False)
 class Mirror:
-    """Attributes: `partitions` (all that are mirrored), `targets` (with once: the offsets to reach, None until they are
-    known). on_deleted: called with the name of a topic whose copy was deleted."""
+    """A running mirror.
+
+    Attributes:
+        on_deleted: Called with the name of a topic whose copy was deleted.
+        partitions: All mirrored partitions.
+        targets: With once: the offsets to reach; None until they are known.
+    """
 
     _options: MirrorOptions
     _logs: LogManager
@@ -101,22 +109,22 @@ class Mirror:
         self._node_backoffs = defaultdict[int, Backoff](partial(Backoff, *_NODE_MS))
         self._without_end: dict[str, str] = {}
         self._unmatched: list[str] = []
-        self._told = ""
+        self._logged_text = ""
         self._received_at_last, self._came_ms = 0, self._clock.monotonic_ms()
 
     @property
     def received_bytes(self) -> int:
-        """Bytes of records since the start."""
+        """Bytes of records received since the start."""
         return self._received_before + sum(fetcher.received_bytes for fetcher in self._fetchers.values())
 
     @property
     def lag(self) -> int:
-        """Offsets that the source has and the mirror has not, as far as is known."""
+        """Number of offsets that the mirror lacks, as far as is known."""
         return sum(mirror.lag or 0 for mirror in self.partitions.values())
 
     @property
     def is_complete(self) -> bool:
-        """With once: whether everything that was there at the start has come, but for what has failed."""
+        """With once: True if all records that existed at the start are copied, except those of failed partitions."""
         return self.targets is not None and all(self._has_reached(key, end) for key, end in self.targets.items())
 
     def _has_reached(self, key: Key, end: int) -> bool:
@@ -125,21 +133,21 @@ class Mirror:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Partitions and topics that will not go on by themselves, and why."""
+        """Partitions and topics that will not continue by themselves, with the reason."""
         standing = {mirror.name: mirror.trouble or "" for mirror in self.partitions.values() if mirror.has_failed}
         missing = dict.fromkeys(self._unmatched, "the cluster has no such topic")
         return {**missing, **self._local.refused, **self._without_end, **standing}
 
     async def run(self) -> None:
-        """Mirror until it is cancelled; with `once` until everything that was there has come.
+        """Mirror until cancelled; with `once` until all records that existed at the start are copied.
 
-        After an error that only means a lack of file descriptors it tries again.
+        A lack of file descriptors is retried.
 
         Raises:
-            OtherSource: The directory is a mirror of another cluster.
-            BrokerError: The log directory has failed.
-            UnknownPartition: With once, no topic of the cluster is to be mirrored.
-            SourceUnreachable: With once, nothing has come for a minute.
+            OtherSource: If the directory is a mirror of another cluster.
+            BrokerError: If the log directory has failed.
+            UnknownPartition: With once, if no topic of the cluster is to be mirrored.
+            SourceUnreachable: With once, if no record was received for a minute.
         """
         try:
             while not (self._options.once and self.is_complete):
@@ -156,7 +164,7 @@ class Mirror:
                     if not is_transient(error):
                         raise
                     await self._back_off(error)
-                except Exception as error:  # noqa: BLE001 - a fault of ours: what is fetched goes on
+                except Exception as error:  # noqa: BLE001 - a bug here must not stop the fetchers
                     await self._back_off(error)
         finally:
             for task in self._tasks.values():
@@ -165,23 +173,26 @@ class Mirror:
             await self._source.aclose()
 
     async def _pause(self, seconds: float) -> None:
-        """Until the metadata are old, or somebody says so; with once, until all has come."""
+        """Sleep until the metadata must be requested again; with once, until all records are copied."""
         until = asyncio.get_running_loop().time() + seconds
         while (left := until - asyncio.get_running_loop().time()) > 0:
             try:
-                # wait_for of Python 3.11 loses a cancellation that comes just as what it waits for is done
-                async with asyncio.timeout(min(left, _AGAIN_S)):
+                # Not wait_for, which in Python 3.11 loses a cancellation at the moment when the event is set.
+                async with asyncio.timeout(min(left, _STALE_PAUSE_S)):
                     await self._stale.wait()
             except TimeoutError:
                 if self._options.once and self.is_complete:
                     return
             else:
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(_STALE_PAUSE_S)
                 return
 
     def _check_progress(self, error: SourceUnreachable | None) -> None:
-        """With once, raise SourceUnreachable if no records could come for give_up_ms. error: why there are no metadata,
-        None if there are."""
+        """With once, raise SourceUnreachable if no record could be received for `give_up_ms`.
+
+        Args:
+            error: Why there is no metadata, or None.
+        """
         if not self._options.once:
             return
         now_ms, received = self._clock.monotonic_ms(), self.received_bytes
@@ -194,13 +205,13 @@ class Mirror:
             return
         why = error or "; ".join(f"{name}: {trouble}" for name, trouble in sorted(troubles.items())[:_SHOWN])
         raise SourceUnreachable(
-            f"nothing has come for {self._options.give_up_ms / 1000:.0f} s: {why or 'a partition has no leader'}",
-            hint="look at --bootstrap and the cluster; the next start continues where the logs end",
+            f"no record was received for {self._options.give_up_ms / 1000:.0f} s: {why or 'a partition has no leader'}",
+            hint="check --bootstrap and the cluster; the next start continues at the log end offsets",
         )
 
     async def _back_off(self, error: Exception) -> None:
-        is_ours = not isinstance(error, (KafkalogError, OSError))
-        _log.warning("%.1000s", error, exc_info=error if is_ours else None)
+        is_bug = not isinstance(error, (KafkalogError, OSError))
+        _log.warning("%.1000s", error, exc_info=error if is_bug else None)
         await asyncio.sleep(self._backoff.failed(self._clock.monotonic_ms()) / 1000)
 
     async def _refresh(self) -> None:
@@ -212,7 +223,7 @@ class Mirror:
             )  # fmt: skip
             self._cluster_is_known, self._cluster_id = True, cluster.cluster_id
         elif cluster.cluster_id != self._cluster_id:
-            raise SourceUnreachable(f"the cluster {cluster.cluster_id} answers, {self._cluster_id} is mirrored")
+            raise SourceUnreachable(f"cluster {cluster.cluster_id} responds, expected {self._cluster_id}")
         internal = self._options.internal and not self._options.own_internal_topics
         wanted = {
             name: topic
@@ -221,16 +232,16 @@ class Mirror:
         }
         self._check_topics(cluster, wanted)
         plan = plan_topics(self._local_topics(), wanted)
-        for topic in plan.anew:
+        for topic in plan.recreate:
             for partition in range(self._topics.topics[topic.name].partitions):
-                self._let_go((topic.name, partition))
+                self._remove_partition((topic.name, partition))
         await self._local.apply(plan)
         mirrored = {
             name: topic
             for name, topic in wanted.items()
-            if name not in plan.odd and (mine := self._topics.get(name)) is not None and is_same(topic, mine)
+            if name not in plan.refused and (mine := self._topics.get(name)) is not None and is_same(topic, mine)
         }
-        await self._take_in(mirrored)
+        await self._update_partitions(mirrored)
         await self._assign(cluster, mirrored)
         if self._options.once and self.targets is None:
             ends = await find_ends(self._source, cluster, mirrored)
@@ -240,8 +251,10 @@ class Mirror:
                 asyncio.get_running_loop().call_later(_SOURCE_MS[0] / 1000, self._stale.set)
 
     def _check_topics(self, cluster: SourceCluster, wanted: Collection[str]) -> None:
-        """Log, when it changes, which of the topics that are to be mirrored the cluster lacks. With once, raise
-        UnknownPartition if it has none of them."""
+        """Log changes in the selected topics that the cluster lacks.
+
+        With once, raise UnknownPartition if it has none of them.
+        """
         unmatched = unmatched_names(self._options.topics, wanted)
         if wanted and unmatched == self._unmatched:
             return
@@ -258,26 +271,26 @@ class Mirror:
             raise error
         if unmatched or not wanted:
             text = str(error)
-            if text != self._told:
+            if text != self._logged_text:
                 _log.warning("%s", text)
-            self._told = text
+            self._logged_text = text
         self._unmatched = unmatched
 
     def _local_topics(self) -> dict[str, Topic]:
         own = self._options.own_internal_topics
         return {name: topic for name, topic in self._topics.topics.items() if not (own and is_internal(name))}
 
-    def _let_go(self, key: Key) -> None:
+    def _remove_partition(self, key: Key) -> None:
         mirror = self.partitions.pop(key, None)
         if mirror is not None:
             mirror.owner = None
             for fetcher in self._fetchers.values():
                 fetcher.partitions.pop(key, None)
 
-    async def _take_in(self, mirrored: Mapping[str, SourceTopic]) -> None:
+    async def _update_partitions(self, mirrored: Mapping[str, SourceTopic]) -> None:
         for key in [key for key in self.partitions if key[0] not in mirrored]:
-            self._let_go(key)
-        turn = TimeSlice()  # a log takes a moment to open, and there may be thousands
+            self._remove_partition(key)
+        turn = TimeSlice()  # opening a log blocks, and there may be thousands
         for name, topic in mirrored.items():
             here = set(self._logs.partitions(name))
             async for partition in turn.spread(topic.partitions):
@@ -293,10 +306,10 @@ class Mirror:
     async def _assign(self, cluster: SourceCluster, mirrored: Mapping[str, SourceTopic]) -> None:
         by_leader: dict[int, list[PartitionMirror]] = {}
         for mirror in self.partitions.values():
-            place = mirrored[mirror.key[0]].partitions[mirror.key[1]]
-            if place.leader in cluster.nodes:
-                mirror.leader_epoch = place.leader_epoch
-                by_leader.setdefault(place.leader, []).append(mirror)
+            location = mirrored[mirror.key[0]].partitions[mirror.key[1]]
+            if location.leader in cluster.nodes:
+                mirror.leader_epoch = location.leader_epoch
+                by_leader.setdefault(location.leader, []).append(mirror)
             else:
                 mirror.trouble = "it has no leader"
         for node, mirrors in by_leader.items():
@@ -306,16 +319,16 @@ class Mirror:
                 fetcher = self._fetchers.get(node) or await self._start_fetcher(node, cluster.nodes[node])
                 new = [mirror for mirror in mirrors if mirror.owner is not fetcher]
                 for mirror in new:
-                    mirror.owner = None  # nobody appends while it is looked at
+                    mirror.owner = None  # no fetcher appends to it during the comparison
                     mirror.rewind()
                 await fetcher.compare_epochs(new)
             except SourceUnreachable as error:
                 _log.warning("node %d: %s", node, error)
-                self._fetchers.pop(node, None)  # with nothing to fetch yet, it knows of no end
+                self._fetchers.pop(node, None)  # without partitions the fetcher would not notice the failure
                 if (task := self._tasks.pop(node, None)) is not None:
                     task.cancel()
                     await asyncio.wait([task])
-                self._leave_alone(node)
+                self._back_off_node(node)
                 for mirror in mirrors:
                     mirror.trouble = str(error)
                 continue
@@ -341,17 +354,17 @@ class Mirror:
             await fetcher.run()
         except KafkalogError as error:
             _log.warning("node %d: %s", node, error)
-        except Exception:  # noqa: BLE001 - a fault of ours: the other nodes go on, and so does this one, anew
+        except Exception:  # noqa: BLE001 - a bug must not stop the other nodes
             _log.exception("fetching from node %d failed", node)
         finally:
             self._received_before += fetcher.received_bytes
             if self._fetchers.get(node) is fetcher:
                 del self._fetchers[node], self._tasks[node]
-            if self._clock.monotonic_ms() - begun_ms >= _LASTED_MS:
+            if self._clock.monotonic_ms() - begun_ms >= _GOOD_CONNECTION_MS:
                 self._node_backoffs[node].worked()
-            self._leave_alone(node)
+            self._back_off_node(node)
 
-    def _leave_alone(self, node: int) -> None:
-        """It failed: the metadata are asked for again, and then the node, a moment later."""
+    def _back_off_node(self, node: int) -> None:
+        """Pause fetching from a node that failed, and request the metadata again afterwards."""
         pause_ms = self._node_backoffs[node].failed(self._clock.monotonic_ms())
         asyncio.get_running_loop().call_later(pause_ms / 1000, self._stale.set)

@@ -1,6 +1,6 @@
-"""Everything that one node of the source leads, through one connection and one fetch session.
+"""Fetches all partitions that one node of the source leads, over one connection and one fetch session.
 
-While a response is appended the next one is on its way: positions run ahead of the logs.
+While a response is appended, the next one is already requested, so fetch positions run ahead of the logs.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.fetch_session import ClientSession
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror, Received
+from kafkalog_broker.mirror.rate_limit import RateLimit
 from kafkalog_broker.mirror.source import SourceConnection, SourceUnreachable
 from kafkalog_broker.mirror.source_bounds import ImpossibleAnswer, check_fetched
-from kafkalog_broker.mirror.source_errors import PASSING, SESSION_ERRORS, error_text
+from kafkalog_broker.mirror.source_errors import SESSION_ERRORS, TRANSIENT, error_text
 from kafkalog_broker.mirror.source_offsets import end_of_epoch, log_bounds
 from kafkalog_broker.protocol.mirror_messages import (
     FETCH,
@@ -30,42 +31,27 @@ from kafkalog_broker.protocol.mirror_messages import (
 )
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
-from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
+from kafkalog_broker.storage.producer_ids import ProducerIds, largest_cluster_id
 from kafkalog_spark.errors import KafkalogError, printable
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.read.header_windows import Window
 
-
-@dataclass(slots=True)
-class RateLimit:
-    """--max-bytes-per-second, for all connections of a mirror; None: no limit. Times in s, of one clock."""
-
-    _rate: int | None
-    _free_at: float = 0.0
-
-    def bound(self, max_bytes: int) -> int:
-        """How much to ask for at once: what comes in a second, so that the rate is not a row of bursts."""
-        return max_bytes if self._rate is None else max(min(max_bytes, self._rate), 1)
-
-    def took(self, size: int, now: float) -> float:
-        """So many bytes came: for how long to ask for nothing."""
-        if self._rate is None:
-            return 0.0
-        self._free_at = max(self._free_at, now) + size / self._rate
-        return self._free_at - now
-
-
 _log = logging.getLogger(__name__)
 
-_IDLE_S = 0.1  # between looks for a partition that may be asked for, while there is none
-_LONGEST_THROTTLE_S = 60.0  # Kafka throttles for no longer than its quota's windows, 11 s unless they are configured
-_EPOCHS_IN_FETCH = 12
+_IDLE_S = 0.1  # interval of checks for a due partition while there is none
+_MAX_THROTTLE_S = 60.0  # Kafka throttles no longer than its quota windows, 11 s by default
+_EPOCHS_IN_FETCH = 12  # version of Fetch from which on responses contain diverging epochs
 
 
 @dataclass(eq=False)
 class NodeFetcher:
-    """Fetches over a connection until it ends. partitions: those whose `owner` this is are fetched; others may change
-    it at any time. producer_ids: gives none out that came with a batch. ask_again: the metadata is old."""
+    """Fetches over a connection until it ends.
+
+    Attributes:
+        partitions: Candidates; those whose `owner` is this fetcher are fetched. Others may change the owner at any
+            time.
+        received_bytes: Bytes of records received.
+    """
 
     _connection: SourceConnection
     _settings: ClientSettings
@@ -82,7 +68,7 @@ class NodeFetcher:
         self._version = self._connection.required_version(FETCH)
 
     async def run(self) -> None:
-        """Fetch and append until it is cancelled. Raises SourceUnreachable."""
+        """Fetch and append until cancelled. Raises SourceUnreachable."""
         sessions = {version: ClientSession(is_served=version >= SESSIONS) for version in (self._version, TOPIC_IDS - 1)}
         try:
             while True:
@@ -97,19 +83,19 @@ class NodeFetcher:
                     max_wait_ms=self._settings.max_wait_ms, min_bytes=self._settings.min_bytes,
                     max_bytes=self._rate.bound(self._settings.max_bytes),
                 )  # fmt: skip
-                asked = {key: mirror.next_offset for key, mirror in wanted.items()}
+                fetch_offsets = {key: mirror.next_offset for key, mirror in wanted.items()}
                 answering = asyncio.ensure_future(self._connection.fetch(call, version, len(wanted)))
-                await asyncio.sleep(0)  # it is sent now
+                await asyncio.sleep(0)  # lets the task send the request before the appends
                 try:
                     await self._append()
                     self._answer = answer = await answering
                 finally:
                     if not answering.cancel() and not answering.cancelled():
                         answering.exception()  # asyncio would log an exception that is not retrieved
-                await self._take(answer, session, wanted, asked)
+                await self._take(answer, session, wanted, fetch_offsets)
                 self.received_bytes += (size := sum(len(one.records) for one in answer.partitions))
-                pause = self._rate.took(size, time.monotonic()) if size else 0
-                if (pause := max(pause, min(answer.throttle_ms / 1000, _LONGEST_THROTTLE_S))) > 0:
+                pause = self._rate.record(size, time.monotonic()) if size else 0
+                if (pause := max(pause, min(answer.throttle_ms / 1000, _MAX_THROTTLE_S))) > 0:
                     await self._append()
                     await asyncio.sleep(pause)
         finally:
@@ -119,7 +105,10 @@ class NodeFetcher:
             await self._connection.aclose()
 
     def _wanted(self) -> tuple[int, dict[Key, PartitionMirror]]:
-        """The next request and its version. While a cluster is upgraded, topics without ids wait for theirs."""
+        """Return the version and the partitions of the next request.
+
+        While a cluster is upgraded, topics without IDs are fetched by an older version.
+        """
         mine = {key: one for key, one in self.partitions.items() if one.owner is self and one.is_due()}
         if self._version < TOPIC_IDS:
             return self._version, mine
@@ -131,9 +120,9 @@ class NodeFetcher:
         answer: FetchAnswer,
         session: ClientSession,
         wanted: Mapping[Key, PartitionMirror],
-        asked: Mapping[Key, int],
+        fetch_offsets: Mapping[Key, int],
     ) -> None:
-        """Check what came, and do what it says; batches are appended later."""
+        """Check a response and handle its errors; its batches are appended later."""
         if answer.error:
             session.reset()
             if answer.error not in SESSION_ERRORS:
@@ -148,7 +137,7 @@ class NodeFetcher:
             topic, partition = fetched.topic, fetched.partition
             key = (topic, partition) if isinstance(topic, str) else by_topic.get((topic, partition))
             mirror = None if key is None else wanted.get(key)
-            if mirror is None or mirror.owner is not self or mirror.next_offset != asked[mirror.key]:
+            if mirror is None or mirror.owner is not self or mirror.next_offset != fetch_offsets[mirror.key]:
                 continue
             if fetched.error or fetched.diverging is not None:
                 await self._guarded(mirror, self._handle(mirror, fetched))
@@ -163,8 +152,8 @@ class NodeFetcher:
         for (mirror, fetched), window in zip(batches, windows, strict=True):
             if isinstance(window, Exception):
                 self._set_aside(mirror, window)
-            elif len(window.table) and 0 <= window.table[0, H.LEADER_EPOCH] < mirror.last_epoch:  # of another log
-                await self._guarded(mirror, self._ask_where_they_part(mirror))
+            elif len(window.table) and 0 <= window.table[0, H.LEADER_EPOCH] < mirror.last_epoch:  # the logs diverged
+                await self._guarded(mirror, self._find_divergence(mirror))
             else:
                 received = Received(mirror.next_offset, window, fetched.high_watermark, fetched.log_start_offset)
                 self._pending.append((mirror, received))
@@ -172,7 +161,7 @@ class NodeFetcher:
                     mirror.received(window)
 
     async def _append(self) -> None:
-        """Append the batches of the last answer, whose memory is used again afterwards."""
+        """Append the batches of the last response, whose buffer is reused afterwards."""
         for mirror, received in self._pending:
             await self._guarded(mirror, self._append_one(mirror, received))
         self._pending.clear()
@@ -181,19 +170,19 @@ class NodeFetcher:
             self._answer = None
 
     async def _append_one(self, mirror: PartitionMirror, received: Received) -> None:
-        largest = largest_given(received.window.table[:, H.PRODUCER_ID])
-        if self._producer_ids.may_give(largest):
+        largest = largest_cluster_id(received.window.table[:, H.PRODUCER_ID])
+        if self._producer_ids.may_allocate(largest):
             await self._workers.run_blocking(self._producer_ids.stay_above, largest)
         if mirror.owner is self:
             await mirror.append(received)
 
     async def _guarded(self, mirror: PartitionMirror, work: Awaitable[object]) -> None:
-        """A failure is that partition's alone."""
+        """Run `work`, and set the partition aside if it fails, without affecting the others."""
         try:
             await work
         except SourceUnreachable:
             raise
-        except Exception as error:  # noqa: BLE001 - it is said; the others go on whatever one log or answer holds
+        except Exception as error:  # noqa: BLE001 - logged; one partition must not stop the others
             self._set_aside(mirror, error)
 
     def _set_aside(self, mirror: PartitionMirror, error: Exception) -> None:
@@ -203,62 +192,66 @@ class NodeFetcher:
             error = worse
         why = str(error) if isinstance(error, KafkalogError) else printable(f"{type(error).__name__}: {error}")
         if not isinstance(error, (KafkalogError, OSError)) and mirror.trouble != why:
-            _log.error("%s: a fault of the mirror's", mirror.name, exc_info=error)
+            _log.error("%s: unexpected error in the mirror", mirror.name, exc_info=error)
         mirror.wait(why, failed=True)
 
     async def _handle(self, mirror: PartitionMirror, fetched: Fetched) -> None:
         match fetched.error:
             case ErrorCode.none:
-                await self._parted(mirror, fetched)
+                await self._truncate_diverged(mirror, fetched)
             case ErrorCode.offset_out_of_range:
                 await self._out_of_range(mirror)
-            case code if code in PASSING:
+            case code if code in TRANSIENT:
                 mirror.wait(error_text(fetched.error))
                 self._ask_again()
             case _:
                 mirror.wait(f"the source answers {error_text(fetched.error)}", failed=True)
 
-    async def _parted(self, mirror: PartitionMirror, fetched: Fetched) -> None:
+    async def _truncate_diverged(self, mirror: PartitionMirror, fetched: Fetched) -> None:
         assert fetched.diverging is not None
         check_fetched(fetched)
         before, epoch = mirror.log.log_end_offset, fetched.diverging[0]
-        end = mirror.follower.end_of_epoch(*fetched.diverging)
-        why = f"the source's log is another one after leader epoch {epoch}"
-        await mirror.truncate_to(end, f"an unclean election: {why}")
+        end = mirror.follower.truncation_offset(*fetched.diverging)
+        await mirror.truncate_to(end, f"unclean leader election: the source's log differs after leader epoch {epoch}")
         if mirror.log.log_end_offset == before:
-            mirror.wait(f"the source says that its log is another one after leader epoch {epoch}, and not where")
+            mirror.wait(f"the source's log differs after leader epoch {epoch}, but it does not say from which offset")
 
     async def _out_of_range(self, mirror: PartitionMirror) -> None:
         start, end = await log_bounds(self._connection, mirror.key)
-        mine = mirror.log.log_end_offset
-        if mine < start:
-            await mirror.start_over(start, f"the source deleted offsets {mine} to {start - 1} before they were copied")
-        elif mine > end:
-            why = f"the source's log ends at offset {end}, this one at {mine}"
+        own_end = mirror.log.log_end_offset
+        if own_end < start:
+            why = f"the source deleted offsets {own_end} to {start - 1} before they were copied"
+            await mirror.start_over(start, why)
+        elif own_end > end:
+            why = f"the source's log ends at offset {end}, this one at {own_end}"
             if end < mirror.log.log_start_offset:
                 await mirror.start_over(start, why)
             else:
                 await mirror.truncate_to(end, why)
-        else:  # as Kafka answers when it does not know the epoch of the batch before
-            await self._ask_where_they_part(mirror)
+        else:  # Kafka responds so if it does not know the epoch of the previous batch
+            await self._find_divergence(mirror)
 
-    async def _ask_where_they_part(self, mirror: PartitionMirror) -> None:
-        """The leader's answer does not go with what was copied, and does not say from where on: ask for one epoch after
-        the other."""
+    async def _find_divergence(self, mirror: PartitionMirror) -> None:
+        """Find where the logs diverge, by asking for the end of one epoch after the other, and truncate there.
+
+        Used when a response contradicts the copied batches, but does not say from which offset on.
+        """
         before = mirror.log.log_end_offset
         mirror.rewind()
         for entry in reversed(mirror.log.epochs.entries):
             found = await end_of_epoch(self._connection, mirror.key, entry.epoch)
             if found is not None and found.offset >= 0:
-                end = mirror.follower.end_of_epoch(found.epoch, found.offset)
-                await mirror.truncate_to(end, f"the source's log is another one after leader epoch {found.epoch}")
+                end = mirror.follower.truncation_offset(found.epoch, found.offset)
+                await mirror.truncate_to(end, f"the source's log differs after leader epoch {found.epoch}")
                 break
         if mirror.log.log_end_offset == before:
-            mirror.wait(f"the source has other batches than the {before} offsets here, and does not say from where on")
+            mirror.wait(f"the source's batches differ from those below offset {before} here, from an unknown offset on")
 
     async def compare_epochs(self, mirrors: list[PartitionMirror]) -> None:
-        """For sources before 2.7, whose Fetch does not say where logs part: ask, when a leader is new. Raises
-        SourceUnreachable."""
+        """Truncate partitions that diverge from a new leader, for sources before 2.7 whose Fetch does not report it.
+
+        Raises SourceUnreachable.
+        """
         for mirror in mirrors if self._version < _EPOCHS_IN_FETCH else ():
             await self._guarded(mirror, self._compare_epochs(mirror))
 
@@ -267,39 +260,18 @@ class NodeFetcher:
             found = await end_of_epoch(self._connection, mirror.key, epoch)
             if found is None or (found.epoch == epoch and found.offset >= mirror.log.log_end_offset):
                 break
-            end = mirror.follower.end_of_epoch(found.epoch, found.offset)
+            end = mirror.follower.truncation_offset(found.epoch, found.offset)
             if end >= mirror.log.log_end_offset:
                 break
-            await mirror.truncate_to(end, f"the source's log is another one from leader epoch {found.epoch} on")
+            await mirror.truncate_to(end, f"the source's log differs from leader epoch {found.epoch} on")
 
 
 def _check_all(records: list[memoryview]) -> list[Window | Exception]:
-    """In a thread: the batches of each partition, or what is wrong with them."""
+    """Check the batches of each partition, on a worker thread. Returns their windows, or the error of each."""
     windows: list[Window | Exception] = []
     for data in records:
         try:
             windows.append(fetched_batches(data))
-        except Exception as error:  # noqa: BLE001 - handed on
+        except Exception as error:  # noqa: BLE001 - returned to the caller
             windows.append(error)
     return windows
-
-
-@dataclass(slots=True)
-class Backoff:
-    """How long to leave alone what failed: from first_ms on, twice as long each time, up to most_ms. until_ms: when the
-    last pause ends. Times in ms of one monotonic clock."""
-
-    _first_ms: int
-    _most_ms: int
-    _pause_ms: int = 0
-    until_ms: int = 0
-
-    def failed(self, now_ms: int) -> int:
-        """The pause from now on."""
-        self._pause_ms = min(self._pause_ms * 2, self._most_ms) or self._first_ms
-        self.until_ms = now_ms + self._pause_ms
-        return self._pause_ms
-
-    def worked(self) -> None:
-        """The next pause is a short one again."""
-        self._pause_ms = 0

@@ -1,4 +1,4 @@
-"""Mirrored partition: its log, fetch position, and present error."""
+"""One mirrored partition: its log, its fetch position, and why it waits."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from kafkalog_spark.log.read.header_windows import Window
 
 _log = logging.getLogger(__name__)
 
-_PIECE_BATCHES = 1000
-_PIECE_BYTES = 1 << 20  # batches and bytes appended in a turn of the event loop: 3 ms and 1 ms
-_AFTER_ERROR_MS = 1_000
-_AFTER_FAILURE_MS = 30_000
-"""For how long a partition is left alone: what the source says of it passes; what is wrong with it does not soon."""
+_PIECE_BATCHES = 1000  # largest number of batches appended without yielding to the event loop
+_PIECE_BYTES = 1 << 20  # largest number of bytes appended without yielding to the event loop
+_RETRY_MS = 1_000  # pause of a partition after a transient error of the source
+_FAILURE_RETRY_MS = 30_000  # pause of a partition after a failure that does not pass by itself
 
 
 class Received(NamedTuple):
-    """Batches that came, checked, for a request from `fetch_offset` on. Offsets: the leader's."""
+    """Checked batches of one response to a fetch at `fetch_offset`; the other offsets are the leader's."""
 
     fetch_offset: int
     window: Window
@@ -39,9 +38,16 @@ class Received(NamedTuple):
 
 @dataclass(eq=False)
 class PartitionMirror:
-    """next_offset: everything below has come, if not all of it is in the log yet. last_epoch: of what came last.
-    source_end: the leader's high watermark, -1 while unknown. owner: who fetches it; what others still have is dropped.
-    trouble: why it stands still, in words. has_failed: it will not go on by itself."""
+    """One mirrored partition.
+
+    Attributes:
+        next_offset: Fetch position; batches below it may not be in the log yet.
+        last_epoch: Leader epoch of the last received batch.
+        source_end: The leader's high watermark; -1 if unknown.
+        owner: The fetcher that fetches the partition. Batches received by others are dropped.
+        trouble: Why the partition waits, or None.
+        has_failed: True if it will not continue by itself.
+    """
 
     key: Key
     topic_id: uuid.UUID
@@ -69,14 +75,14 @@ class PartitionMirror:
 
     @property
     def lag(self) -> int | None:
-        """Offsets that the source has and the mirror has not; None while that is unknown."""
+        """Number of offsets that the mirror lacks; None if unknown."""
         return None if self.source_end < 0 else max(self.source_end - self.log.log_end_offset, 0)
 
     def open(self) -> None:
-        """Take the log in hand, anew when it was offline. Raises BrokerError."""
+        """Open the log, or open it again if it was offline. Raises BrokerError."""
         log = self._logs.get(*self.key)
         if log is None:
-            raise BrokerError(ErrorCode.unknown_topic_or_partition, "there is no log of it any more").at(
+            raise BrokerError(ErrorCode.unknown_topic_or_partition, "its log no longer exists").at(
                 topic_partition=self.name
             )
         if log is not getattr(self, "log", None):
@@ -84,48 +90,55 @@ class PartitionMirror:
         self.rewind()
 
     def rewind(self) -> None:
-        """Go back to the log's end: what came and was not appended is fetched again."""
+        """Set the fetch position to the log end, so that batches not yet appended are fetched again."""
         self.next_offset = self.log.log_end_offset
         self.last_epoch = self.follower.last_epoch
 
     def fetch_from(self, max_bytes: int) -> FetchFrom:
+        """Return the partition's part of the next fetch."""
         return FetchFrom(self.topic_id, self.key[1], self.next_offset, max_bytes, self.leader_epoch, self.last_epoch)
 
     def received(self, window: Window) -> None:
+        """Advance the fetch position after these batches."""
         self.next_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
         self.last_epoch = int(window.table[-1, H.LEADER_EPOCH])
 
     def wait(self, why: str, *, failed: bool = False) -> None:
-        """Leave it alone for a while. failed: something has to be done about it, so it is said at once, and once."""
+        """Do not fetch the partition for a while.
+
+        Args:
+            failed: The failure does not pass by itself; it is logged once.
+        """
         if failed and self.trouble != why:
-            _log.error("%s stands still: %s", self.name, why)
+            _log.error("%s is not mirrored for now: %s", self.name, why)
         self.trouble, self.has_failed = why, failed
-        self.quiet_until_ms = self._clock.monotonic_ms() + (_AFTER_FAILURE_MS if failed else _AFTER_ERROR_MS)
+        self.quiet_until_ms = self._clock.monotonic_ms() + (_FAILURE_RETRY_MS if failed else _RETRY_MS)
 
     def is_due(self) -> bool:
+        """Return whether the last `wait` has ended."""
         return self.quiet_until_ms <= self._clock.monotonic_ms()
 
     async def append(self, received: Received) -> None:
-        """In pieces, others have their turn in between. Raises KafkalogError."""
+        """Append received batches in pieces, and yield to the event loop in between. Raises KafkalogError."""
         rest, at = received.window, received.fetch_offset
         while len(rest.table):
-            if self.log.log_end_offset != at:  # truncated in between: it is asked for again
+            if self.log.log_end_offset != at:  # the log was truncated meanwhile, so fetch again
                 self.rewind()
                 return
             sizes = rest.table[:_PIECE_BATCHES, H.SIZE].cumsum()
             count = max(int(sizes.searchsorted(_PIECE_BYTES, side="right")), 1)
             removed = self.follower.append(rest.first(count), self._clock.now_ms())
             self._logs.remove_later(removed, self.log.config)
-            self.bounds(received.high_watermark, received.log_start_offset)
+            self.update_bounds(received.high_watermark, received.log_start_offset)
             at = self.log.log_end_offset
             rest = Window(rest.table[count:], rest.data, rest.start)
             await asyncio.sleep(0)
         if not len(received.window.table):
-            self.bounds(received.high_watermark, received.log_start_offset)
+            self.update_bounds(received.high_watermark, received.log_start_offset)
         self.trouble, self.has_failed = None, False
 
-    def bounds(self, high_watermark: int, log_start_offset: int) -> None:
-        """The leader's start and end of its log. Raises BrokerError."""
+    def update_bounds(self, high_watermark: int, log_start_offset: int) -> None:
+        """Adopt the leader's high watermark and log start offset. Raises BrokerError."""
         self.source_end = max(high_watermark, self.source_end)
         self.follower.update_high_watermark(high_watermark)
         before = self.log.log_start_offset
@@ -133,16 +146,17 @@ class PartitionMirror:
             self.follower.update_log_start_offset(log_start_offset)
             if (start := self.log.log_start_offset) > before:
                 _log.info(
-                    "%s: the source's log starts at offset %d: offsets %d to %d, %d of them, are deleted here too",
+                    "%s: the source's log starts at offset %d; deleted offsets %d to %d (%d offsets) here too",
                     self.name, log_start_offset, before, start - 1, start - before,
                 )  # fmt: skip
 
     async def truncate_to(self, offset: int, why: str) -> None:
+        """Truncate the log to `offset`, or to the start of the batch that contains it. Raises BrokerError."""
         producers = await self._workers.run_blocking(self.follower.plan_truncation, offset)
         end, cut_at = self.log.log_end_offset, producers.end_offset
         if cut_at < end:
             _log.warning(
-                "%s: %s; offsets %d to %d are cut off here, and copied again as the source has them now",
+                "%s: %s; truncating offsets %d to %d here, to copy them again from the source",
                 self.name, why, cut_at, end - 1,
             )  # fmt: skip
             await self._prepare(cut_at)
@@ -154,10 +168,10 @@ class PartitionMirror:
         self.rewind()
 
     async def start_over(self, offset: int, why: str) -> None:
-        """Begin at `offset`, without what is there. Raises BrokerError."""
+        """Delete all records and start at `offset`. Raises BrokerError."""
         log = self.log
         _log.warning(
-            "%s: %s; the mirror begins anew at offset %d, without its offsets %d to %d",
+            "%s: %s; restarting the mirror at offset %d and deleting its offsets %d to %d",
             self.name, why, offset, log.log_start_offset, log.log_end_offset - 1,
         )  # fmt: skip
         await self._prepare(min(offset, log.log_start_offset))
@@ -167,6 +181,6 @@ class PartitionMirror:
         self.rewind()
 
     async def _prepare(self, offset: int) -> None:
-        """So that the truncation waits for no disk: a flush under way would have to end first."""
+        """Flush the log and lower its checkpoints, so that the truncation waits for no disk on the event loop."""
         await self._workers.run_blocking(self.log.flush)
         await self._workers.run_blocking(self._logs.lower_checkpoints, *self.key, offset)

@@ -1,7 +1,7 @@
-"""Responses read from a connection into their final memory, and handed out in order.
+"""Reads responses from a connection into their final buffers, and delivers them in order.
 
-StreamReader would copy each byte three times. Large responses are read into buffers that are reused, because fresh
-memory of 16 MB costs the system more than its checksum.
+StreamReader would copy each byte three times. Buffers of large responses are reused, because a fresh 16 MB allocation
+costs more than the checksum of its bytes.
 """
 
 from __future__ import annotations
@@ -14,28 +14,34 @@ import numpy.typing as npt
 
 _SIZE_BYTES = 4
 _POOLED_FROM = 256 << 10
-"""Bytes from which on a response gets one of the buffers: below, the allocator has memory at hand."""
-_KEPT = 3  # buffers that are kept: one that is read, one that is checked, one that is appended
+"""Size in bytes from which on a response gets a reused buffer; smaller allocations are cheap."""
+_MAX_FREE = 3  # reused buffers: one being read, one being checked, one being appended
 MAX_RESPONSE = 1 << 30
-"""Bytes: what claims to be larger is no response of Kafka's. A batch larger than all limits comes whole (KIP-74)."""
+"""Largest response in bytes. A batch may exceed all configured limits (KIP-74), but not this."""
 
 
 class ResponseFrames(asyncio.BufferedProtocol):
-    """The protocol of one connection, once it is logged in. before: the one that it had, which learns of its end."""
+    """Protocol of one connection after authentication."""
 
     def __init__(self, before: asyncio.BaseProtocol, transport: asyncio.Transport) -> None:
+        """Replace the protocol `before` of a transport; it is still told when the connection ends."""
         self._before, self._transport = before, transport
         self._waiting: deque[tuple[asyncio.Future[memoryview], int]] = deque()
         self._free: list[npt.NDArray[np.uint8]] = []
         self._head = memoryview(bytearray(_SIZE_BYTES))
-        self._body: memoryview | None = None  # None: its size comes first
+        self._body: memoryview | None = None  # None while the size is read
         self._rest = self._head  # where the next bytes go
         self.is_over = False
         transport.set_protocol(self)
 
     def expect(self, most: int = MAX_RESPONSE) -> asyncio.Future[memoryview]:
-        """The next response but for those that are expected already, from its header on; ConnectionError when the
-        connection ends before, or the response has more than `most` bytes. Raises ConnectionError if it is closed."""
+        """Return a future for the next response that is not expected yet, beginning with its header.
+
+        It fails with ConnectionError if the connection ends before, or the response has more than `most` bytes.
+
+        Raises:
+            ConnectionError: If the connection is closed.
+        """
         if self.is_over:
             raise ConnectionError("the connection is closed")
         future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
@@ -43,9 +49,9 @@ class ResponseFrames(asyncio.BufferedProtocol):
         return future
 
     def give_back(self, body: memoryview) -> None:
-        """Nobody looks at this response any more, nor at a part of it. Harmless twice, and where it is left out."""
+        """Allow a response's buffer to be reused; no view of it may be used afterwards. Optional and idempotent."""
         buffer = body.obj
-        if isinstance(buffer, np.ndarray) and len(self._free) < _KEPT and all(one is not buffer for one in self._free):
+        if isinstance(buffer, np.ndarray) and len(self._free) < _MAX_FREE and all(b is not buffer for b in self._free):
             self._free.append(buffer)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -58,7 +64,7 @@ class ResponseFrames(asyncio.BufferedProtocol):
         if self._body is None:
             size = int.from_bytes(self._head, "big", signed=True)
             if not self._waiting or not 0 < size <= self._waiting[0][1]:
-                self._fail(ConnectionError(f"{size} bytes come that are no response to a request"))
+                self._fail(ConnectionError(f"received {size} bytes that are not a response to a request"))
                 return
             self._rest = self._body = self._memory(size)
         else:
@@ -72,12 +78,12 @@ class ResponseFrames(asyncio.BufferedProtocol):
     def _memory(self, size: int) -> memoryview:
         if size < _POOLED_FROM:
             return memoryview(bytearray(size))
-        place = next((place for place, buffer in enumerate(self._free) if len(buffer) >= size), None)
-        if place is not None:
-            fitting = self._free.pop(place)
+        slot = next((slot for slot, buffer in enumerate(self._free) if len(buffer) >= size), None)
+        if slot is not None:
+            fitting = self._free.pop(slot)
         else:
-            del self._free[:1]  # too small: the larger one takes its place
-            fitting = np.empty(size, np.uint8)  # the system gives memory as bytes come, not as they are announced
+            del self._free[:1]  # a buffer that is too small is replaced by a larger one
+            fitting = np.empty(size, np.uint8)  # pages are allocated as bytes arrive, so a forged size costs nothing
         return memoryview(fitting)[:size]  # type: ignore[arg-type]  # before 3.12 no type says that it is a buffer
 
     def _fail(self, error: Exception) -> None:

@@ -1,5 +1,7 @@
-"""The cluster that is mirrored: its metadata, and its nodes. aiokafka opens connections, with TLS and SASL; frames are
-sent and read here."""
+"""Connections to the mirrored cluster.
+
+aiokafka opens them, with TLS and SASL; frames are sent and read here.
+"""
 
 from __future__ import annotations
 
@@ -34,25 +36,25 @@ from kafkalog_broker.security.scram import MIN_ITERATIONS
 from kafkalog_spark.errors import KafkalogError, OptionError, printable
 
 _log = logging.getLogger(__name__)
-logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what fails there is said here, and what is done about it
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # this module logs its errors, with their consequences
 
 T = TypeVar("T")
 
-_FAREWELL_S = 1.0
-_MAX_ANSWER = 64 << 20  # bytes of an answer but to Fetch: Metadata of a million partitions
-_READ_AT_ONCE = 64 << 10  # bytes of an answer that is read in the event loop: some 3 ms
+_CLOSE_TIMEOUT_S = 1.0
+_MAX_ANSWER = 64 << 20  # largest response in bytes, except of Fetch: Metadata of a million partitions
+_READ_AT_ONCE = 64 << 10  # largest response in bytes that is decoded on the event loop
 _MAX_ITERATIONS = 1_000_000
-"""Most iterations of SCRAM, as in librdkafka: a second of one processor. Kafka before KRaft had no limit of its own."""
+"""Largest number of SCRAM iterations, as in librdkafka. Kafka before KRaft had no limit of its own."""
 
 
 class SourceUnreachable(KafkalogError):
-    """A node of the source cannot be reached, ends a connection, or answers what is no answer."""
+    """A node of the source cannot be reached, ends a connection, or sends an invalid response."""
 
 
 class _Scram(ScramAuthenticator):  # type: ignore[misc]
     def create_salted_password(self, salt: bytes, iterations: int) -> None:
-        if not MIN_ITERATIONS <= iterations <= _MAX_ITERATIONS:  # few of them make the password easy to guess
-            raise ValueError(f"{iterations} iterations of SCRAM, expected {MIN_ITERATIONS} to {_MAX_ITERATIONS}")
+        if not MIN_ITERATIONS <= iterations <= _MAX_ITERATIONS:  # too few make the password easy to guess
+            raise ValueError(f"SCRAM uses {iterations} iterations, expected {MIN_ITERATIONS} to {_MAX_ITERATIONS}")
         super().create_salted_password(salt, iterations)
 
 
@@ -67,7 +69,7 @@ class _Connection(AIOKafkaConnection):  # type: ignore[misc]
 
 
 class SourceConnection:
-    """Open it with `open`. Several requests may be under way; they are answered in order."""
+    """Connection to a node. Create it with `open`. Requests may be pipelined; responses come in order."""
 
     def __init__(
         self, connection: AIOKafkaConnection, address: str, settings: ClientSettings, most: Mapping[int, int]
@@ -78,7 +80,7 @@ class SourceConnection:
         self._timeout_s = settings.timeout_ms / 1000
         self._client_id = settings.client_id
         self._correlation_id = 0
-        # aiokafka has opened it and logged in. From here on it would copy each response several times.
+        # aiokafka has connected and authenticated. Its own reading would copy each response several times.
         connection._read_task.cancel()
         self._transport: asyncio.Transport = connection._writer.transport
         self._frames = ResponseFrames(connection._protocol, self._transport)
@@ -87,7 +89,11 @@ class SourceConnection:
     async def open(
         cls, host: str, port: int, settings: ClientSettings, *, most: Mapping[int, int] | None = None
     ) -> SourceConnection:
-        """most: the highest version of APIs that is to be used, for tests. Raises SourceUnreachable."""
+        """Connect and authenticate. Raises SourceUnreachable.
+
+        Args:
+            most: Highest versions of APIs to use, for tests.
+        """
         options: dict[str, Any] = {}
         if settings.security_protocol.startswith("sasl"):
             options = {
@@ -108,7 +114,7 @@ class SourceConnection:
             raise _unreachable(address, error) from error
 
     def version(self, api_key: int) -> int | None:
-        """The highest version that both sides speak; None when there is none."""
+        """Return the highest version of an API that both sides support; None if there is none."""
         lowest, highest = VERSIONS[api_key]
         served = self._connection._versions.get(api_key)
         if served is None:
@@ -117,18 +123,21 @@ class SourceConnection:
         return highest if highest >= max(lowest, served[0]) else None
 
     def required_version(self, api_key: int) -> int:
-        """As `version`. Raises SourceUnreachable where there is none."""
+        """As `version`, but raises SourceUnreachable if there is none."""
         version = self.version(api_key)
         if version is None:
             self.close()
             raise SourceUnreachable(
-                f"{self.address} serves no version of {api_name(api_key)} that a mirror speaks",
+                f"{self.address} supports no version of {api_name(api_key)} that a mirror supports",
                 hint="the source must be Kafka 0.11 or newer",
             )
         return version
 
     async def call(self, api_key: int, read: Callable[[Any], T], **fields: Any) -> T:
-        """Result of `read`, which is given the response to a request with these fields. Raises SourceUnreachable."""
+        """Send a request with these fields, and return the result of `read` for its response.
+
+        Raises SourceUnreachable.
+        """
         version = self.required_version(api_key)
         answer = await self._send(api_key, version, request_body(api_key, version, **fields), most=_MAX_ANSWER)
         with self._understood():
@@ -137,7 +146,11 @@ class SourceConnection:
             return await asyncio.to_thread(lambda: read(read_response(api_key, version, answer)))
 
     async def fetch(self, call: FetchCall, version: int, most: int) -> FetchAnswer:
-        """most: partitions that may be answered. Raises SourceUnreachable."""
+        """Send a Fetch request. Raises SourceUnreachable.
+
+        Args:
+            most: Largest number of partitions in the response.
+        """
         answer = await self._send(FETCH, version, encode_fetch(call, version), most=MAX_RESPONSE)
         with self._understood():
             return decode_fetch(answer, version, most)
@@ -151,12 +164,12 @@ class SourceConnection:
             raise SourceUnreachable(f"{self.address}: {error}") from None
 
     def done_with(self, answer: FetchAnswer) -> None:
-        """Nobody looks at the records of this answer any more: their memory may be used again."""
+        """Allow the buffer of a response to be reused; its records must not be used afterwards."""
         if answer.partitions:
             self._frames.give_back(answer.partitions[0].records)
 
     async def _send(self, api_key: int, version: int, body: bytes, *, most: int) -> memoryview:
-        """The response without its header."""
+        """Send a request, and return the response without its header."""
         self._correlation_id = correlation_id = (self._correlation_id + 1) % 2**31
         head = request_header(api_key, version, correlation_id, self._client_id)
         try:
@@ -173,19 +186,19 @@ class SourceConnection:
             raise _unreachable(self.address, error) from error
         if int.from_bytes(answer[:4], "big", signed=True) != correlation_id:
             self.close()
-            raise _unreachable(self.address, ValueError("a response to another request came"))
+            raise _unreachable(self.address, ValueError("received a response to another request"))
         with self._understood():
             return without_header(answer, api_key, version)
 
     def close(self) -> None:
-        """At once, and not awaited: requests under way fail."""
+        """Close immediately; pending requests fail."""
         self._connection.close()
 
     async def aclose(self) -> None:
-        """Return when it is closed; TLS says farewell, and is not waited for longer than a moment."""
+        """Close, and wait a moment for TLS to send close_notify."""
         writer = self._connection._writer
         closed = self._connection.close()
-        done, _ = await asyncio.wait([closed], timeout=_FAREWELL_S)
+        done, _ = await asyncio.wait([closed], timeout=_CLOSE_TIMEOUT_S)
         if not done and writer is not None:
             writer.transport.abort()
             await asyncio.sleep(0)
@@ -200,7 +213,7 @@ Address = tuple[str, int]
 
 
 def parse_bootstrap(text: str) -> list[Address]:
-    """`host:port,host:port`; also `[::1]:9092`. Raises OptionError."""
+    """Parse `host:port,host:port`, also `[::1]:9092`. Raises OptionError."""
     addresses: list[Address] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         host, separator, port = part.rpartition(":")
@@ -216,7 +229,10 @@ def parse_bootstrap(text: str) -> list[Address]:
 
 @dataclass(eq=False)
 class Source:
-    """Its metadata come from any node that answers: the last one, one of `bootstrap`, one that is known."""
+    """The mirrored cluster.
+
+    Metadata comes from the last node that responded, a bootstrap node, or another known node.
+    """
 
     _bootstrap: Sequence[Address]
     _settings: ClientSettings
@@ -225,18 +241,18 @@ class Source:
     _connection: SourceConnection | None = field(init=False, default=None)
 
     async def metadata(self) -> SourceCluster:
-        """Raises SourceUnreachable when no node answers."""
+        """Request the metadata of all topics. Raises SourceUnreachable if no node responds."""
         errors: list[str] = []
         if self._connection is not None:
             with contextlib.suppress(SourceUnreachable):
                 return await self._ask(self._connection)
-        # Who was named by the source comes last: there may be thousands, and nobody there.
+        # Nodes from the last metadata come last, because there may be thousands of unreachable ones.
         for host, port in dict.fromkeys([*self._bootstrap, *self._nodes.values()]):
             try:
                 return await self._ask(await self.connect((host, port)))
             except SourceUnreachable as error:
                 errors.append(str(error))
-        raise SourceUnreachable("no node of the source answers: " + "; ".join(errors))
+        raise SourceUnreachable("no node of the source responds: " + "; ".join(errors))
 
     async def _ask(self, connection: SourceConnection) -> SourceCluster:
         self._connection = connection
@@ -249,7 +265,7 @@ class Source:
         return cluster
 
     async def connect(self, address: Address) -> SourceConnection:
-        """Raises SourceUnreachable."""
+        """Connect to a node. Raises SourceUnreachable."""
         return await SourceConnection.open(*address, self._settings, most=self._most)
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""Bounds of the offsets and leader epochs in responses of a source. Values outside them exist in no log."""
+"""Checks offsets and leader epochs in a source's responses against the values that a log can have."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from kafkalog_broker.protocol.mirror_messages import Fetched
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 
-MAX_OFFSET = MAX_INT64 - 1  # a log that ends at 2^63-1 takes no record any more
-MAX_EPOCH = MAX_INT32 - 1  # largest leader epoch, as a takeover of the copy writes with a higher one, an int32 too
-UNKNOWN = -1  # in place of an offset or an epoch that the source does not know
+MAX_OFFSET = MAX_INT64 - 1  # a log that ends at 2^63-1 is full
+MAX_EPOCH = MAX_INT32 - 1  # a takeover of the copy must be able to write with a higher epoch, which is an int32
+UNKNOWN = -1  # offset or epoch that the source does not know
 
 
 class ImpossibleAnswer(KafkalogError):
@@ -16,21 +16,21 @@ class ImpossibleAnswer(KafkalogError):
 
 
 def check_offset(what: str, offset: int, lowest: int = 0) -> int:
-    """The offset. Raises ImpossibleAnswer."""
+    """Return the offset. Raises ImpossibleAnswer if it is out of bounds."""
     if not lowest <= offset <= MAX_OFFSET:
         raise ImpossibleAnswer(f"the source says that {what} is {offset}, expected {lowest} to 2^63-2")
     return offset
 
 
 def check_epoch(what: str, epoch: int) -> int:
-    """The leader epoch, or UNKNOWN. Raises ImpossibleAnswer."""
+    """Return the leader epoch, or UNKNOWN. Raises ImpossibleAnswer if it is out of bounds."""
     if not UNKNOWN <= epoch <= MAX_EPOCH:
         raise ImpossibleAnswer(f"the source says that {what} is {epoch}, expected {UNKNOWN} to 2^31-2")
     return epoch
 
 
 def check_log_bounds(start: int, high_watermark: int) -> None:
-    """Raises ImpossibleAnswer. Both may be UNKNOWN."""
+    """Raise ImpossibleAnswer if these bounds of a log contradict each other. Both may be UNKNOWN."""
     check_offset("its log start offset", start, UNKNOWN)
     check_offset("its high watermark", high_watermark, UNKNOWN)
     if start > high_watermark > UNKNOWN:
@@ -40,9 +40,12 @@ def check_log_bounds(start: int, high_watermark: int) -> None:
 
 
 def check_fetched(fetched: Fetched) -> None:
-    """All but the batches. Raises ImpossibleAnswer."""
+    """Raise ImpossibleAnswer if the offsets or epochs of a fetched partition are out of bounds.
+
+    Batches are not checked.
+    """
     check_log_bounds(fetched.log_start_offset, fetched.high_watermark)
     if fetched.diverging is not None:
         epoch, end_offset = fetched.diverging
-        check_epoch("the leader epoch after which the logs part", epoch)
+        check_epoch("the leader epoch after which the logs diverge", epoch)
         check_offset("the end offset of that epoch", end_offset, UNKNOWN)

@@ -1,12 +1,12 @@
-"""A mirror becomes a broker's own directory: its logs end where nothing is open, and what is written next is newer than
-all that was copied (what KIP-1279 asks of a failover).
+"""Takeover: a mirror becomes an independent broker's directory (compare failover in KIP-1279).
 
-A crash at any moment, also of the machine, leaves a directory in which the next start does the rest. Each step is on
+Its logs are truncated to where no transaction is open, and later writes have a higher leader epoch than all copied
+records. After a crash at any moment, including a power failure, the next start completes the takeover. Each step is on
 disk before the next one begins:
 
 1. All logs are flushed, so that the offsets in the record hold.
-2. The record says what will be cut.
-3. Each log is cut to its last stable offset, because open transactions have no coordinator here.
+2. The record says what will be truncated.
+3. Each log is truncated to its last stable offset, because open transactions have no coordinator here.
 4. The mirror's file is renamed, so that no mirror continues in the directory.
 5. Leader epochs rise above all that the logs hold, and internal topics get their configuration.
 6. The record says that the takeover is done.
@@ -24,13 +24,13 @@ from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.mirror.mirror_file import detach, is_mirror
-from kafkalog_broker.mirror.takeover_record import Taken, TakeoverRecord, _read_or_set_aside, write_record
+from kafkalog_broker.mirror.takeover_record import TakenPartition, TakeoverRecord, read_or_set_aside, write_record
 from kafkalog_broker.mirror.truncation import flush_truncation
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
+from kafkalog_broker.storage.producer_ids import ProducerIds, largest_cluster_id
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.transactions.transaction_records import load
 from kafkalog_spark.errors import KafkalogError
@@ -43,10 +43,19 @@ _log = logging.getLogger(__name__)
 def take_over(
     directory: Path, logs: LogManager, topics: TopicRegistry, internal: Mapping[str, Mapping[str, str]]
 ) -> bool:
-    """Make the mirror in `directory`, if it is one, this broker's own, or finish that, before anybody else uses the
-    logs; False where there was nothing to do. internal: configurations. Raises BrokerError, UnsupportedFormat,
-    OSError."""
-    record = _read_or_set_aside(directory)
+    """Take over the mirror in `directory`, or complete an interrupted takeover. Call it before anything else uses the
+    logs.
+
+    Args:
+        internal: Configurations of internal topics.
+
+    Returns:
+        False if there was nothing to do.
+
+    Raises:
+        BrokerError, UnsupportedFormat, OSError: If a file cannot be read or written.
+    """
+    record = read_or_set_aside(directory)
     if is_mirror(directory):
         _flush_all(logs, topics)
         record = _planned(record, logs, topics)
@@ -66,7 +75,7 @@ def take_over(
 
 
 def _flush_all(logs: LogManager, topics: TopicRegistry) -> None:
-    """Put all logs on disk. One that cannot be flushed is offline from then on, and the others are taken over."""
+    """Flush all logs. A log that cannot be flushed is offline from then on; the others are taken over."""
     for topic in topics:
         for partition in range(topic.partitions):
             try:
@@ -77,7 +86,7 @@ def _flush_all(logs: LogManager, topics: TopicRegistry) -> None:
 
 
 def _planned(before: TakeoverRecord | None, logs: LogManager, topics: TopicRegistry) -> TakeoverRecord:
-    """before: of an attempt that did not come to its end."""
+    """Plan the truncations, considering the record of an interrupted attempt."""
     earlier = {} if before is None else {(cut.topic, cut.partition): cut for cut in before.partitions}
     planned = []
     for name, partition in sorted((topic.name, partition) for topic in topics for partition in range(topic.partitions)):
@@ -86,20 +95,21 @@ def _planned(before: TakeoverRecord | None, logs: LogManager, topics: TopicRegis
             continue
         epoch = min(log.leader_epoch + 1, MAX_INT32)
         if epoch == log.leader_epoch:
-            _log.error("%s: leader epoch %d is the last there is: this broker writes with it too", log.name, epoch)
-        if cut is None or not log.log_end_offset == cut.log_end_offset < cut.cut_end:  # else cut before a crash
-            cut = Taken(name, partition, log.last_stable_offset, log.log_end_offset, epoch)
+            _log.error("%s: leader epoch %d is the largest one, so this broker writes with it too", log.name, epoch)
+        # The earlier attempt's entry stays if it has truncated the log already.
+        if cut is None or not log.log_end_offset == cut.log_end_offset < cut.cut_end:
+            cut = TakenPartition(name, partition, log.last_stable_offset, log.log_end_offset, epoch)
         planned.append(cut)
     return TakeoverRecord(tuple(planned), is_done=False)
 
 
-def _cut(logs: LogManager, taken: Taken) -> None:
+def _cut(logs: LogManager, taken: TakenPartition) -> None:
     log = _log_of(logs, taken.topic, taken.partition)
     if log is None or log.log_end_offset <= taken.log_end_offset:
         return
     _log.warning(
-        "%s: offsets %d to %d are cut off: they come after the beginning of a transaction that had not ended at the "
-        "source", log.name, taken.log_end_offset, log.log_end_offset - 1,
+        "%s: truncating offsets %d to %d, which follow the start of a transaction that is still open at the source",
+        log.name, taken.log_end_offset, log.log_end_offset - 1,
     )  # fmt: skip
     logs.lower_checkpoints(taken.topic, taken.partition, taken.log_end_offset)
     removed = Follower(log).truncate_to(taken.log_end_offset)
@@ -108,11 +118,11 @@ def _cut(logs: LogManager, taken: Taken) -> None:
 
 
 def _log_of(logs: LogManager, topic: str, partition: int) -> Log | None:
-    """None for one that is offline, which the other partitions do not wait for."""
+    """Return a partition's log; None if it is offline, which must not stop the takeover of the others."""
     try:
         return logs.get(topic, partition)
     except BrokerError as error:
-        _log.error("%s-%d is left as the mirror has it: %s", topic, partition, error)
+        _log.error("%s-%d is not taken over: %s", topic, partition, error)
         return None
 
 
@@ -125,17 +135,20 @@ def take_mirrors_over(
     clock: Clock,
     producer_ids: ProducerIds,
 ) -> None:
-    """All mirrors in the directories of a broker become its own. Producer ids that are given from then on are above
-    those in the transactions' log, also where Kafka wrote it. It blocks. Raises as `take_over`."""
+    """Take over all mirrors in a broker's log directories. Blocks.
+
+    Producer IDs allocated afterwards are above those in the transaction log, even if a Kafka broker wrote it. Raises
+    like `take_over`.
+    """
     internal = internal_topic_configs(config)
     taken = [take_over(path, logs, topics, internal) for path in directories]
-    if producer_ids.were_known and not any(taken):
+    if producer_ids.had_file and not any(taken):
         return
     state = CoordinatorLog(TRANSACTION_TOPIC, topics, log, clock, config.transaction_state_log_num_partitions)
-    for partition in state.owned():  # those that have written nothing are in no other log
+    for partition in state.owned():  # producers that have written nothing are in no other log
         try:
             known = [transaction.producer_id for transaction in load(state.scan(partition)).values()]
         except KafkalogError as error:
-            _log.warning("%s-%d cannot be read, producer ids in it are not known: %s", state.name, partition, error)
+            _log.warning("%s-%d cannot be read, producer IDs in it are unknown: %s", state.name, partition, error)
         else:
-            producer_ids.stay_above(largest_given(known))
+            producer_ids.stay_above(largest_cluster_id(known))

@@ -1,10 +1,10 @@
-"""The file `kafkalog.mirror.takeover.json`: where each log ended when a mirror became a broker of its own.
+"""The file `kafkalog.mirror.takeover.json`: log end offsets at the moment when a mirror became an independent broker.
 
     {"version": 0, "done": true, "partitions": [
       {"topic": "orders", "partition": 0, "log_end_offset": 90, "cut_end": 120, "leader_epoch": 4}]}
 
-Offsets log_end_offset to cut_end - 1 of the source were removed here; none were if both are equal. Consumers that
-return to the source resume at log_end_offset. leader_epoch is the epoch in which this broker writes.
+The offsets log_end_offset to cut_end - 1 of the source were removed here; none if both are equal. Consumers that return
+to the source resume at log_end_offset. leader_epoch is the epoch in which this broker writes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ VERSION = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenPartition:
+    """One partition in the record."""
+
     topic: str
     partition: int
     log_end_offset: int
@@ -34,14 +36,14 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class TakeoverRecord:
-    """is_done: nothing is left to be done."""
+    """Content of the file. `is_done` is True once all steps of the takeover are completed."""
 
-    partitions: tuple[Taken, ...]
+    partitions: tuple[TakenPartition, ...]
     is_done: bool
 
 
-def _read_or_set_aside(directory: Path) -> TakeoverRecord | None:
-    """The record, None if there is none. A damaged one is renamed `.damaged`, so that it does not end every start.
+def read_or_set_aside(directory: Path) -> TakeoverRecord | None:
+    """Return the record, or None without one. A damaged file is renamed `.damaged`, so that later starts do not fail.
 
     Raises UnsupportedFormat, OSError.
     """
@@ -51,17 +53,17 @@ def _read_or_set_aside(directory: Path) -> TakeoverRecord | None:
     except CorruptFile as error:
         damaged = path.with_name(path.name + DAMAGED_SUFFIX)
         path.replace(damaged)
-        _log.error("%s; it is kept as %s; a takeover that an earlier start began stays unfinished", error, damaged)
+        _log.error("%s; the file is kept as %s; a takeover begun by an earlier start stays unfinished", error, damaged)
         return None
 
 
 def read_record(directory: Path) -> TakeoverRecord | None:
-    """Raises CorruptFile, UnsupportedFormat, OSError."""
+    """Read the record, or None without one. Raises CorruptFile, UnsupportedFormat, OSError."""
     return read_state(directory / TAKEOVER_FILE, _parse)
 
 
 def write_record(directory: Path, record: TakeoverRecord) -> None:
-    """On disk on return. Raises OSError."""
+    """Write the record; on disk on return. Raises OSError."""
     content = {"version": VERSION, "done": record.is_done, "partitions": list(map(asdict, record.partitions))}
     replace_file(directory / TAKEOVER_FILE, json.dumps(content, indent=1).encode() + b"\n")
 
@@ -71,13 +73,15 @@ def _parse(data: bytes) -> TakeoverRecord:
         content = json.loads(data)
         version = content["version"]
         if version != VERSION:
-            raise UnsupportedFormat(f"version {version} of {TAKEOVER_FILE}, only {VERSION} is known")
-        return TakeoverRecord(tuple(_taken(**entry) for entry in content["partitions"]), bool(content["done"]))
+            raise UnsupportedFormat(f"{TAKEOVER_FILE} has version {version}, only {VERSION} is supported")
+        return TakeoverRecord(
+            tuple(_taken_partition(**entry) for entry in content["partitions"]), bool(content["done"])
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptFile(f"expected a JSON object with version, done and partitions: {error}") from None
 
 
-def _taken(topic: str, **numbers: int) -> Taken:
+def _taken_partition(topic: str, **numbers: int) -> TakenPartition:
     if not isinstance(topic, str) or not all(type(number) is int and number >= 0 for number in numbers.values()):
-        raise ValueError(f"{topic!r} with {numbers}: expected a topic and whole numbers from 0 on")
-    return Taken(topic, **numbers)
+        raise ValueError(f"{topic!r} with {numbers}: expected a topic and non-negative integers")
+    return TakenPartition(topic, **numbers)

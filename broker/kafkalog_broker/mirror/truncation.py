@@ -1,4 +1,4 @@
-"""Truncations of mirrored logs reach the disk before anything relies on them."""
+"""Makes truncations of mirrored logs durable."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from kafkalog_spark.format.atomic_file import fsync_file
 
 
 def flush_truncation(log: Log) -> None:
-    """Return when the truncation of a log, and what is left of it, are on disk.
+    """Put the truncation of a log, and its remaining records, on disk. Blocks; call it on a worker thread.
 
-    Otherwise a power cut may bring records back that were cut off: behind the new end, or between batches that were
-    appended in their place, where CRCs and offsets may fit. Blocks; for a thread.
+    Otherwise a power failure may restore truncated records after the new end, or between batches that were appended in
+    their place, where CRCs and offsets may match.
 
     Raises:
         BrokerError: kafka_storage_error; the log is offline then.
     """
     log.flush()
     try:
-        fsync_file(log.local.active.log_path)  # a flush passes over a segment that was cut to nothing
+        fsync_file(log.local.active.log_path)  # a flush skips a segment that was truncated to 0 bytes
     except OSError as error:
         log.fail(error)

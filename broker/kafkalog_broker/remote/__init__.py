@@ -1,1 +1,1 @@
-"""Tiered storage (KIP-405): closed segments go to remote storage, and are served and deleted there."""
+"""Tiered storage (KIP-405): closed segments are copied to remote storage, read from it and deleted there."""

@@ -1,4 +1,4 @@
-"""Bounded number of asyncio tasks that work on partitions, each with calls in threads of its own."""
+"""Bounded number of asyncio tasks that work on partitions, with worker threads for their blocking calls."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from kafkalog_broker.remote.remote_partition import RemotePartition
 _log = logging.getLogger(__name__)
 
 MAX_THREADS = 64
-"""Upper bound of the threads of a kind. Kafka's properties, which may change while the broker runs, say how many of
-them are used."""
+"""Largest number of threads of one kind. Kafka's properties, which may change at run time, limit the number in use."""
 
 
 class PartitionTasks:
@@ -46,9 +45,9 @@ class PartitionTasks:
             await asyncio.wait(list(self._running.values()))
 
     async def stop(self, until: float) -> None:
-        """Return when no task runs. Tasks that do not end by `until`, in the loop's time, are cancelled.
+        """Wait until no task runs. Tasks that do not end by `until`, in the loop's time, are cancelled.
 
-        A thread that waits for a store then goes on alone. Its result is not recorded, so the next start repeats the
+        A thread that waits for a store then continues alone. Its result is not recorded, so the next start repeats the
         work.
         """
         self._is_stopped = True

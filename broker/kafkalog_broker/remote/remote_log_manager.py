@@ -1,8 +1,7 @@
-"""Remote storage of this broker: which partitions have it, and when they are copied, expired and read (Kafka's
-RemoteLogManager).
+"""Remote storage of this broker: which partitions have it, when they are copied and expired.
 
-Used from the event loop. Calls of the store block in threads: those that copy, those that delete and those that read do
-not wait for each other, and no other work waits for them.
+Corresponds to Kafka's `RemoteLogManager`. Called from the event loop. Requests to the store block threads: those that
+copy, those that delete and those that read do not wait for each other, and no other work waits for them.
 """
 
 from __future__ import annotations
@@ -46,8 +45,14 @@ THREAD_NAMES = "kafkalog-remote-"
 
 
 class RemoteLogManager:
-    """config: the broker's, asked anew each time. call: runs something that waits for a disk in a thread. stay_above:
-    is given producer ids of logs that were lost. deleted: ids of topics whose deletion a crash has interrupted."""
+    """Owns the copier, the expirer and the reads of remote segments.
+
+    Attributes:
+        metadata: Events of `__remote_log_metadata`.
+        partitions: Partitions with remote storage, by topic ID and number.
+        counts: Totals since the start.
+        reads: Reads for requests.
+    """
 
     def __init__(
         self,
@@ -63,6 +68,15 @@ class RemoteLogManager:
         deleted: Collection[UUID] = (),
         jitter: random.Random | None = None,
     ) -> None:
+        """Create the manager; `start` comes next.
+
+        Args:
+            config: Returns the current configuration.
+            call: Runs a function that waits for a disk on another thread.
+            stay_above: Receives the producer IDs of restored logs.
+            deleted: IDs of topics whose deletion a crash interrupted.
+            jitter: Source of the random part of pauses after failures.
+        """
         self._config, self._storage, self.metadata = config, storage, metadata
         self._logs, self._topics, self._clock, self._call = logs, topics, clock, call
         self._stay_above = stay_above
@@ -73,23 +87,30 @@ class RemoteLogManager:
         self._expirer = SegmentExpirer(config, storage, metadata, clock, self.counts, self._forget)
         self._copier = SegmentCopier(
             config, storage, metadata, clock, call, self.counts,
-            after_copy=self._expirer.add,  # what a failed copy has left is deleted
+            after_copy=self._expirer.add,  # the expirer deletes the objects of a failed copy
             jitter=jitter or random.Random(),
         )  # fmt: skip
 
     # ---- start and stop
 
     async def start(self, topic: Topic, settle: Callable[[], None] = lambda: None) -> None:
-        """Learn what there is remotely from `topic`, which is `__remote_log_metadata`, and make logs again that end
-        before their remote segments. Before the broker serves. settle: called, in a thread, when the remote segments
-        are known and nothing was done about them. Raises BrokerError, KafkalogError."""
+        """Load the remote segments' metadata, and restore logs that end before their remote segments. Before the broker
+        serves.
+
+        Args:
+            topic: `__remote_log_metadata`.
+            settle: Called on another thread when the metadata is loaded and nothing has been changed yet.
+
+        Raises:
+            BrokerError, KafkalogError: If the metadata or the location of the segments cannot be used.
+        """
         await self._call(self._load, topic, settle)
         for cache in list(self.metadata.partitions.values()):
             if cache.partition.topic_id in self._deleted:
                 try:
                     await self.metadata.mark_deleted([cache.partition], PartitionDeleteState.DELETE_PARTITION_MARKED)
                 except BrokerError as error:
-                    _log.error("remote segments of %s, which was deleted, stay: %s", cache.partition, error)
+                    _log.error("remote segments of the deleted topic %s cannot be deleted: %s", cache.partition, error)
 
     def _load(self, topic: Topic, settle: Callable[[], None]) -> None:
         self.metadata.load(topic, self._name_of)
@@ -105,9 +126,9 @@ class RemoteLogManager:
         return None if topic is None else topic.name
 
     def _open(self, topic: Topic, number: int) -> None:
-        """Open a log and restore it from its remote segments where that is necessary.
+        """Open a log, and restore it from its remote segments if necessary.
 
-        A log that cannot be restored goes offline, because it must not be written to from another offset on. The other
+        A log that cannot be restored goes offline, because records must not be appended at a wrong offset. The other
         partitions are served.
         """
         try:
@@ -124,32 +145,34 @@ class RemoteLogManager:
             remote = self.metadata.partitions.get((topic.id, number))
             if remote is not None:
                 restore_lineage(log, remote, self._storage)
-                gone, producer_ids = restore_log(log, remote, self._storage, self._clock.now_ms())
-                self._logs.remove_later(gone, log.config)
-                self._stay_above(producer_ids)
-            self._adopt(log)
+                restored = restore_log(log, remote, self._storage, self._clock.now_ms())
+                if restored is not None:
+                    self._logs.remove_later(restored.removed_files, log.config)
+                    self._stay_above(restored.producer_ids)
+            self._attach(log)
         except Exception as error:  # noqa: BLE001 - one partition must not keep the broker from serving the others
             known = isinstance(error, KafkalogError | OSError)
             reason = str(error) if known else f"{type(error).__name__}: {error}"
             if log.failure is None:
-                log.take_offline(OSError(f"its remote segments cannot be taken into account: {reason}"))
+                log.take_offline(OSError(f"its remote segments cannot be used: {reason}"))
             _log.error(
-                "%s is offline until the next start: its remote segments cannot be taken into account: %s",
+                "%s is offline until the next start: its remote segments cannot be used: %s",
                 log.name, reason, exc_info=None if known else error,
             )  # fmt: skip
 
     async def run(self) -> None:
+        """Check all partitions every remote.log.manager.task.interval.ms, until cancelled."""
         while True:
             await asyncio.sleep(self._config().remote_log_manager_task_interval_ms / 1000)
             try:
                 await self.run_due()
-            except Exception:  # noqa: BLE001 - the next round may go well
-                _log.exception("looking for segments to copy failed and is tried again")
+            except Exception:  # noqa: BLE001 - the next round may succeed
+                _log.exception("the check for segments to copy failed and will be repeated")
 
     def begin_stop(self) -> None:
-        """Refuse reads from now on, and cancel those that are waiting; requests to the store are not retried any more.
+        """Refuse reads from now on, cancel waiting ones, and stop retries of requests to the store.
 
-        Called before the network stops, because the network waits for the responses to the requests it has received.
+        Called before the network stops, because the network waits for the responses to received requests.
         """
         self._storage.stop_retries()
         self._copier.begin_stop()
@@ -157,7 +180,7 @@ class RemoteLogManager:
         self.reads.begin_stop()
 
     async def stop(self) -> None:
-        """Return when no segment is copied or deleted any more, at most soon after STOP_S."""
+        """Wait until no segment is copied or deleted any more, at most a little longer than STOP_S."""
         self.begin_stop()
         until = asyncio.get_running_loop().time() + STOP_S
         await asyncio.gather(self._copier.stop(until), self._expirer.stop(until))
@@ -170,9 +193,12 @@ class RemoteLogManager:
 
     # ---- partitions
 
-    def _adopt(self, log: Log) -> RemotePartition:
-        """Know a log's remote side from now on, and where the log starts if a crash came before the checkpoint of that
-        (maybeUpdateLogStartOffsetOnBecomingLeader). Raises BrokerError."""
+    def _attach(self, log: Log) -> RemotePartition:
+        """Connect a log with its remote segments, and correct its log start offset.
+
+        A crash may have prevented the checkpoint of the log start offset (Kafka:
+        `maybeUpdateLogStartOffsetOnBecomingLeader`). Raises BrokerError.
+        """
         key = (log.topic_id, log.partition)
         partition = self.partitions.get(key)
         if partition is not None and partition.log is log:
@@ -182,20 +208,22 @@ class RemoteLogManager:
         log.highest_offset_in_remote_storage = remote.highest_offset(lineage, log.log_end_offset)
         first = remote.first_offset(lineage)
         begins = log.segments[0].base_offset
-        if first is not None or (lineage and _has_epochs(log)):  # they may be cut further than the checkpoint says
+        if first is not None or (
+            lineage and _has_epochs(log)
+        ):  # epochs are truncated before the offset is checkpointed
             begins = max(begins if first is None else min(first, begins), lineage[0].start_offset)
         log.move_log_start(min(begins, log.high_watermark))
         partition = self.partitions.setdefault(key, RemotePartition(remote))
-        partition.log = log  # what an earlier object of the log began to copy is still being copied
+        partition.log = log  # the RemotePartition stays, because copies of an earlier Log object may still run
         return partition
 
     async def run_due(self) -> None:
-        """Look at all partitions that have, or are to have, remote segments."""
+        """Queue copies and deletions of all partitions that have, or will have, remote segments."""
         turn = TimeSlice()
         async for topic in turn.spread(self._topics):
             if is_tiered(topic.configs):
                 async for number in turn.spread(range(topic.partitions)):
-                    self._look_at(topic, number)
+                    self._queue_copy(topic, number)
         async for key, cache in turn.spread(list(self.metadata.partitions.items())):
             if len(cache) or cache.is_deleted:
                 partition = self.partitions.setdefault(key, RemotePartition(cache))
@@ -203,8 +231,10 @@ class RemoteLogManager:
                 self._expirer.add(partition)
 
     def _find_log(self, partition: RemotePartition) -> None:
-        """Find the log of a topic that left remote storage before the start: a crash may have interrupted the deletion
-        of its segments."""
+        """Open the log of a topic whose remote storage was disabled before the start.
+
+        A crash may have interrupted the deletion of its segments.
+        """
         name, topic_id, number = partition.remote.partition
         topic = self._topics.by_id(topic_id)
         if partition.log is not None or topic is None or is_tiered(topic.configs):
@@ -214,12 +244,12 @@ class RemoteLogManager:
         except BrokerError as error:
             _log.warning("remote segments of %s-%d cannot be deleted: %s", name, number, error)
 
-    def _look_at(self, topic: Topic, number: int) -> None:
+    def _queue_copy(self, topic: Topic, number: int) -> None:
         try:
             log = self._logs.get(topic.name, number)
             if log is None or log.failure is not None:
                 return
-            partition = self._adopt(log)
+            partition = self._attach(log)
         except BrokerError as error:
             _log.warning("%s-%d cannot be copied: %s", topic.name, number, error)
             return
@@ -231,13 +261,14 @@ class RemoteLogManager:
         self.partitions.pop((identity.topic_id, identity.partition), None)
 
     def topic_changed(self, topic: Topic) -> None:
+        """Apply a changed configuration: its segments may have to be deleted."""
         for number in range(topic.partitions):
             partition = self.partitions.get((topic.id, number))
             if partition is not None:
                 self._expirer.add(partition)
 
     async def topic_deleted(self, topic: Topic) -> None:
-        """A topic is gone from the registry: so are its remote segments."""
+        """Delete the remote segments of a topic that was deleted from the registry. Raises BrokerError."""
         partitions = [TopicIdPartition(topic.name, topic.id, number) for number in range(topic.partitions)]
         await self.metadata.mark_deleted(partitions, PartitionDeleteState.DELETE_PARTITION_MARKED)
         for number in range(topic.partitions):
@@ -248,6 +279,6 @@ class RemoteLogManager:
 
 
 def _has_epochs(log: Log) -> bool:
-    """True if the first batch was written in a leader epoch: then that is known unless its records were deleted."""
+    """Return whether the first batch has a leader epoch; the log then has epochs unless its records were deleted."""
     head = log.read_slice(FileSlice(log.segments[0].handle(), 0, RECORDS_AT))
     return len(head) == RECORDS_AT and parse_header(head, 0, 0).leader_epoch >= 0

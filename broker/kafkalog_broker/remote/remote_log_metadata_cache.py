@@ -54,6 +54,7 @@ class EpochSegments:
         self.spans = spans
 
     def remove(self, segment_id: UUID) -> None:
+        """Remove a segment; no-op if it is unknown."""
         slot = next((slot for slot, (_, other) in enumerate(self.spans) if other.segment_id == segment_id), None)
         if slot is None:
             self.covered = [other for other in self.covered if other.segment_id != segment_id]
@@ -67,14 +68,14 @@ class EpochSegments:
 
 
 class RemoteLogMetadataCache:
-    """Remote segments of one partition (Kafka's class of that name).
+    """Remote segments of one partition (Kafka's `RemoteLogMetadataCache`).
 
-    Changed in the event loop's thread only. Lists are replaced as a whole, so other threads may search.
+    Changed on the event loop's thread only. Lists are replaced as a whole, so other threads may search them.
 
     Attributes:
         partition: The partition; all its segments refer to this object.
         is_deleted: True once the deletion of the partition's segments has begun.
-        invalid_events: Number of events that are no valid transition from the state before; they change nothing.
+        invalid_events: Number of events that are not a valid transition from the previous state; they change nothing.
         finished_bytes: Size of the segments whose copy is finished.
     """
 
@@ -92,7 +93,7 @@ class RemoteLogMetadataCache:
     # ---- events
 
     def apply(self, event: RemoteLogEvent) -> None:
-        """Change the state as an event of `__remote_log_metadata` says."""
+        """Apply an event of `__remote_log_metadata`."""
         if isinstance(event, PartitionDeletion):
             self.is_deleted = True
             if event.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
@@ -112,7 +113,7 @@ class RemoteLogMetadataCache:
             del self._segments[segment_id]
             return
         self._segments[segment_id] = after
-        if after.state is COPY_FINISHED:  # the first event already, in what kafkalog-repair --from-tier writes
+        if after.state is COPY_FINISHED:  # kafkalog-repair --from-tier writes it as a segment's first event
             self._finished(after.segment)
 
     def _unfinished(self, segment: RemoteSegment) -> None:
@@ -131,9 +132,10 @@ class RemoteLogMetadataCache:
         for (epoch, start), end in zip(epochs, [*ends, segment.end_offset], strict=True):
             self._epochs.setdefault(epoch, EpochSegments()).add(segment, start, end)
 
-    # ---- questions
+    # ---- queries
 
     def event(self, segment_id: UUID) -> SegmentEvent | None:
+        """Return the latest event of a segment, or None if it is unknown."""
         return self._segments.get(segment_id)
 
     def in_state(self, *states: RemoteSegmentState) -> list[RemoteSegment]:

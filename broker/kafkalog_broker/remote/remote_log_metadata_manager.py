@@ -36,7 +36,7 @@ from kafkalog_spark.log.write.encoded_batch import build_batch
 
 _log = logging.getLogger(__name__)
 
-_READ_BYTES = 1 << 20  # bytes of the topic that are read at a time, some 4,000 events
+_READ_BYTES = 1 << 20  # bytes of the topic per read, about 4,000 events
 
 
 def _partition_of(event: RemoteLogEvent) -> TopicIdPartition:
@@ -51,6 +51,7 @@ def _check_name(event: RemoteLogEvent, name_of: Callable[[UUID], str | None]) ->
 
 
 def metadata_topic_configs(topic: MetadataTopic) -> Mapping[str, str]:
+    """Return the overrides of `__remote_log_metadata`."""
     return {
         "cleanup.policy": "delete",
         "min.insync.replicas": str(topic.min_isr),

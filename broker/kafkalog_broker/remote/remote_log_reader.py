@@ -1,5 +1,7 @@
-"""Reads of remote segments for Fetch and ListOffsets (RemoteLogReader, RemoteLogManager.read, findOffsetByTimestamp).
-They block, in worker threads; what is known of a log here are lists that are replaced as a whole."""
+"""Reads of remote segments for Fetch and ListOffsets (Kafka: `RemoteLogManager.read`, `findOffsetByTimestamp`).
+
+They block and run on worker threads. They read only lists of a log and its metadata that are replaced as a whole.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,11 @@ from uuid import UUID
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.remote.remote_log_metadata_cache import RemoteLogMetadataCache
 from kafkalog_broker.remote.transaction_markers import TransactionMarkers
+from kafkalog_broker.storage.partition.aborted_transactions import aborted_in
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import segments_from
-from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset, aborted_in, offset_in_segment
-from kafkalog_broker.storage.partition.segment_lookup import SCAN_READ, SegmentLookup
+from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset, offset_in_segment
+from kafkalog_broker.storage.partition.segment_lookup import SCAN_READ, BatchEnd, SegmentEnd, SegmentLookup
 from kafkalog_spark.errors import CorruptIndex, CorruptLog, RemoteResourceNotFound
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.offset_index import OffsetIndex, parse_offset_index
@@ -23,49 +26,59 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
 
-MOST_BYTES = 2 << 20
-"""Bytes of records of one answer, unless a single batch has more. Consumers ask for 1 MB of a partition by default."""
-_REMEMBERED = 256  # places where a consumer's next fetch begins: as many go on without a search in an index
-_AHEAD = 64 << 10  # bytes read at once while batches are looked for: as a rule more than between two index entries
+MAX_BYTES = 2 << 20
+"""Largest number of bytes per read, unless a single batch has more. Consumers request 1 MB per partition by default."""
+_MAX_POSITIONS = 256  # cached positions: this many consumers resume without an index look-up
+_READ_AHEAD = 64 << 10  # bytes per request in the search for a batch: usually more than between two index entries
 
 
 class RemoteSegmentFile(SegmentLookup):
-    """Blocks: for worker threads, one at a time. Raises RemoteStorageError and what RemoteStorage.fetch raises."""
+    """A remote segment with its indexes. Methods block; use it on one thread at a time.
+
+    They raise RemoteStorageError and the errors of `RemoteStorage.fetch`.
+
+    Attributes:
+        fetched_bytes: Number of bytes of the .log fetched so far.
+    """
 
     def __init__(self, storage: RemoteStorage, segment: RemoteSegment) -> None:
         self.segment = segment
         self.base_offset = segment.start_offset
-        self.end = segment.size, segment.until
+        self.end = SegmentEnd(segment.size, segment.until)
         self.log_path = f"{segment.name}.log"
         self.time_lookup_cache: dict[tuple[int, int, int], Any] = {}
         self.fetched_bytes = 0
         self._storage = storage
         self._index: OffsetIndex | None = None
-        self._held_at, self._held = 0, b""
+        self._buffer_at, self._buffer = 0, b""
 
     def handle(self) -> RemoteSegmentFile:
         return self
 
     def read(self, position: int, size: int) -> bytes:
-        """The bytes [position, position + size), fewer only at the end; reading within them again needs no request.
+        """Return the bytes [position, position + size), fewer only at the end. Bytes already fetched need no request.
 
-        Raises CorruptLog if remote storage has fewer bytes than the metadata of the segment says.
+        Raises:
+            CorruptLog: If remote storage has fewer bytes than the segment's metadata says.
         """
         at = self.hold(position, size)
-        return self._held[at : at + size]
+        return self._buffer[at : at + size]
 
     def hold(self, position: int, size: int) -> int:
-        """Fetch the bytes that `read` would return, for all reads within them; returns their place in those held."""
-        at = position - self._held_at
+        """Fetch the bytes that `read` would return into the buffer, and return their position in it.
+
+        Raises CorruptLog.
+        """
+        at = position - self._buffer_at
         expected = min(size, self.size - position)
-        if 0 <= at <= at + expected <= len(self._held):
+        if 0 <= at <= at + expected <= len(self._buffer):
             return at
-        self._held = self._storage.fetch(self.segment, position, position + max(size, _AHEAD))
-        self._held_at = position
-        self.fetched_bytes += len(self._held)
-        if len(self._held) < expected:
+        self._buffer = self._storage.fetch(self.segment, position, position + max(size, _READ_AHEAD))
+        self._buffer_at = position
+        self.fetched_bytes += len(self._buffer)
+        if len(self._buffer) < expected:
             raise CorruptLog(
-                f"remote storage has {len(self._held)} bytes of the segment from byte {position} on, expected "
+                f"remote storage has {len(self._buffer)} bytes of the segment from byte {position} on, expected "
                 f"{self.size - position}: the segment has {self.size} bytes by __remote_log_metadata",
                 path=self.log_path,
                 position=position,
@@ -76,7 +89,7 @@ class RemoteSegmentFile(SegmentLookup):
         return parse_time_index(self._storage.fetch_index(self.segment, RemoteFile.TIME_INDEX), self.base_offset)
 
     def aborted(self) -> Sequence[AbortedTransaction]:
-        """The entries of the transaction index, of which some may be lost; see `has_whole_transaction_index`."""
+        """Return the entries of the transaction index; some may be lost, see `has_whole_transaction_index`."""
         if self.segment.transaction_index_empty:
             return ()
         data = self._storage.fetch_index(self.segment, RemoteFile.TRANSACTION_INDEX)
@@ -87,25 +100,32 @@ class RemoteSegmentFile(SegmentLookup):
 
     @property
     def has_whole_transaction_index(self) -> bool:
-        """True if `aborted` is known to give all entries."""
+        """True if `aborted` is known to return all entries."""
         return self.segment.transaction_index_empty or self._storage.knows_transaction_index(self.segment)
 
-    def boundary(self, start: int, limit: int) -> tuple[int, int]:
-        """As in SegmentLookup, but each batch is looked at, and the header after them: it shows whether the offsets of
-        the last batch are right. Reading within these bytes needs no further request."""
-        at = self.hold(start, limit - start + SCAN_READ)
-        return self.check_batches(self._held, at, start, limit)
+    def last_batch_end(self, start: int, limit: int) -> BatchEnd | None:
+        """As in SegmentLookup, but check each batch and the header after them, which verifies the last batch's offsets.
 
-    def _index_floor(self, target: int, field: int) -> tuple[int, int]:
+        The bytes are fetched, so reading them needs no further request.
+        """
+        at = self.hold(start, limit - start + SCAN_READ)
+        return self.check_batches(self._buffer, at, start, limit)
+
+    def _index_floor(self, target: int, column: int) -> tuple[int, int]:
         if self._index is None:
             data = self._storage.fetch_index(self.segment, RemoteFile.OFFSET_INDEX)
             self._index = parse_offset_index(data, self.base_offset)
-        entry = self._index.floor_position(target) if field else self._index.floor(self.base_offset + target)
+        entry = self._index.floor_position(target) if column else self._index.floor(self.base_offset + target)
         return entry.offset, entry.position if entry.position < self.size else 0
 
 
 class RemoteRead(NamedTuple):
-    """Whole batches from a remote segment. aborted: None unless asked for. fetched_bytes: asked of remote storage."""
+    """Whole batches from a remote segment.
+
+    Attributes:
+        aborted: None unless the read was for a read_committed consumer.
+        fetched_bytes: Number of bytes fetched from remote storage.
+    """
 
     records: bytes
     next_offset: int
@@ -114,7 +134,7 @@ class RemoteRead(NamedTuple):
 
 
 class _Batches(NamedTuple):
-    """Batches of a segment, the byte where they begin, and the offset after them."""
+    """Batches of a segment, the position where they begin, and the offset after them."""
 
     records: bytes
     position: int
@@ -122,26 +142,40 @@ class _Batches(NamedTuple):
 
 
 class RemoteLogReader:
+    """Reads records of remote segments. Thread-safe."""
+
     def __init__(self, storage: RemoteStorage) -> None:
         self._storage = storage
-        self._places: dict[tuple[UUID, int], int] = {}
+        self._positions: dict[tuple[UUID, int], int] = {}
         self._markers = TransactionMarkers()
 
     def read(
         self, log: Log, remote: RemoteLogMetadataCache, offset: int, max_bytes: int, *, at_least_one: bool,
         committed: bool,
     ) -> RemoteRead:  # fmt: skip
-        """Batches from the one that holds `offset` on, of one segment, at most `max_bytes` of them; nothing where
-        `offset` is not remote any more, but local. at_least_one: the first one comes even when it is larger. Raises
-        BrokerError offset_out_of_range, RemoteStorageError, CorruptLog."""
+        """Read whole batches of one segment, from the one that contains `offset`.
+
+        Args:
+            max_bytes: Largest total size of the batches.
+            at_least_one: Return the first batch even if it is larger than `max_bytes`.
+            committed: Look up aborted transactions.
+
+        Returns:
+            No batches if `offset` is no longer remote, but local.
+
+        Raises:
+            BrokerError: offset_out_of_range.
+            RemoteStorageError: If remote storage does not respond.
+            CorruptLog: If the segment is damaged.
+        """
         lineage = log.epochs.entries
         fetched = 0
-        for segment in remote.walk(lineage, offset):  # more than one: of a segment only empty offsets may be left
+        for segment in remote.walk(lineage, offset):  # a segment may have no batch from `offset` on: try the next one
             file = RemoteSegmentFile(self._storage, segment)
             try:
-                found = self._batches(file, offset, min(max_bytes, MOST_BYTES), at_least_one=at_least_one)
+                found = self._batches(file, offset, min(max_bytes, MAX_BYTES), at_least_one=at_least_one)
             except RemoteResourceNotFound:
-                if offset < log.log_start_offset:  # retention took it since it was asked for
+                if offset < log.log_start_offset:  # retention deleted the segment meanwhile
                     break
                 raise
             if found is not None:
@@ -155,15 +189,15 @@ class RemoteLogReader:
             return RemoteRead(b"", offset, [] if committed else None, fetched)
         raise log.error(
             ErrorCode.offset_out_of_range,
-            f"offset {offset} of leader epoch {log.epochs.epoch_of(offset)} does not exist in remote storage; the log "
-            f"goes from {log.log_start_offset} to {log.log_end_offset}",
+            f"offset {offset} of leader epoch {log.epochs.epoch_for_offset(offset)} does not exist in remote storage; "
+            f"the log has offsets {log.log_start_offset} to {log.log_end_offset}",
             offset,
         )
 
     def _batches(self, file: RemoteSegmentFile, offset: int, max_bytes: int, *, at_least_one: bool) -> _Batches | None:
-        """None when the segment holds nothing at or past `offset`."""
+        """Read batches of one segment; None if it has no batch at or after `offset`."""
         segment = file.segment
-        position = self._places.get((segment.segment_id, offset))
+        position = self._positions.get((segment.segment_id, offset))
         if position is None:
             bounds = file.locate(offset)
             if bounds is None:
@@ -171,31 +205,35 @@ class RemoteLogReader:
             position = bounds.position
         if position >= file.size:
             return None
-        end, next_offset = file.boundary(position, position + max_bytes)
-        if end == position:
+        whole = file.last_batch_end(position, position + max_bytes)
+        if whole is None:
             if not at_least_one:
                 return _Batches(b"", position, offset)
             first = next(file.bounds_from(position))
-            end, next_offset = file.boundary(position, first.end)
+            whole = file.last_batch_end(position, first.end)
+            assert whole is not None
+        end, next_offset = whole
         if end == file.size:
             next_offset = segment.until
         records = file.read(position, end - position)
-        if len(self._places) >= _REMEMBERED:
-            with suppress(StopIteration, RuntimeError):  # other threads change them, too
-                self._places.pop(next(iter(self._places)), None)  # the oldest
-        self._places[segment.segment_id, next_offset] = end
+        if len(self._positions) >= _MAX_POSITIONS:
+            with suppress(StopIteration, RuntimeError):  # another thread may change the dict
+                self._positions.pop(next(iter(self._positions)), None)  # the oldest
+        self._positions[segment.segment_id, next_offset] = end
         return _Batches(records, position, next_offset)
 
     def _aborted(
         self, log: Log, remote: RemoteLogMetadataCache, lineage: Sequence[EpochEntry], offset: int,
         file: RemoteSegmentFile, batches: _Batches,
     ) -> list[AbortedTransaction]:  # fmt: skip
-        """Of the transactions with records in the batches of `file` from `offset` on those that were aborted, by remote
-        transaction indexes and, past the last remote segment, by local ones
-        (collectAbortedTransactionInRemoteSegments). Where an index may be incomplete, markers tell the rest."""
+        """Return the aborted transactions with records in these batches from `offset` on.
+
+        They come from remote transaction indexes and, after the last remote segment, from local ones (Kafka:
+        `collectAbortedTransactionInRemoteSegments`). Where an index may be incomplete, they also come from the markers.
+        """
         found: list[AbortedTransaction] = []
         until, up_to = offset, batches.next_offset
-        is_complete = may_lack = False
+        is_complete = may_be_incomplete = False
         for segment in self._before_local(log, remote, lineage, offset):
             indexed = RemoteSegmentFile(self._storage, segment)
             search = collect_aborted(indexed.aborted(), offset, up_to)
@@ -203,20 +241,20 @@ class RemoteLogReader:
             is_complete = search.complete
             if is_complete:
                 break
-            may_lack = may_lack or not indexed.has_whole_transaction_index
+            may_be_incomplete = may_be_incomplete or not indexed.has_whole_transaction_index
             until = segment.until
         if not is_complete:
-            with log.failing(nothing_happened=True):
+            with log.offline_on_error(unchanged=True):
                 found += aborted_in(segments_from(log.segments, until), offset, up_to)
-        if may_lack:
+        if may_be_incomplete:
             following: list[RemoteSegmentFile] = []
 
-            def opened() -> Iterator[RemoteSegmentFile]:
+            def following_files() -> Iterator[RemoteSegmentFile]:
                 for segment in self._before_local(log, remote, lineage, file.segment.until):
                     following.append(RemoteSegmentFile(self._storage, segment))
                     yield following[-1]
 
-            by_markers = self._markers.aborted(file, batches.position, len(batches.records), opened())
+            by_markers = self._markers.aborted(file, batches.position, len(batches.records), following_files())
             file.fetched_bytes += sum(other.fetched_bytes for other in following)
             known = {(transaction.producer_id, transaction.last_offset) for transaction in found}
             found += [one for one in by_markers if (one.producer_id, one.last_offset) not in known]
@@ -225,7 +263,7 @@ class RemoteLogReader:
     def _before_local(
         self, log: Log, remote: RemoteLogMetadataCache, lineage: Sequence[EpochEntry], offset: int
     ) -> Iterator[RemoteSegment]:
-        """Remote segments from that of `offset` on that begin before the local log."""
+        """Yield the remote segments from the one with `offset` on that begin before the local log."""
         for segment in remote.walk(lineage, offset):
             if segment.start_offset >= log.local_log_start_offset:
                 return
@@ -234,7 +272,11 @@ class RemoteLogReader:
     def offset_for_timestamp(
         self, log: Log, remote: RemoteLogMetadataCache, timestamp: int
     ) -> TimestampAndOffset | None:
-        """As Log.offset_for_timestamp, of remote records too. Raises BrokerError, RemoteStorageError, CorruptLog."""
+        """As `Log.offset_for_timestamp`, but including remote records.
+
+        Raises:
+            BrokerError, RemoteStorageError, CorruptLog: As `read`.
+        """
         lineage, start = log.epochs.entries, log.log_start_offset
         for segment in self._before_local(log, remote, lineage, start):
             if segment.max_timestamp >= timestamp:

@@ -1,4 +1,4 @@
-"""State of a partition with remote segments, and the counters of all of them."""
+"""State of a partition with remote segments, and counters for all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads of remote segments on behalf of requests: bounded in threads, queue, memory, time and rate."""
+"""Reads of remote segments for requests, bounded in threads, queue length, memory, time and rate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.remote.partition_tasks import MAX_THREADS
 from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
-from kafkalog_broker.remote.remote_log_reader import MOST_BYTES, RemoteLogReader, RemoteRead
+from kafkalog_broker.remote.remote_log_reader import MAX_BYTES, RemoteLogReader, RemoteRead
 from kafkalog_broker.remote.remote_partition import RemoteCounts
 from kafkalog_broker.remote.remote_quota import RemoteQuota
 from kafkalog_broker.runtime.byte_budget import ByteBudget, Lease
@@ -29,15 +29,15 @@ _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _MEMORY = 12 << 20
-"""Bytes of records that all reads hold: they count twice during a read, then once until the peer has received them."""
-_STOPPING = "the broker is stopping and reads no remote storage any more"
+"""Bytes of records that all reads may hold. They count twice during a read, then once until the response is sent."""
+_STOPPING = "the broker is stopping and no longer reads remote storage"
 
 
 class RemoteReads:
-    """Reads remote segments in threads. Used from the event loop.
+    """Reads remote segments on worker threads. Called from the event loop.
 
     Attributes:
-        memory: Budget that the reads, and their responses until they are sent, take their bytes from.
+        memory: Budget for the bytes of reads, and of their responses until they are sent.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class RemoteReads:
         wait_ms = self._config().remote_fetch_max_wait_ms
         try:
             async with asyncio.timeout(wait_ms / 1000):
-                lease = await self.memory.take(2 * max(min(max_bytes, MOST_BYTES), SCAN_READ))
+                lease = await self.memory.take(2 * max(min(max_bytes, MAX_BYTES), SCAN_READ))
             found = await self._run_in_thread(read, wait_ms, log, lease)
         except TimeoutError:
             return None
@@ -158,7 +158,7 @@ class RemoteReads:
             refusal = _STOPPING
         elif len(self._reads) >= self._config().remote_log_reader_max_pending_tasks:
             self._counts.fetch_errors += 1
-            refusal = f"{len(self._reads)} reads of remote storage are queued already"
+            refusal = f"{len(self._reads)} reads of remote storage are already queued"
         if refusal is not None:
             if lease is not None:
                 lease.release()
@@ -200,7 +200,7 @@ class RemoteReads:
 
     async def _run_in_turn(self, read: Callable[[], _T], begun: asyncio.Event) -> _T:
         threads = self._config().remote_log_reader_threads
-        if threads != self._parallel_reads:  # changed while the broker runs: for reads from now on
+        if threads != self._parallel_reads:  # the configuration changed; the new limit applies to later reads
             self._parallel_reads, self._turns = threads, asyncio.Semaphore(threads)
         try:
             async with self._turns:

@@ -20,7 +20,7 @@ class ExpiredSegments:
     Attributes:
         segments: In the order of their deletion.
         log_start_offset: Log start offset without these segments; None if it does not move.
-        from_future: The first segment that stays, if retention.ms keeps it because of a timestamp far in the future.
+        from_future: First segment that is kept, if retention.ms keeps it because of a timestamp far in the future.
     """
 
     segments: list[RemoteSegment] = field(default_factory=list)
@@ -49,19 +49,19 @@ def expired_segments(
         return expired
     of_lineage = {segment.segment_id: segment for entry in lineage for segment in remote.of_epoch(entry.epoch)}
 
-    def is_of_the_log(segment: RemoteSegment) -> bool:
+    def is_in_lineage(segment: RemoteSegment) -> bool:
         return why_not_of_the_log(segment, lineage, log_end_offset) is None
 
     surplus = 0  # bytes above retention.bytes (buildRetentionSizeData)
-    if 0 <= config.retention_bytes < only_local_bytes + remote.finished_bytes:  # all of them, of the log or not
-        copied = sum(segment.size for segment in of_lineage.values() if is_of_the_log(segment))
+    if 0 <= config.retention_bytes < only_local_bytes + remote.finished_bytes:  # upper bound: in the lineage or not
+        copied = sum(segment.size for segment in of_lineage.values() if is_in_lineage(segment))
         surplus = max(only_local_bytes + copied - config.retention_bytes, 0)
     for segment in of_lineage.values():
         if segment.end_offset < log_start_offset and segment.last_epoch <= lineage[0].epoch:
             surplus -= segment.size
             expired.segments.append(segment)
             continue
-        if not is_of_the_log(segment):
+        if not is_in_lineage(segment):
             continue
         is_old = config.retention_ms >= 0 and segment.max_timestamp <= now_ms - config.retention_ms
         if not (is_old or 0 < segment.size <= surplus):

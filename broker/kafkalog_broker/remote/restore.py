@@ -1,11 +1,14 @@
-"""Logs that are made again from remote storage, as their disk was lost (Kafka's TierStateMachine, as a leader), before
-the broker serves, in one thread."""
+"""Restores logs from remote storage after their disk was lost (Kafka: `TierStateMachine`, but for a leader).
+
+Runs on one thread before the broker serves.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.config.definition import ConfigError
@@ -15,7 +18,7 @@ from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadata
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition_dirs import MOST_MISSING, believed_partitions
+from kafkalog_broker.storage.partition_dirs import MAX_MISSING_PARTITIONS, plausible_partitions
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.format.checkpoint import parse_leader_epochs
@@ -28,19 +31,19 @@ from kafkalog_spark.log.tiered.remote_names import RemoteFile
 _log = logging.getLogger(__name__)
 
 _CONFIGS = {REMOTE_STORAGE_ENABLE: "true", "retention.ms": "-1", "retention.bytes": "-1"}
-"""Of topics whose configuration is lost: the broker's defaults might delete what was to be kept."""
+"""Overrides of topics whose configuration is lost, because the broker's defaults might delete their segments."""
 
 
 def restore_topics(
     metadata: RemoteLogMetadataManager, topics: TopicRegistry, logs: LogManager, deleted: Collection[UUID]
 ) -> None:
-    """Take in topics that are known from their remote segments only, with empty logs.
+    """Register topics that are known only from their remote segments, with empty logs.
 
-    Kafka makes no topics from these events, because its controllers know the topics. What data says of a topic is
-    limited as for directories: see `believed_partitions`. A partition whose log cannot be made is absent.
+    Kafka creates no topics from these events, because its controllers know the topics. Numbers of partitions are
+    limited as for directories; see `plausible_partitions`. A partition whose log cannot be created is absent.
 
     Args:
-        deleted: IDs of topics whose deletion a crash has interrupted.
+        deleted: IDs of topics whose deletion a crash interrupted.
 
     Raises:
         BrokerError: If the topic registry cannot be written.
@@ -54,10 +57,10 @@ def restore_topics(
         topic = topics.by_id(topic_id)
         if topic is None:
             lost.setdefault(cache.partition.topic, {}).setdefault(topic_id, []).append(cache)
-        elif not _is_known(topic, logs):
+        elif not _configures_remote_segments(topic, logs):
             without[topic.name] = {**_CONFIGS, **topic.configs, REMOTE_STORAGE_ENABLE: "true"}
     if without:
-        _log.warning("topics with remote segments have %s again: %s", dict(_CONFIGS), ", ".join(sorted(without)))
+        _log.warning("topics with remote segments were given %s: %s", dict(_CONFIGS), ", ".join(sorted(without)))
         topics.set_all_configs(without)
     for name, by_id in lost.items():
         last_events = {
@@ -68,31 +71,34 @@ def restore_topics(
         others = [topic_id for topic_id in by_id if topic_id != chosen or name in topics]
         if others:
             _log.warning(
-                "remote segments of %d other topics with the name %s are left alone: of the ids %s",
+                "remote segments of %d other topics with the name %s are not restored; their IDs are %s",
                 len(others), name, ", ".join(map(str, others)),
             )  # fmt: skip
         if name in topics:
             continue
-        if (other := topics.by_id(chosen)) is not None:  # two topics of one ID would make the registry unreadable
-            _log.error("topic %s with remote segments is left alone: topic %s has its ID", name, other.name)
+        if (other := topics.by_id(chosen)) is not None:  # two topics with one ID would make the registry unreadable
+            _log.error("topic %s with remote segments is not restored: topic %s has its ID", name, other.name)
             continue
         numbers = {cache.partition.partition for cache in by_id[chosen]}
-        believed = believed_partitions(numbers)
-        if len(believed) < len(numbers):
+        plausible = plausible_partitions(numbers)
+        if len(plausible) < len(numbers):
             _log.error(
-                "%d partitions of topic %s with remote segments are left alone, the first is %d: more than %d are "
-                "missing below it", len(numbers) - len(believed), name, min(numbers - set(believed)), MOST_MISSING,
+                "%d partitions of topic %s with remote segments are not restored, the first is %d: more than %d are "
+                "missing below it",
+                len(numbers) - len(plausible), name, min(numbers - set(plausible)), MAX_MISSING_PARTITIONS,
             )  # fmt: skip
-        if not believed:
+        if not plausible:
             continue
-        topic = Topic(name, chosen, 1 + believed[-1], dict(_CONFIGS))
-        _log.warning("topic %s, %d partitions, is taken in from remote segments: %s", name, topic.partitions, _CONFIGS)
-        topics.take_in([topic])
+        topic = Topic(name, chosen, 1 + plausible[-1], dict(_CONFIGS))
+        _log.warning(
+            "topic %s, %d partitions, was restored from remote segments with %s", name, topic.partitions, _CONFIGS
+        )
+        topics.register_found([topic])
         logs.create_absent([(topic, partition) for partition in range(topic.partitions)])
 
 
-def _is_known(topic: Topic, logs: LogManager) -> bool:
-    """True if the topic's configuration says what is to become of its remote segments."""
+def _configures_remote_segments(topic: Topic, logs: LogManager) -> bool:
+    """Return whether the topic's configuration says to keep or to delete its remote segments."""
     try:
         config = logs.config_of(topic)
     except ConfigError:
@@ -101,14 +107,14 @@ def _is_known(topic: Topic, logs: LogManager) -> bool:
 
 
 def restore_lineage(log: Log, remote: RemoteLogMetadataCache, storage: RemoteStorage) -> None:
-    """Take the leader epochs of a log from its newest remote segment if the log has lost its own.
+    """Take leader epochs from the newest remote segment if the log has lost its own.
 
     Loading rebuilds a lost leader-epoch-checkpoint from the local segments, so the lineage then begins with the first
-    of them. Remote segments before it would belong to no epoch of the log, and be deleted.
+    of them. Earlier remote segments would belong to no epoch of the log, and would be deleted.
 
     Raises:
         BrokerError, RemoteStorageError, CorruptLog: If the remote segment's epochs cannot be read, or the file cannot
-            be written.
+        be written.
     """
     last = newest(remote.in_state(COPY_FINISHED))
     local_start = log.segments[0].base_offset
@@ -121,23 +127,40 @@ def restore_lineage(log: Log, remote: RemoteLogMetadataCache, storage: RemoteSto
         return
     rest = [entry for entry in entries if entry.epoch > begin[-1].epoch]
     _log.warning(
-        "%s: leader-epoch-checkpoint does not reach below the first local offset %d; the epochs before it are taken "
-        "from the remote segment %s", log.name, local_start, last.segment_id,
+        "%s: leader-epoch-checkpoint has no epochs below the first local offset %d; using those of the remote "
+        "segment %s", log.name, local_start, last.segment_id,
     )  # fmt: skip
-    with log.failing():
+    with log.offline_on_error():
         log.epochs.replace([*begin, *rest])
 
 
-def restore_log(
-    log: Log, remote: RemoteLogMetadataCache, storage: RemoteStorage, now_ms: int
-) -> tuple[Sequence[Path], Sequence[int]]:
-    """Let a log that ends before its remote segments go on after them: with their leader epochs, and a new one, and
-    producer state from the last snapshot. Transactions that are open in it are aborted: what ended them was lost.
-    Files that may be removed, and the producer ids that the log knows; none where it is whole, and nothing happens.
-    Raises BrokerError, RemoteStorageError, CorruptLog."""
+class RestoredLog(NamedTuple):
+    """Result of `restore_log`.
+
+    Attributes:
+        removed_files: Files of the old log, renamed `.deleted`, which may be removed.
+        producer_ids: Producer IDs in the restored state.
+    """
+
+    removed_files: Sequence[Path]
+    producer_ids: Sequence[int]
+
+
+def restore_log(log: Log, remote: RemoteLogMetadataCache, storage: RemoteStorage, now_ms: int) -> RestoredLog | None:
+    """Make a log that ends before its remote segments continue after them.
+
+    It gets their leader epochs, a new epoch, and producer state from the last remote snapshot. Transactions that are
+    open in the snapshot are aborted, because the records that ended them were lost.
+
+    Returns:
+        None if the log does not end before its remote segments; nothing has changed then.
+
+    Raises:
+        BrokerError, RemoteStorageError, CorruptLog: If the remote files cannot be read, or the log cannot be written.
+    """
     last = newest(remote.in_state(COPY_FINISHED))
     if last is None or last.until <= log.log_end_offset or log.epochs.latest > last.last_epoch:
-        return (), ()
+        return None
     epochs = [
         entry
         for entry in parse_leader_epochs(storage.fetch_index(last, RemoteFile.LEADER_EPOCHS))
@@ -146,15 +169,18 @@ def restore_log(
     producers = parse_producer_snapshot(storage.fetch_index(last, RemoteFile.PRODUCER_SNAPSHOT))
     start = remote.first_offset(epochs)
     _log.warning(
-        "%s ends at offset %d, its remote segments at %d: it goes on there", log.name, log.log_end_offset, last.until
+        "%s ends at offset %d, but its remote segments at %d: continuing there",
+        log.name,
+        log.log_end_offset,
+        last.until,
     )
-    gone = Follower(log).truncate_fully_and_start_at(last.until)
-    with log.failing():
+    removed = Follower(log).truncate_fully_and_start_at(last.until)
+    with log.offline_on_error():
         log.epochs.replace(epochs)
         log.local.log_start_offset = last.start_offset if start is None else start
         log.producer_state.load(producers, last.until)
         log.local.take_snapshot()
-        # On disk before the new epoch, by which a start after a crash knows that this log was restored.
+        # Flushed before the new epoch, which tells a start after a crash that this log was restored.
         log.flush()
         log.lead(last.last_epoch + 1)
     for producer in producers:
@@ -164,4 +190,4 @@ def restore_log(
                 ControlType.ABORT, producer.producer_id, producer.producer_epoch, coordinator_epoch, now_ms
             )
     log.flush()
-    return gone, [producer.producer_id for producer in producers]
+    return RestoredLog(removed, [producer.producer_id for producer in producers])

@@ -25,7 +25,7 @@ from kafkalog_spark.log.tiered.remote_names import RemoteSegment
 _log = logging.getLogger(__name__)
 
 _QUOTA_CHECK_S = 0.05
-"""Seconds between two looks at the quota, and at whether the broker is stopping, while the quota holds up a copy."""
+"""Seconds between two checks of the quota, and of whether the broker is stopping, while a copy waits for the quota."""
 
 
 class SegmentCopier:
@@ -60,7 +60,7 @@ class SegmentCopier:
         self._tasks = PartitionTasks(
             self._copy_partition, lambda: config().remote_log_manager_copier_thread_pool_size, "kafkalog-remote-copy"
         )
-        self._is_stopping = False  # a copy ends before its next piece
+        self._is_stopping = False  # True makes a copy fail before its next part
 
     def add(self, partition: RemotePartition) -> None:
         """Copy the due segments of a partition when its turn comes, unless it still waits after a failure."""
@@ -72,6 +72,7 @@ class SegmentCopier:
         await self._tasks.idle()
 
     def begin_stop(self) -> None:
+        """Start no more copies, and abort running ones before their next part."""
         self._is_stopping = True
 
     async def stop(self, until: float) -> None:
@@ -108,7 +109,7 @@ class SegmentCopier:
                 self._counts.copy_errors += 1
                 self._back_off(partition)
                 _log.warning(
-                    "copying %s to remote storage failed and is retried: %s", partition.remote.partition, error
+                    "copying %s to remote storage failed and will be retried: %s", partition.remote.partition, error
                 )
         finally:
             if partition.log is not None:

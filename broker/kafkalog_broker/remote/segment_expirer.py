@@ -28,7 +28,7 @@ from kafkalog_spark.log.tiered.remote_names import RemoteSegment
 _log = logging.getLogger(__name__)
 
 _SEGMENTS_PER_EVENT = 100
-"""Segments whose deletion is recorded at once: a topic with 10,000 segments takes a hundred flushes, not 20,000."""
+"""Segments whose deletion is recorded with one flush: 10,000 segments take 200 flushes, not 20,000."""
 
 
 class SegmentExpirer:
@@ -64,6 +64,7 @@ class SegmentExpirer:
         await self._tasks.idle()
 
     def begin_stop(self) -> None:
+        """Do not count or log failures from now on."""
         self._is_stopping = True
 
     async def stop(self, until: float) -> None:
@@ -73,7 +74,7 @@ class SegmentExpirer:
     async def _expire(self, partition: RemotePartition) -> None:
         remote, log = partition.remote, partition.log
         if self._metadata.why_unknown(remote.partition) is not None:
-            return  # a copy that looks unfinished may be finished by an event that cannot be read
+            return  # the event that finished a seemingly unfinished copy may be in the unreadable partition
         try:
             await self._delete(partition, self._unfinished(partition))
             if remote.is_deleted:
@@ -88,10 +89,10 @@ class SegmentExpirer:
             if self._is_stopping:
                 return
             self._counts.delete_errors += 1
-            _log.warning("deleting remote segments of %s failed and is retried: %s", remote.partition, error)
+            _log.warning("deleting remote segments of %s failed and will be retried: %s", remote.partition, error)
 
     def _unfinished(self, partition: RemotePartition) -> list[RemoteSegment]:
-        """Segments whose copy or deletion was begun and not finished, except copies that are being made."""
+        """Return segments whose copy or deletion was not finished, except running copies."""
         return [
             segment
             for segment in partition.remote.in_state(COPY_STARTED, DELETE_STARTED)
@@ -109,8 +110,8 @@ class SegmentExpirer:
         """Delete all segments of a topic whose remote storage was disabled with remote.log.delete.on.disable."""
         log.move_log_start(log.local_log_start_offset)
         log.highest_offset_in_remote_storage = -1
-        # All deletions are recorded before the first object is deleted: if the topic is enabled again after a crash, it
-        # must not start with the segments that are left.
+        # Record all deletions before the first object is deleted. If remote storage is enabled again after a crash, the
+        # topic must not begin with the remaining segments.
         finished = partition.remote.in_state(COPY_FINISHED)
         for at in range(0, len(finished), _SEGMENTS_PER_EVENT):
             await self._metadata.update(finished[at : at + _SEGMENTS_PER_EVENT], DELETE_STARTED)
@@ -131,8 +132,11 @@ class SegmentExpirer:
         _report_future_segment(partition, expired.from_future)
 
     async def _delete(self, partition: RemotePartition, segments: list[RemoteSegment]) -> None:
-        """Delete segments: record DELETE_SEGMENT_STARTED before the first object is deleted, and
-        DELETE_SEGMENT_FINISHED after the last one."""
+        """Delete segments.
+
+        DELETE_SEGMENT_STARTED is recorded before the first object is deleted, and DELETE_SEGMENT_FINISHED after the
+        last one.
+        """
         loop = asyncio.get_running_loop()
         lag = partition.delete_lag = Lag(len(segments), sum(segment.size for segment in segments))
         for at in range(0, len(segments), _SEGMENTS_PER_EVENT):

@@ -1,8 +1,8 @@
-"""Where a broker's remote segments are: opened at the start, and compared with what the log directories say.
+"""Location of a broker's remote segments: opened at the start, and compared with the records in the log directories.
 
-A folder may be a mount point, which is missing or empty while its file system is not mounted. A broker that started all
-the same would copy segments below the mount point, and take the segments that it does not find for deleted. So a folder
-that the properties name must exist. If remote segments are known, it must hold a marker file or one of them.
+A folder may be a mount point, which is missing or empty while its file system is not mounted. A broker that started
+anyway would copy segments below the mount point, and treat missing segments as deleted. Therefore a configured folder
+must exist. If remote segments are known, it must contain a marker file or one of them.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from kafkalog_spark.store.paths import is_local, normalised
 
 _log = logging.getLogger(__name__)
 
-_DEFAULT_SUFFIX = "-remote"  # of the folder for remote segments where none is named
-_LOOKED_FOR = 20
-"""Number of known segments that are looked for. One must be found; others may be lost for another reason."""
+_DEFAULT_SUFFIX = "-remote"  # of the default folder for remote segments
+_SAMPLE_SIZE = 20
+"""Number of known segments to look for. One must be found; others may be lost for another reason."""
 
 
 def open_remote_storage(config: Callable[[], BrokerConfig], first: Path, directories: Sequence[Path]) -> RemoteStorage:
-    """Return the storage that the configuration names, by default a folder beside `first`.
+    """Return the configured storage, by default a folder beside `first`.
 
-    Blocks, but makes no request to a store, so that a bucket that is away does not hold up the start.
+    Blocks, but makes no request to a store, so that an unreachable bucket does not delay the start.
 
     Args:
-        config: The broker's configuration, which may change later.
-        first: First of the configured log directories, also if it is offline.
+        config: Returns the current configuration.
+        first: First of the configured log directories, even if it is offline.
         directories: Log directories that are online.
 
     Raises:
@@ -61,22 +61,22 @@ def open_remote_storage(config: Callable[[], BrokerConfig], first: Path, directo
 def settle_location(
     storage: RemoteStorage, metadata: RemoteLogMetadataManager, directories: Sequence[Path], now_ms: int
 ) -> None:
-    """Make sure that the known remote segments are in `storage`, mark its folder, and record the location in each log
-    directory. Blocks.
+    """Verify that the known remote segments are in `storage`, mark its folder, and record the location in each log
+    directory.
 
-    Requests to a bucket are made only if the directories record another location.
+    Blocks. Requests to a bucket are made only if the directories record another location.
 
     Raises:
-        RemoteStorageError: If the location holds none of the segments that `__remote_log_metadata` names. Nothing was
-            changed then.
+        RemoteStorageError: If the location contains none of the segments that `__remote_log_metadata` names. Nothing
+            was changed then.
         OptionError: If the folder cannot be written to.
     """
     options = storage.options
-    segments = [one for cache in metadata.partitions.values() for one in cache.in_state(COPY_FINISHED)]
+    segments = [segment for cache in metadata.partitions.values() for segment in cache.in_state(COPY_FINISHED)]
     recorded = _recorded(directories)
     moved = recorded is not None and recorded.location != options.location
     if segments and (moved or not storage.is_marked):
-        step = -(-len(segments) // _LOOKED_FOR)
+        step = -(-len(segments) // _SAMPLE_SIZE)
         try:
             found = any(map(storage.holds, segments[::step]))
         except RemoteStorageError as error:
@@ -84,13 +84,13 @@ def settle_location(
                 raise
             assert recorded is not None
             _log.warning(
-                "remote storage is now %s, and %s of the log directory says %s; whether the %d remote segments are in "
-                "the new location is not known, so that file stays as it is: %s",
+                "remote storage is now %s, but %s of the log directory names %s; the file is kept, because the new "
+                "location cannot be checked for the %d remote segments: %s",
                 _shown(options), REMOTE_STORAGE_FILE, _shown(recorded), len(segments), error,
             )  # fmt: skip
             return
         if not found:
-            raise _not_there(options, recorded if moved else None, len(segments))
+            raise _missing_segments(options, recorded if moved else None, len(segments))
     try:
         storage.mark()
     except OSError as error:
@@ -100,22 +100,24 @@ def settle_location(
         replace_file(directory / REMOTE_STORAGE_FILE, content, private=True)
 
 
-def _not_there(options: RemoteStorageOptions, recorded: RemoteStorageOptions | None, count: int) -> RemoteStorageError:
+def _missing_segments(
+    options: RemoteStorageOptions, recorded: RemoteStorageOptions | None, count: int
+) -> RemoteStorageError:
     if recorded is not None:
         return RemoteStorageError(
             f"remote storage is now {_shown(options)}, which holds none of the {count} remote segments of this log "
             f"directory; {REMOTE_STORAGE_FILE} in it says that they are in {_shown(recorded)}",
-            hint="let the properties rsm.config.* name that location, or move the segments before the start",
+            hint="set the properties rsm.config.* to that location, or move the segments before the start",
         )
     return RemoteStorageError(
         f"{options.folder} holds none of the {count} remote segments that __remote_log_metadata names",
-        hint=f"mount or restore what belongs there; if the segments are lost, create the file {REMOTE_STORAGE_MARKER} "
+        hint=f"mount or restore the file system; if the segments are lost, create the file {REMOTE_STORAGE_MARKER} "
         "in it to start without them",
     )
 
 
 def _recorded(directories: Sequence[Path]) -> RemoteStorageOptions | None:
-    """What the first directory with a readable record says."""
+    """Return the location in the first readable record of the log directories."""
     for directory in directories:
         path = directory / REMOTE_STORAGE_FILE
         try:
@@ -123,7 +125,7 @@ def _recorded(directories: Sequence[Path]) -> RemoteStorageOptions | None:
         except FileNotFoundError:
             continue
         except (OSError, KafkalogError) as error:
-            _log.warning("%s cannot be read, and is written again: %s", path, error)
+            _log.warning("%s cannot be read and will be replaced: %s", path, error)
     return None
 
 

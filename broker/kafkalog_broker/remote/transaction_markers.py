@@ -15,21 +15,21 @@ from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
 
-_SEGMENTS = 64  # segments whose markers are remembered, those used last
-_MOST_MARKERS = 10_000  # markers remembered of one segment: about 4 MB
-_HEADER_READ = 128  # bytes read at a batch: a whole marker, which has 78
+_MAX_SEGMENTS = 64  # segments whose markers are cached, the most recently used
+_MAX_MARKERS = 10_000  # markers cached per segment: about 4 MB
+_HEADER_READ = 128  # bytes read per batch; a whole marker has 78
 
 
 class TransactionMarkers:
     """Searches for the ends of transactions. Thread-safe; blocks while segments are read.
 
-    Transactions end soon after their records as a rule, so the search goes on from the records that a consumer gets to
-    the last of the markers that end their transactions. The markers on the way are remembered for the next records.
+    Transactions usually end soon after their records, so the search reads from the consumer's batches to the last of
+    the markers that end their transactions. Markers on the way are cached for the next read.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: OrderedDict[str, _SegmentMarkers] = OrderedDict()  # by log_path, which has the ID
+        self._found: OrderedDict[str, _SegmentMarkers] = OrderedDict()  # by log_path, which contains the segment's ID
 
     def aborted(
         self, file: SegmentLookup, position: int, size: int, following: Iterable[SegmentLookup]
@@ -45,33 +45,33 @@ class TransactionMarkers:
         """
         state = TransactionState()
         for batch in _transactional(file, position, position + size):
-            batch.change(state)
+            batch.apply_to(state)
         if state.open:
             self._of(file).end_transactions(file, position + size, file.base_offset, state)
-        reached = file.end[1]
+        reached = file.end.next_offset
         for later in following:
             if not state.open:
                 break
             self._of(later).end_transactions(later, 0, reached, state)
-            reached = later.end[1]
+            reached = later.end.next_offset
         return state.aborted
 
     def _of(self, file: SegmentLookup) -> _SegmentMarkers:
         with self._lock:
             found = self._found.setdefault(file.log_path, _SegmentMarkers())
             self._found.move_to_end(file.log_path)
-            if len(self._found) > _SEGMENTS:
+            if len(self._found) > _MAX_SEGMENTS:
                 self._found.popitem(last=False)
             return found
 
 
 class _Batch(NamedTuple):
-    """A transactional batch. marker: its control type; None for records."""
+    """A transactional batch. `marker` is its control type, None for records."""
 
     header: BatchHeader
     marker: int | None
 
-    def change(self, state: TransactionState) -> None:
+    def apply_to(self, state: TransactionState) -> None:
         if self.marker is None:
             state.data_batch(self.header)
         else:
@@ -79,7 +79,7 @@ class _Batch(NamedTuple):
 
 
 class _SegmentMarkers:
-    """Markers of a segment between two bytes where batches begin."""
+    """Cached markers of a segment between two positions where batches begin."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -87,7 +87,7 @@ class _SegmentMarkers:
         self._markers: deque[_Batch] = deque()
 
     def end_transactions(self, file: SegmentLookup, position: int, lowest: int, state: TransactionState) -> None:
-        """End the open transactions of `state` whose markers lie at or after byte `position` and offset `lowest`."""
+        """End the open transactions of `state` by the markers at or after byte `position` and offset `lowest`."""
         with self._lock:
             if not self._begin <= position <= self._end:
                 self._begin = self._end = position
@@ -95,7 +95,7 @@ class _SegmentMarkers:
             for marker in self._from(file, position):
                 header = marker.header
                 if header.producer_id in state.open and header.base_offset >= lowest:
-                    marker.change(state)
+                    marker.apply_to(state)
                     if not state.open:
                         return
 
@@ -108,16 +108,16 @@ class _SegmentMarkers:
             if batch.marker is None:
                 continue
             self._markers.append(batch)
-            if len(self._markers) > _MOST_MARKERS:
+            if len(self._markers) > _MAX_MARKERS:
                 self._begin = self._markers.popleft().header.end
             yield batch
         self._end = file.size
 
 
 def _transactional(file: SegmentLookup, position: int, until: int) -> Iterator[_Batch]:
-    """The transactional batches in bytes [position, until). Raises CorruptBatch.
+    """Yield the transactional batches in bytes [position, until). Raises CorruptBatch.
 
-    CRCs are checked of markers, and of batches so small that they could be one with damaged attributes.
+    The CRC is checked for markers, and for batches so small that they could be a marker with damaged attributes.
     """
     handle = file.handle()
     for bounds in file.bounds_from(position, until):

@@ -15,7 +15,7 @@ from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.startup.background_tasks import run_until_stop
 from kafkalog_broker.startup.loaded_logs import LoadedLogs
 from kafkalog_broker.storage.log_directory import LogDirectories
-from kafkalog_broker.storage.producer_ids import largest_given
+from kafkalog_broker.storage.producer_ids import largest_cluster_id
 from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ async def open_remote(
     started.push_async_callback(workers.run_blocking, storage.close)
 
     def stay_above(producer_ids: Iterable[int]) -> None:
-        loaded.producer_ids.stay_above(largest_given(list(producer_ids)))
+        loaded.producer_ids.stay_above(largest_cluster_id(list(producer_ids)))
 
     metadata = RemoteLogMetadataManager(
         current_config.get().node_id, clock, loaded.partitions.log, workers.run_blocking

@@ -24,14 +24,13 @@ _logger = logging.getLogger(__name__)
 BLOCK = 1000  # producer IDs that a controller allocates at a time
 _SNAPSHOT_SUFFIX = ".checkpoint"  # suffix of KRaft's snapshots, whose batches are those of a log
 _PRODUCER_IDS = b"\x01\x0f\x00"
-"""How the value of a ProducerIdsRecord begins: frame version 1, apiKey 15, version 0 (MetadataRecordSerde)."""
-
+"""First bytes of a ProducerIdsRecord's value: frame version 1, apiKey 15, version 0 (MetadataRecordSerde)."""
 
 _read_producer_ids = message("ProducerIdsRecord").read[0]
 
 
 def next_producer_id(value: bytes) -> int | None:
-    """The first id that no broker has got, of a ProducerIdsRecord; None of any other record."""
+    """Return the first unallocated ID of a ProducerIdsRecord; None for any other record."""
     if not value.startswith(_PRODUCER_IDS):
         return None
     try:
@@ -40,10 +39,17 @@ def next_producer_id(value: bytes) -> int | None:
         return None
 
 
-def next_of_cluster(directory: Path) -> int:
-    """As next_producer_id, by what lies in a log directory; 0 where the metadata log is not there. Of a
-    damaged file the records before the damage count, and at least one block: ids were given out. Raises OSError for a
-    lack of descriptors."""
+def next_cluster_producer_id(directory: Path) -> int:
+    """Return the first producer ID that a Kafka cluster has not allocated, by the metadata log in a log directory.
+
+    Of a damaged file the records before the damage count, and at least one block, because IDs were allocated.
+
+    Returns:
+        0 without a metadata log.
+
+    Raises:
+        OSError: If the process is out of file descriptors.
+    """
     largest = 0
     for suffix in (_SNAPSHOT_SUFFIX, LOG_SUFFIX):
         for path in sorted((directory / f"{CLUSTER_METADATA_TOPIC}-0").glob(f"*{suffix}")):
@@ -53,7 +59,7 @@ def next_of_cluster(directory: Path) -> int:
             except (KafkalogError, OSError) as error:
                 if is_transient(error):
                     raise
-                _logger.warning("%s: producer ids after it are not known (%s)", error, path)
+                _logger.warning("%s: producer IDs after the damage in %s are unknown", error, path)
                 largest = max(largest, BLOCK)
     return largest
 
@@ -63,7 +69,7 @@ def _ids_in(path: Path) -> Iterator[int]:
         for window, wrong in header_windows(DescriptorFile(fd), os.fstat(fd).st_size):
             for row in range(len(window.table)):
                 header, batch = window.header(row), bytes(window.batch(row))
-                # Kafka does not compress them, and one in thousands of batches has the record.
+                # Kafka does not compress these batches, and only few of them contain the record.
                 if header.is_control or header.codec or _PRODUCER_IDS not in batch:
                     continue
                 check_crc(header, batch)

@@ -1,6 +1,6 @@
-"""Periodic work on the logs: flushes, retention, checkpoints, removals, expiry (LogManager's scheduled tasks).
+"""Periodic work on the logs: flushes, retention, checkpoints, removals, expiration (`LogManager`'s scheduled tasks).
 
-`tick` runs in the thread that owns the logs. What waits for the disk goes to `run_blocking`.
+`tick` runs on the thread that owns the logs. Everything that waits for the disk is handed to `run_blocking`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
@@ -29,14 +30,14 @@ _log = logging.getLogger(__name__)
 
 
 RunBlocking = Callable[[Callable[[], object]], object]
-"""Runs something that blocks: at once, or in a thread of its own choice."""
+"""Runs a function that blocks, immediately or on another thread."""
 
 RETENTION_CHECKS_PER_TICK = 100
-"""Logs looked at in one tick, 50 us each, so that thousands of partitions do not hold up the event loop."""
+"""Logs checked per tick. The limit keeps thousands of partitions from blocking the event loop."""
 
 
 class Task(Enum):
-    """The value is the attribute of BrokerConfig that holds the interval in ms."""
+    """Periodic tasks. The value is the attribute of BrokerConfig that holds the interval in ms."""
 
     RETENTION = "log_retention_check_interval_ms"
     RECOVERY_POINTS = "log_flush_offset_checkpoint_interval_ms"
@@ -48,44 +49,52 @@ class Task(Enum):
 CHECKPOINTS = frozenset({Task.RECOVERY_POINTS, Task.LOG_START_OFFSETS, Task.HIGH_WATERMARKS})
 
 
+class CheckpointContent(NamedTuple):
+    """A checkpoint file and the offsets to write to it."""
+
+    checkpoint: OffsetCheckpoint
+    offsets: list[tuple[LogEntry, int]]
+
+
 class Timers:
-    """Monotonic ms of each task's last run, as Kafka's System.nanoTime; all are due an interval from now at first."""
+    """Time of each task's last run, in ms of the monotonic clock. First runs are due one interval after the start."""
 
     def __init__(self, now_ms: int) -> None:
         self._last = dict.fromkeys(Task, now_ms)
 
     def due(self, config: BrokerConfig, now_ms: int) -> set[Task]:
-        """Tasks due by the intervals in `config`; they count as done now."""
+        """Return the tasks that are due by the intervals in `config`, and mark them as run."""
         due = {task for task, last in self._last.items() if now_ms - last >= getattr(config, task.value)}
         self._last.update(dict.fromkeys(due, now_ms))
         return due
 
 
-CheckpointContent = tuple[OffsetCheckpoint, list[tuple[LogEntry, int]]]  # a file and its next content
-
-
-_SYNCED_AGAIN_MS = 60_000  # until a directory that could not be synced is tried again
+_SYNC_RETRY_MS = 60_000  # delay after which a failed directory fsync is tried again
 
 
 class Housekeeping:
-    """Runs what is due in `tick`, by the monotonic clock: setting the wall clock neither stops nor hurries it."""
+    """Runs the due tasks in each `tick`.
+
+    Intervals use the monotonic clock, so setting the wall clock does not affect them.
+    """
 
     def __init__(self, table: LogTable, run_blocking: RunBlocking) -> None:
         self._table = table
         self._run_blocking = run_blocking
-        self._removals: list[tuple[int, Path]] = []  # a heap: when they are due, renamed files and directories
+        self._removals: list[tuple[int, Path]] = []  # heap of due times and renamed files or directories
         self._flushing: set[Log] = set()
         self._timers = Timers(table.clock.monotonic_ms())
         self._retention_queue: deque[Key] = deque()
-        self._waiting_for_flush: list[Key] = []  # logs that retention looks at again in the next tick
-        self._warned_of: dict[Key, str] = {}  # the .log whose timestamp in the future was reported
+        self._waiting_for_flush: list[Key] = []  # logs that retention checks again in the next tick
+        self._warned_of: dict[Key, str] = {}  # path of the .log whose future timestamp was reported
         self._is_stopped = False
 
     def start(self) -> None:
+        """Start the intervals of all tasks now."""
         self._timers = Timers(self._table.clock.monotonic_ms())
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due: flushes, retention, checkpoints, removals, expiry. Call it about once a second."""
+        """Run all due tasks. Call it about once a second."""
         logs = [log for log in self._table.logs() if log.failure is None]
         for log in logs:
             if log.needs_flush(now_ms):
@@ -102,13 +111,13 @@ class Housekeeping:
             for log in logs:
                 log.producer_state.expire(now_ms, self._table.config.producer_id_expiration_ms)
         if Task.RECOVERY_POINTS in due:
-            # Writers of logs without appends for a whole checkpoint interval are closed: three descriptors each.
+            # Close the writers of logs without appends for a whole checkpoint interval; each has three descriptors.
             for entry in self._table.entries.values():
                 if entry.log is not None and entry.log.failure is None:
                     if entry.seen_end == entry.log.log_end_offset:
                         try:
                             entry.log.release_files()
-                        except BrokerError as error:  # of this log alone: the others get their checkpoints
+                        except BrokerError as error:  # concerns only this log; the others are still checkpointed
                             _log.warning("the files of %s cannot be closed: %s", entry.log, error)
                     entry.seen_end = entry.log.log_end_offset
         if due & CHECKPOINTS:
@@ -122,7 +131,7 @@ class Housekeeping:
         return bool(self._waiting_for_flush)
 
     def flush_soon(self, log: Log) -> None:
-        """In the background, unless a flush that this asked for is going on."""
+        """Flush a log in the background, unless such a flush is already running."""
         self._in_background(log, log.flush)
 
     def _in_background(self, log: Log, flush: Callable[[], None]) -> None:
@@ -134,20 +143,22 @@ class Housekeeping:
         try:
             flush()
         except BrokerError as error:
-            # The log has gone offline and whoever it belongs to was informed (Log.on_failure): this is where it shows.
-            if not log.is_closed:  # else it was deleted meanwhile
-                _log.error("%s could not be flushed: %s", log, error)
+            # The log has gone offline, and `Log.on_failure` was called. Only the message is left to be written.
+            if not log.is_closed:  # otherwise it was deleted meanwhile
+                _log.error("%s could not be flushed: %s", log.name, error)
         finally:
             self._flushing.discard(log)
 
     def schedule_removal(self, path: Path, delay_ms: int) -> None:
+        """Delete a renamed file or directory after `delay_ms`."""
         heapq.heappush(self._removals, (self._table.clock.monotonic_ms() + delay_ms, path))
 
     def remove_due(self, now_ms: int) -> None:
-        """Remove what is due. Blocks. A failure is logged, and not tried again before the next start.
+        """Remove files and directories that are due. Blocks. A failure is logged, and repeated only at the next start.
 
-        The renames are on disk before the first file of a directory is removed, else it is left for later: loading
-        tells by a `.deleted` file that an older segment, whose rename was lost in a power cut, was to be deleted, too.
+        Renames must be on disk before the first file of a directory is removed; otherwise the removal is postponed.
+        Loading concludes from a `.deleted` file that older segments, whose rename a power failure undid, were to be
+        deleted too.
         """
         due = []
         while self._removals and self._removals[0][0] <= now_ms:
@@ -157,13 +168,13 @@ class Housekeeping:
             try:
                 fsync_directory(directory)
             except FileNotFoundError:
-                pass  # the partition was deleted
+                pass  # the partition's directory was removed
             except OSError as error:
-                _log.warning("%s could not be synced, so files in it are removed later: %s", directory, error)
+                _log.warning("%s could not be synced; its deleted files are removed later: %s", directory, error)
                 unsynced.add(directory)
         for path in due:
             if path.parent in unsynced:
-                heapq.heappush(self._removals, (now_ms + _SYNCED_AGAIN_MS, path))
+                heapq.heappush(self._removals, (now_ms + _SYNC_RETRY_MS, path))
             else:
                 remove(path)
 
@@ -178,7 +189,7 @@ class Housekeeping:
                 if entry.log is None and not self._may_be_due(entry, now_ms):
                     continue
                 log = entry.log or self._table.open(entry)
-                # A flush may end while segments are chosen; the next tick can then delete what it was needed for.
+                # A flush may end during the check; the next tick can then delete the segments that needed it.
                 needed_flush = log in self._flushing or log.needs_flush(now_ms)
                 removed = log.delete_old_segments(now_ms)
                 for path in removed:
@@ -189,11 +200,11 @@ class Housekeeping:
                     self._waiting_for_flush.append(key)
             except BrokerError as error:
                 _log.error("%s", error)
-            except Exception:  # noqa: BLE001 - the other logs are to be looked at all the same
+            except Exception:  # noqa: BLE001 - a bug in one log must not stop retention of the others
                 _log.exception("retention of %s-%d failed", *entry.key)
 
     def _report_future(self, key: Key, log: Log, now_ms: int) -> None:
-        """Name a segment that retention.ms does not remove because of a timestamp in the future, once (KAFKA-18929)."""
+        """Warn once about a segment that retention.ms keeps because of a timestamp in the future (KAFKA-18929)."""
         segment = segment_from_future(log.segments, log.config, now_ms)
         if segment is None:
             self._warned_of.pop(key, None)
@@ -219,11 +230,11 @@ class Housekeeping:
         return False
 
     def _checkpoint_contents(self, log_dir: LogDirectory, tasks: Collection[Task]) -> list[CheckpointContent]:
-        """Offsets of logs that were not opened are kept."""
+        """Collect the offsets to checkpoint. Known offsets of logs that were not opened are kept."""
 
-        def start_above_first_segment(log: Log) -> int | None:  # else the segments tell it
-            is_told = log.log_start_offset == log.segments[0].base_offset and not log.config.remote_storage_enable
-            return None if is_told else log.log_start_offset
+        def start_above_first_segment(log: Log) -> int | None:  # otherwise the first segment's name is enough
+            is_implied = log.log_start_offset == log.segments[0].base_offset and not log.config.remote_storage_enable
+            return None if is_implied else log.log_start_offset
 
         sources: tuple[tuple[Task, OffsetCheckpoint, Callable[[Log], int | None]], ...] = (
             (Task.RECOVERY_POINTS, log_dir.recovery_points, lambda log: log.synced_offset),
@@ -235,11 +246,16 @@ class Housekeeping:
         for task, checkpoint, offset_of in sources:
             if task in tasks:
                 offsets = ((e, checkpoint.known.get(e.key) if e.log is None else offset_of(e.log)) for e in entries)
-                contents.append((checkpoint, [(entry, offset) for entry, offset in offsets if offset is not None]))
+                found = [(entry, offset) for entry, offset in offsets if offset is not None]
+                contents.append(CheckpointContent(checkpoint, found))
         return contents
 
     def write_last_checkpoints(self, log_dir: LogDirectory) -> bool:
-        """Once the logs are closed: what was collected before is not written any more. False when the disk refuses."""
+        """Write the checkpoints after the logs were closed; contents collected earlier are no longer written.
+
+        Returns:
+            False if a checkpoint could not be written.
+        """
         self._is_stopped = True
         contents = self._checkpoint_contents(log_dir, CHECKPOINTS)
         return self._write_checkpoints(log_dir, contents, log_dir.truncations, last=True)
@@ -247,18 +263,21 @@ class Housekeeping:
     def _write_checkpoints(
         self, log_dir: LogDirectory, contents: list[CheckpointContent], truncations: int, *, last: bool = False
     ) -> bool:
-        """Write the checkpoints. truncations: the directory's count when `contents` was collected.
+        """Write the checkpoints.
+
+        Args:
+            truncations: The directory's count when `contents` was collected.
 
         Returns:
-            False if a checkpoint was not written: after a disk fault the directory is offline, after any other error
+            False if a checkpoint was not written. After a disk fault the directory is offline; after any other error
             the next interval writes it.
         """
         try:
             with log_dir.writing:
                 if (self._is_stopped and not last) or log_dir.truncations != truncations:
-                    return False  # what was collected before a log was closed or truncated is old by now
+                    return False  # a log was closed or truncated after the offsets were collected
                 for checkpoint, offsets in contents:
-                    # A partition that was deleted meanwhile, and perhaps remade, must not get the old one's offsets.
+                    # A partition that was deleted, and perhaps created again, must not get the old one's offsets.
                     current = {
                         entry.key: offset for entry, offset in offsets if self._table.entries.get(entry.key) is entry
                     }

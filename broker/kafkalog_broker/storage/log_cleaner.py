@@ -1,6 +1,8 @@
-"""The cleaner threads: each cleans the dirtiest log, then the next, and sleeps when none is due (LogCleaner). They read
-and write files that nobody else changes; what belongs to the logs' own thread is asked of it, a few logs at a time.
-Numba and the map of keys are there only while there is something to clean."""
+"""Cleaner threads: each cleans the dirtiest log, then the next, and sleeps when none is due (Kafka: `LogCleaner`).
+
+They read and write files that nothing else changes. Work that belongs to the thread that owns the logs is sent to it, a
+few logs at a time. Numba and the offset map are loaded only while there is something to clean.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ from kafkalog_broker.storage.compaction.cleaning_request import (
     CleaningHost,
     CleaningRequest,
     OwnerThread,
-    Throttler,
 )
+from kafkalog_broker.storage.compaction.throttler import Throttler
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable
 from kafkalog_broker.storage.partition.log import Log
@@ -33,27 +35,29 @@ from kafkalog_spark.log.read.local_log_dir import log_files
 
 _log = logging.getLogger(__name__)
 
-_LOGS_AT_ONCE = 50  # logs that the owning thread is asked about at a time: a few us each
+_LOGS_PER_CALL = 50  # logs examined by one call on the owning thread, to keep the event loop responsive
 _MEGABYTE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
+    """An open compacted log, with its segments as of now (the active one last)."""
+
     entry: LogEntry
     log: Log
     config: LogConfig
-    segments: tuple[LogSegment, ...]  # the active one last
+    segments: tuple[LogSegment, ...]
     facts: LogFacts
 
     @property
-    def has_gone(self) -> bool:
-        """The log was closed, or retention took the segments' beginning."""
+    def is_outdated(self) -> bool:
+        """True if the log was closed, or retention removed its first segment."""
         return self.log.is_closed or self.log.segments[0] is not self.segments[0]
 
 
 @dataclass(slots=True)
 class CleanerTotals:
-    """Totals since the start. With several threads a sum may miss one now and then: they are for people."""
+    """Totals since the start, for metrics. Threads update them without a lock, so an update may be lost."""
 
     runs: int = 0
     bytes_read: int = 0
@@ -62,10 +66,20 @@ class CleanerTotals:
 
 
 class LogCleaner:
-    """schedule_removal: given files, renamed `.deleted`, and after how many ms they may go; called in the thread that
-    owns the logs. uncleanable: logs in which something went wrong; they are left alone until the next start."""
+    """The cleaner threads and their choice of logs.
+
+    Attributes:
+        uncleanable: Logs in which cleaning failed; they are not cleaned until the next start.
+        totals: Work done so far.
+    """
 
     def __init__(self, table: LogTable, schedule_removal: Callable[[Path, int], None]) -> None:
+        """Create the cleaner without its threads.
+
+        Args:
+            schedule_removal: Called on the owning thread with renamed `.deleted` files and the delay in ms before they
+                may be removed.
+        """
         self._table = table
         self._schedule_removal = schedule_removal
         self._owner = OwnerThread(table.call_soon)
@@ -85,13 +99,13 @@ class LogCleaner:
     # ---- threads
 
     def start(self) -> None:
-        """Start the threads, unless log.cleaner.enable is false. The logs must be loaded."""
+        """Start the threads unless log.cleaner.enable is false. The logs must be loaded."""
         if self._config.log_cleaner_enable:
             self._is_started = True
             self._begin_threads()
 
     def stop(self) -> None:
-        """Return when no thread cleans: all is given up but a swap under way. Twice is harmless."""
+        """Stop the threads and wait for them. They abort cleanings, except a replacement that has begun. Idempotent."""
         self._is_started = False
         self._stopping.set()
         with self._changed:
@@ -100,8 +114,10 @@ class LogCleaner:
             self._threads.pop().join()
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """log.cleaner.* may have changed: that counts from the next log that a thread cleans, and for the number of
-        threads at once. Does not wait for threads that are to end."""
+        """Apply changed log.cleaner.* properties, from the next log that a thread cleans.
+
+        The number of threads changes immediately, without waiting for threads that are to end.
+        """
         self._throttler.rate = config.log_cleaner_io_max_bytes_per_second
         with self._changed:
             self._config = config
@@ -110,7 +126,7 @@ class LogCleaner:
             self._begin_threads()
 
     def _begin_threads(self) -> None:
-        """As many as configured; one whose number is not among them ends when its log is clean."""
+        """Start missing threads. One whose number is too high ends after its current log."""
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         running = {thread.name for thread in self._threads}
         for number in range(self._config.log_cleaner_threads):
@@ -124,24 +140,24 @@ class LogCleaner:
         while not self._stopping.is_set() and number < self._config.log_cleaner_threads:
             try:
                 if not self.clean_filthiest():
-                    self._rest()
+                    self._back_off()
             except CleaningAborted:
-                self._rest()  # everything stops, or whoever owned the logs has gone
-            except Exception:  # noqa: BLE001 - the thread must not end: it is the only one
-                _log.exception("a cleaner thread failed and tries again")
-                self._rest()
+                self._back_off()  # the broker stops, or the owning thread has ended
+            except Exception:  # noqa: BLE001 - without its threads the broker would never clean again
+                _log.exception("a cleaner thread failed and will try again")
+                self._back_off()
 
-    def _rest(self) -> None:
+    def _back_off(self) -> None:
         with self._changed:
             seen = self._config
-            # log.cleaner.backoff.ms may be 2^63 - 1, which is longer than a thread can wait: 292 years.
+            # log.cleaner.backoff.ms may be 2^63 - 1, which is longer than a condition can wait.
             seconds = min(seen.log_cleaner_backoff_ms / 1000, threading.TIMEOUT_MAX)
             self._changed.wait_for(lambda: self._stopping.is_set() or self._config is not seen, seconds)
 
     # ---- choosing a log (LogCleanerManager)
 
     def _grab_filthiest(self, now_ms: int) -> tuple[_Candidate, Cleanable] | None:
-        """The due log with the largest dirty share, for this thread alone, and its part. Raises CleaningAborted."""
+        """Choose the due log with the largest dirty ratio, and reserve it for this thread. Raises CleaningAborted."""
         with self._choosing:
             self.uncleanable = {entry for entry in self.uncleanable if self._table.entries.get(entry.key) is entry}
             best: tuple[_Candidate, Cleanable] | None = None
@@ -155,8 +171,8 @@ class LogCleaner:
 
     def _candidates(self) -> Iterator[_Candidate]:
         entries = self._owner.ask(lambda: list(self._table.entries.values()))
-        for first in range(0, len(entries), _LOGS_AT_ONCE):
-            some = entries[first : first + _LOGS_AT_ONCE]
+        for first in range(0, len(entries), _LOGS_PER_CALL):
+            some = entries[first : first + _LOGS_PER_CALL]
             for entry, config in self._owner.ask(partial(self._unopened, some)):
                 if _may_be_due(entry, config):
                     try:
@@ -166,7 +182,7 @@ class LogCleaner:
             yield from self._owner.ask(partial(self._ready, some))
 
     def _unopened(self, entries: Sequence[LogEntry]) -> list[tuple[LogEntry, LogConfig]]:
-        """In the owning thread: compacted logs that are not open yet."""
+        """Return compacted logs that are not open yet; runs on the owning thread."""
         found = []
         for entry in entries:
             topic = self._table.topics.get(entry.topic)
@@ -181,7 +197,7 @@ class LogCleaner:
             self._table.open(entry)
 
     def _ready(self, entries: Sequence[LogEntry]) -> list[_Candidate]:
-        """In the owning thread, as `_open`."""
+        """Return the logs that may be cleaned; runs on the owning thread."""
         candidates = []
         for entry in entries:
             log = entry.log
@@ -202,12 +218,12 @@ class LogCleaner:
             self._failed(candidate, error)
             return None
         except KafkalogError as error:
-            if not candidate.has_gone:
+            if not candidate.is_outdated:
                 self._give_up(candidate.entry, error)
             return None
         if part.resets_checkpoint:
             _log.info(
-                "%s: the cleaner checkpoint %s lies outside of %d..%d, the log is dirty from %d on",
+                "%s: the cleaner checkpoint %s is outside of %d..%d; the log counts as dirty from offset %d",
                 candidate.log.name, facts.checkpoint, facts.log_start_offset, facts.log_end_offset,
                 part.first_dirty_offset,
             )  # fmt: skip
@@ -215,7 +231,7 @@ class LogCleaner:
         return part if part.is_due(candidate.config) else None
 
     def _failed(self, candidate: _Candidate, error: OSError) -> None:
-        """Take the directory offline, leave the log alone until the next start, or let the next round try again."""
+        """Take the directory offline, give up the log, or leave it for the next round, depending on the error."""
         entry, log = candidate.entry, candidate.log
         if log.is_closed or log.failure is not None:
             return  # the partition was deleted, or went offline, meanwhile
@@ -225,22 +241,24 @@ class LogCleaner:
             self._table.call_soon(partial(entry.log_dir.fail, error))
         elif fault is FileFault.NONE:
             _log.warning("cleaning of %s failed and will be tried again: %r", log.name, error)
-        elif not candidate.has_gone:
+        elif not candidate.is_outdated:
             self._give_up(entry, error)
 
     def _give_up(self, entry: LogEntry, error: BaseException) -> None:
-        _log.error("%s-%d is not compacted any more, until the next start: %s", entry.topic, entry.partition, error)
+        _log.error("%s-%d will not be compacted until the next start: %s", entry.topic, entry.partition, error)
         self.uncleanable.add(entry)
 
     def _write_checkpoint(self, entry: LogEntry, offset: int) -> None:
-        """Write how far a log is clean. A disk fault takes the directory offline; without the write, the log is cleaned
-        again."""
+        """Write the offset up to which a log is clean.
+
+        A disk fault takes the directory offline. Without the checkpoint the log is cleaned again.
+        """
         log_dir = entry.log_dir
         try:
             with log_dir.writing:
                 known = log_dir.cleaner_offsets.known
                 kept = {key: value for key, value in known.items() if key in self._table.entries}
-                if self._table.entries.get(entry.key) is entry:  # else it is another partition's by now
+                if self._table.entries.get(entry.key) is entry:  # otherwise the partition was deleted meanwhile
                     kept[entry.key] = offset
                 log_dir.cleaner_offsets.write(kept)
         except OSError as error:
@@ -252,7 +270,10 @@ class LogCleaner:
     # ---- one log
 
     def clean_filthiest(self) -> bool:
-        """Clean the log that needs it most; False when none is due. Raises CleaningAborted when everything stops."""
+        """Clean the dirtiest due log (Kafka: `cleanFilthiestLog`), and return False if none is due.
+
+        Raises CleaningAborted if the broker stops.
+        """
         chosen = self._grab_filthiest(self._table.clock.now_ms())
         if chosen is None:
             return False
@@ -262,10 +283,10 @@ class LogCleaner:
         try:
             end = self._clean(candidate, part)
         except CleaningAborted as reason:
-            _log.info("cleaning of %s is given up: %s", log.name, reason)
+            _log.info("cleaning of %s was aborted: %s", log.name, reason)
         except OSError as error:
             self._failed(candidate, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other logs are to be cleaned
+        except Exception as error:  # noqa: BLE001 - a bug must not keep the other logs from being cleaned
             self._give_up(entry, error)
         finally:
             try:
@@ -298,38 +319,38 @@ class LogCleaner:
             CleaningHost(log, self._owner, clock.now_ms, self._throttler, self._schedule_removal),
             config.log_cleaner_dedupe_buffer_size // threads,
             config.log_cleaner_io_buffer_load_factor,
-            config.log_cleaner_io_buffer_size // threads // 2,  # the other half is what is written
+            config.log_cleaner_io_buffer_size // threads // 2,  # the other half holds the written bytes
         ).clean()
         seconds = time.monotonic() - began
         read, written, totals = statistics.bytes_read, statistics.bytes_written, self.totals
         totals.runs, totals.seconds = totals.runs + 1, totals.seconds + seconds
         totals.bytes_read, totals.bytes_written = totals.bytes_read + read, totals.bytes_written + written
         _log.info(
-            "cleaned %s, dirty from offset %d to %d: %.1f MB became %.1f MB in %.2f s (%.1f MB/s); %d %% of the map of "
-            "keys was in use",
+            "cleaned %s, offsets %d to %d: %.1f MB became %.1f MB in %.2f s (%.1f MB/s); %d %% of the offset map was "
+            "in use",
             log.name, part.first_dirty_offset, end, read / _MEGABYTE, written / _MEGABYTE, seconds,
             (read + statistics.map_bytes_read) / _MEGABYTE / max(seconds, 1e-6),
             round(100 * statistics.map_utilization),
         )  # fmt: skip
         if statistics.unreadable_batches:
             _log.warning(
-                "cleaned %s, and left %d batches as they are whose records are malformed although their CRC is valid, "
-                "the first at offset %d; kafkalog-check --records lists them",
+                "cleaned %s, but kept %d batches unchanged: their CRC is valid, but their records are malformed; the "
+                "first is at offset %d; kafkalog-check --records lists them",
                 log.name, statistics.unreadable_batches, statistics.first_unreadable,
             )  # fmt: skip
         return end
 
 
 def _may_be_due(entry: LogEntry, config: LogConfig) -> bool:
-    """True when a log that nobody has opened may be due, by the names and sizes of its files alone."""
+    """Return whether an unopened log may be due, judging by the names and sizes of its files alone."""
     try:
         files = log_files(entry.path)
     except OSError:
-        return False  # opening it is for those who need it, and says what is wrong
+        return False  # the first use of the log opens it and reports the error
     if len(files) < 2:
         return False
     segments = [SegmentFacts(base, facts.st_size) for base, facts in files.items()]
     end = segments[-1].base_offset
     checkpoint = entry.log_dir.cleaner_offsets.known.get(entry.key)
     log = LogFacts(segments, max(entry.log_start_offset, segments[0].base_offset), MAX_INT64, end, checkpoint)
-    return cleanable(log, config, 2**63).is_due(config)  # with that time, no lag holds anything back
+    return cleanable(log, config, 2**63).is_due(config)  # at that time no compaction lag applies

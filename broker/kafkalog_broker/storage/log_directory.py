@@ -1,6 +1,6 @@
-"""A log directory of the broker: its lock, its identity (meta.properties), its checkpoints, whether it can be used.
+"""Log directory of the broker: its lock, its identity (meta.properties), its checkpoints, its availability.
 
-A directory that fails (read-only, full of errors, unplugged) goes offline with its partitions; the others serve on.
+A directory that fails (read-only, I/O errors, unplugged) goes offline with its partitions; the others are still served.
 """
 
 from __future__ import annotations
@@ -35,14 +35,23 @@ _log = logging.getLogger(__name__)
 
 
 class LogDirError(KafkalogError):
-    """The log directories cannot be used as they are: none of them works, or they belong to another broker."""
+    """The log directories cannot be used: none of them works, or they belong to another broker."""
 
 
 class LogDirectory:
-    """Entry of log.dirs. id: directory.id. failure: why it is offline, None while it works. on_failure: called with the
-    error, once, by whoever met it and in the thread of that. is_listed: its partitions are known. is_loaded: its logs
-    were recovered, where that was necessary. partitions: how many it holds. writing: held while its checkpoints are
-    written. truncations: how often `lower_checkpointed` was called."""
+    """Entry of log.dirs.
+
+    Attributes:
+        id: directory.id.
+        failure: Why it is offline; None while it works.
+        on_failure: Called once with the error, on the thread that met it.
+        was_clean: True if it had a clean-shutdown marker.
+        is_listed: True once its partitions are known.
+        is_loaded: True once its logs were recovered, if that was necessary.
+        partitions: Number of partitions in it.
+        truncations: Number of calls of `lower_checkpoints`.
+        writing: Held while its checkpoints are written.
+    """
 
     def __init__(self, path: Path, id: str = "") -> None:
         self.path = path
@@ -67,18 +76,20 @@ class LogDirectory:
         return self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaner_offsets
 
     def fail(self, error: BaseException) -> None:
-        """Take the directory offline, with a line in the log, unless it is."""
+        """Take the directory offline and log the error. No-op if it is offline already."""
         if self.failure is not None:
             return
         self.failure = str(error)
-        _log.error("log directory %s is offline, its partitions too: %s", self.path, self.failure)
+        _log.error("log directory %s and its partitions are offline: %s", self.path, self.failure)
         if self.on_failure is not None:
             self.on_failure(error)
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Take the directory offline when the block raises OSError, and suppress the error. An error that says nothing
-        about the files, such as a lack of descriptors, is raised instead."""
+        """Take the directory offline if the block raises OSError, and suppress the error.
+
+        An error that says nothing about the files, such as a lack of descriptors, is raised instead.
+        """
         try:
             yield
         except OSError as error:
@@ -86,15 +97,18 @@ class LogDirectory:
                 raise
             self.fail(error)
 
-    def begin_checkpointed(self, keys: Collection[TopicPartition]) -> bool:
-        """Reset the checkpoints of new partitions: a recovery point of 0, and no other offset.
+    def reset_checkpoints(self, keys: Collection[TopicPartition]) -> bool:
+        """Reset the checkpoints of new partitions: recovery point 0, and no other offset. On disk on return.
 
-        The offsets of a deleted partition of the same name must not be taken for theirs: with a log start offset above
-        its end, a log would lose all its records. The recovery point shows that the log has no gaps (see
-        `LogEntry.contiguous_from`). Blocks; any thread. On disk on return. Raises OSError.
+        New partitions must not inherit the offsets of a deleted partition of the same name: with a log start offset
+        above its end, a log would lose all its records. The recovery point shows that the log has no gaps
+        (`LogEntry.contiguous_from`). Blocks; any thread.
 
         Returns:
             True if a checkpoint was written. The directory was then synced, with every name in it.
+
+        Raises:
+            OSError: If a checkpoint cannot be written.
         """
         is_written = False
         for file in self.checkpoints:
@@ -114,9 +128,12 @@ class LogDirectory:
             if known.get(key, -1) < offset:
                 self.recovery_points.write({**known, key: offset})
 
-    def lower_checkpointed(self, key: TopicPartition, offset: int) -> None:
-        """Before a log is truncated to `offset`: what is written to it next is neither on disk nor clean, and lies
-        above its log start offset, whatever the files say, or would say next. Blocks; any thread. Raises OSError."""
+    def lower_checkpoints(self, key: TopicPartition, offset: int) -> None:
+        """Lower the checkpointed offsets of a log before it is truncated to `offset`.
+
+        Records that are written above `offset` afterwards are neither flushed nor clean, and are not below the log
+        start. Blocks; any thread. Raises OSError.
+        """
         with self.writing:
             self.truncations += 1
             for file in self.checkpoints:
@@ -131,7 +148,7 @@ class LogDirectory:
 
 @dataclass(frozen=True, slots=True)
 class LogDirectories:
-    """All of log.dirs, in the order of the configuration, and what their meta.properties agree upon."""
+    """All of log.dirs in configured order, with the cluster ID and node ID of their meta.properties."""
 
     all: tuple[LogDirectory, ...]
     cluster_id: str
@@ -142,6 +159,7 @@ class LogDirectories:
         return [log_dir for log_dir in self.all if log_dir.is_online]
 
     def failures(self) -> str:
+        """Describe the failures of all directories."""
         return "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in self.all)
 
     def close(self) -> None:
@@ -152,11 +170,17 @@ class LogDirectories:
 def open_log_dirs(
     paths: Iterable[str | os.PathLike[str]], node_id: int, now_ms: int, cluster_id: str | None = None
 ) -> LogDirectories:
-    """Make, lock and identify the log directories; one that cannot be written is offline. cluster_id: what
-    meta.properties must say; by default what it says, or a new one. Raises LogDirLocked, and LogDirError for a damaged
-    meta.properties, for one of another node or cluster, for a directory that holds logs of another one
-    (`check_holds_no_other_logs`), and when no directory works; OSError for a lack of descriptors. No lock is held
-    then."""
+    """Create, lock and identify the log directories. One that cannot be written is offline.
+
+    Args:
+        cluster_id: Cluster ID that meta.properties must have; by default the one that it has, or a new one.
+
+    Raises:
+        LogDirLocked: If another process has locked a directory.
+        LogDirError: If no directory works, meta.properties is damaged or of another node or cluster, or a new directory
+            has logs of another one (`check_holds_no_other_logs`).
+        OSError: If the process is out of file descriptors. After any error no lock is held.
+    """
     unique = list(dict.fromkeys(Path(os.path.abspath(path)) for path in paths))
     if not unique:
         raise LogDirError("no log directory is given", hint="set log.dirs or --log-dir")
@@ -181,7 +205,7 @@ def open_log_dirs(
         now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
         for log_dir in opened:
             if log_dir.is_online:
-                meta = metas.get(log_dir.path)  # what it lacks is written; what else stands there is kept
+                meta = metas.get(log_dir.path)  # missing properties are added, unknown ones are kept
                 log_dir.id = (meta.directory_id if meta else None) or uuid_to_text(new_uuid())
                 whole = MetaProperties(VERSION_KRAFT, agreed, node_id, log_dir.id, meta.other if meta else {})
                 if meta != whole:
@@ -198,26 +222,29 @@ def open_log_dirs(
 
 
 def check_holds_no_other_logs(path: Path) -> None:
-    """Raise LogDirError for a new log directory that is the parent of log directories, or a partition's directory.
+    """Raise LogDirError if a new log directory is a partition's directory, or the parent of log directories.
 
-    A broker would begin an empty cluster there, and serve none of the topics. Kafka refuses both, as it takes no
-    directory and no file in a log directory that is not its own. Raises OSError.
+    A broker would start an empty cluster there and serve none of the existing topics. Kafka refuses both, because it
+    allows no foreign file or directory in a log directory. Raises OSError.
     """
     names = os.listdir(path)
     if any(map(is_segment, names)):
-        raise LogDirError("is a partition's directory", path=str(path), hint=f"name {path.parent}")
+        raise LogDirError("is a partition's directory", path=str(path), hint=f"use {path.parent}")
     if inner := sorted(name for name in names if (path / name / META_PROPERTIES_FILE).exists()):
         are = "is a log directory" if len(inner) == 1 else "are log directories"
         raise LogDirError(
-            f"is no log directory, but {', '.join(inner)} in it {are}",
+            f"is not a log directory, but {', '.join(inner)} in it {are}",
             path=str(path),
-            hint=f"name {', '.join(str(path / name) for name in inner)}",
+            hint=f"use {', '.join(str(path / name) for name in inner)}",
         )
 
 
 def agree(metas: Mapping[Path, MetaProperties], node_id: int, cluster_id: str | None) -> str:
-    """The cluster id of directories that say `metas`; a new one when none says anything. Raises LogDirError when one
-    belongs to another node or cluster, or two share a directory id (MetaPropertiesEnsemble)."""
+    """Return the cluster ID of the log directories, or a new one if none has any (Kafka: `MetaPropertiesEnsemble`).
+
+    Raises:
+        LogDirError: If one belongs to another node or cluster, or two have the same directory ID.
+    """
     directory_ids: dict[str, Path] = {}
     expected_by = "the configuration"
     for path, meta in metas.items():
@@ -225,7 +252,7 @@ def agree(metas: Mapping[Path, MetaProperties], node_id: int, cluster_id: str | 
             raise LogDirError(
                 f"the directory belongs to node {meta.node_id}, this broker is node {node_id}",
                 path=str(path / META_PROPERTIES_FILE),
-                hint="set node.id to that of the directory, or take another log directory",
+                hint="set node.id to that of the directory, or use another log directory",
             )
         if meta.cluster_id is not None:
             if cluster_id is not None and meta.cluster_id != cluster_id:
@@ -241,6 +268,6 @@ def agree(metas: Mapping[Path, MetaProperties], node_id: int, cluster_id: str | 
                 raise LogDirError(
                     f"directory.id {meta.directory_id} is also that of {other}",
                     path=str(path / META_PROPERTIES_FILE),
-                    hint="one is a copy of the other: take one of them out of log.dirs",
+                    hint="one is a copy of the other: remove one of them from log.dirs",
                 )
     return uuid_to_text(new_uuid()) if cluster_id is None else cluster_id

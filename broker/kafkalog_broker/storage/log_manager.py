@@ -1,7 +1,7 @@
-"""All logs of this broker: loading, creating, deleting and periodic work (LogManager).
+"""All logs of this broker: loading, creation, deletion, shutdown (Kafka: `LogManager`).
 
-Threads: everything here is called in the thread that owns the logs (the event loop's), but for what `run_blocking` is
-given: flushes, checkpoints and removals, which wait for the disk.
+Everything is called on the thread that owns the logs, the event loop's, except the functions given to `run_blocking`:
+flushes, checkpoints and removals, which wait for the disk.
 """
 
 from __future__ import annotations
@@ -40,19 +40,23 @@ from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, ne
 _log = logging.getLogger(__name__)
 
 _UNKNOWN_BROKER_EPOCH = -1
-_CLOSING_THREADS = 8  # each waits for a disk most of the time
-MOST_CREATED_AT_START = 10_000
-"""Partitions without a directory that a start creates: as many as one request may ask for, so that
-what a crash interrupted is finished. A registry may speak of more."""
+_CLOSING_THREADS = 8  # more than processors, because each thread mostly waits for a disk
+MAX_CREATED_AT_START = 10_000
+"""Missing partitions that a start creates: as many as one CreateTopics request may have, so that a creation that a
+crash interrupted is completed. A registry may contain more partitions than that."""
 
 
 @dataclass(eq=False)
 class LogManager(LogTable):
-    """run_blocking: how to get out of the owning thread, as call_soon into it; by default everything happens at once.
-    to_recover: after `shutdown`, the log directories that got no clean-shutdown marker. is_settled: everything that an
-    unclean shutdown left besides the logs, such as open transactions, is in order. While it is False, a directory that
-    was not shut down cleanly gets no marker, so that the next start puts it in order. stops_loading: `load`, in its
-    thread, is to end with the logs that it is checking."""
+    """All logs of this broker.
+
+    Attributes:
+        run_blocking: Runs a function outside of the owning thread; by default immediately.
+        to_recover: After `shutdown`: log directories that got no clean-shutdown marker.
+        is_settled: True if everything else that an unclean shutdown left, such as open transactions, is resolved. While
+            it is False, a directory that was not shut down cleanly gets no marker, so that the next start resolves it.
+        stops_loading: Set by another thread to stop `load` after the logs that it is checking.
+    """
 
     run_blocking: RunBlocking = field(kw_only=True, default=lambda function: function())
     stops_loading: threading.Event = field(init=False, default_factory=threading.Event)
@@ -62,7 +66,7 @@ class LogManager(LogTable):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._may_create = MOST_CREATED_AT_START
+        self._may_create = MAX_CREATED_AT_START
         self._housekeeping = Housekeeping(self, self.run_blocking)
         self._schedule_removal = self._housekeeping.schedule_removal
         self.tick, self.flush_soon = self._housekeeping.tick, self._housekeeping.flush_soon
@@ -76,9 +80,15 @@ class LogManager(LogTable):
     # ---- loading
 
     def load(self, progress: Callable[[LoadProgress], None] | None = None) -> None:
-        """Find the partitions, recover those of directories that were not shut down cleanly, create missing ones.
-        progress: called from several threads, one at a time. Raises LogDirError when no directory works, BrokerError
-        when the registry cannot be written."""
+        """Find the partitions, recover logs that were not shut down cleanly, create missing ones.
+
+        Args:
+            progress: Called from several threads, one at a time.
+
+        Raises:
+            LogDirError: If no log directory works.
+            BrokerError: If the topic registry cannot be written.
+        """
         directories: list[PartitionDir] = []
         compacted: set[str] = set()
         for log_dir in self.dirs.online:
@@ -93,13 +103,13 @@ class LogManager(LogTable):
                 directories += live
         if directories and not self.topics.was_read:
             _log.warning(
-                "there is no topic registry: topics are taken in from %d partition directories; their configuration "
-                "overrides are not known, so nothing of them is deleted (retention.ms=-1) until they are set again",
+                "the topic registry is missing: topics are registered from %d partition directories; their "
+                "configuration overrides are unknown, so retention.ms=-1 applies until they are set again",
                 len(directories),
             )
         internal = internal_topic_configs(self.config)
         plan = reconcile(directories, self.topics.topics, self.topics.deleted, compacted, new_uuid, internal)
-        self._take_in(plan)
+        self._register(plan)
         self._recover(progress or (lambda _: None))
         self._create_missing(plan)
         for log_dir in self.dirs.all:
@@ -111,10 +121,10 @@ class LogManager(LogTable):
             raise LogDirError(f"no log directory works: {self.dirs.failures()}")
         self._housekeeping.start()
 
-    def _take_in(self, plan: Reconciled) -> None:
+    def _register(self, plan: Reconciled) -> None:
         for directory, why in plan.strays:
-            _log.warning("%s is left alone: %s", directory.path, why)
-        self.topics.take_in(plan.changed.values())
+            _log.warning("%s is not served: %s", directory.path, why)
+        self.topics.register_found(plan.changed.values())
         for directory, topic in plan.serve:
             entry = LogEntry(
                 topic.name, directory.partition, topic.id, directory.log_dir, directory.path, failure=directory.failure
@@ -134,7 +144,7 @@ class LogManager(LogTable):
             log_dir.is_listed = True
 
     def _recover(self, progress: Callable[[LoadProgress], None]) -> None:
-        """Load the logs of directories that were not shut down cleanly, each directory with threads of its own."""
+        """Load the logs of directories that were not shut down cleanly, with separate threads for each directory."""
         sizes: dict[LogEntry, int] = {}
         for entry in self.entries.values():
             if not entry.log_dir.was_clean and entry.is_online:
@@ -148,11 +158,11 @@ class LogManager(LogTable):
             for log_dir in self.dirs.online:
                 if not log_dir.was_clean:
                     _log.warning(
-                        "%s was not shut down cleanly: its logs are checked from their recovery points", log_dir.path
+                        "%s was not shut down cleanly: checking its logs from their recovery points", log_dir.path
                     )
             for path in {entry.log_dir.path for entry in sizes}:
                 pools[path] = ThreadPoolExecutor(self.config.num_recovery_threads_per_data_dir, "recovery")
-            # The longest first: one large log at the end would leave the other threads idle.
+            # The largest log first, because a large one at the end would leave the other threads idle.
             ordered = sorted(sizes, key=lambda entry: sizes[entry], reverse=True)
             for future in [pools[entry.log_dir.path].submit(self._recover_one, entry, watch) for entry in ordered]:
                 future.result()
@@ -167,42 +177,47 @@ class LogManager(LogTable):
             self.open(entry, watch.bytes_done)
         except BrokerError as error:
             if is_transient(error):
-                raise  # nothing is wrong with the log, and it must not be recovered later, in the event loop
+                raise  # the log itself is good; recovering it later, on the event loop, would block requests
             _log.error("%s", error)
         finally:
             watch.log_done()
 
     def _create_missing(self, plan: Reconciled) -> None:
-        """A crash may come between a topic's registration and its directories. With a directory offline nobody knows
-        what lies in it, and an empty log next to the real one would be the end of its records."""
+        """Create partitions whose directory a crash prevented.
+
+        While a log directory is offline the missing partitions may be in it. An empty log would then hide the real one.
+        """
         if not self.all_online:
-            offline = "it was not found, and a log directory is offline"
+            offline = "its directory was not found, and a log directory is offline"
             self.absent.update({(topic.name, partition): offline for topic, partition in plan.missing})
             return
         self.create_absent(plan.missing)
 
     def create_absent(self, partitions: Sequence[tuple[Topic, int]]) -> None:
-        """Create empty logs for partitions of the registry, MOST_CREATED_AT_START of them since the start. One that
-        cannot be created is absent, with its reason in the log. Blocks; before the broker serves."""
+        """Create empty logs for partitions of the registry, at most MAX_CREATED_AT_START since the start.
+
+        A partition that cannot be created is absent, and its reason is logged. Blocks; call it before the broker
+        serves.
+        """
         partitions, left = partitions[: self._may_create], partitions[self._may_create :]
         self._may_create -= len(partitions)
         if left:
-            why = f"it has no directory, and only {MOST_CREATED_AT_START} missing partitions are created at a start"
+            why = f"it has no directory, and a start creates only {MAX_CREATED_AT_START} missing partitions"
             self.absent.update({(topic.name, partition): why for topic, partition in left})
             names = ", ".join(sorted({topic.name for topic, _ in left})[:10])
-            _log.error("%d partitions without a directory are offline until the next start, of %s", len(left), names)
+            _log.error("%d partitions of %s have no directory and are offline until the next start", len(left), names)
         if not partitions:
             return
         prepared: NewPartitions | None = None
-        with suppress(BrokerError):  # no directory takes new partitions, which `create` says of each
-            prepared = self.place_all({(topic.name, partition): topic.id for topic, partition in partitions})
+        with suppress(BrokerError):  # no directory accepts new partitions; `create` reports it for each
+            prepared = self.prepare_partitions({(topic.name, partition): topic.id for topic, partition in partitions})
         for topic, partition in partitions:
             try:
                 self.create(topic.name, partition, topic.id, self.config_of(topic), prepared)
-            except (BrokerError, ConfigError) as error:  # a stray directory is in its place
+            except (BrokerError, ConfigError) as error:  # for example, a stray directory has its name
                 _log.error("%s", error)
                 self.absent[topic.name, partition] = error.what if isinstance(error, BrokerError) else str(error)
-            except Exception as error:  # noqa: BLE001 - a fault of ours must not keep the broker from starting
+            except Exception as error:  # noqa: BLE001 - a bug must not keep the broker from starting
                 _log.exception("%s-%d cannot be created", topic.name, partition)
                 self.absent[topic.name, partition] = f"it cannot be created: {type(error).__name__}: {error}"
         if prepared is not None:
@@ -210,9 +225,14 @@ class LogManager(LogTable):
 
     # ---- creating and deleting
 
-    def place_all(self, topic_ids: Mapping[Key, uuid.UUID]) -> NewPartitions:
-        """Make new partitions, each in the log directory with the fewest. Blocks; any thread. Raises
-        BrokerError kafka_storage_error."""
+    def prepare_partitions(self, topic_ids: Mapping[Key, uuid.UUID]) -> NewPartitions:
+        """Create the directories and files of new partitions, each in the log directory with the fewest partitions.
+
+        Blocks; any thread.
+
+        Raises:
+            BrokerError: kafka_storage_error if no log directory accepts new partitions.
+        """
         planned: Counter[Path] = Counter()
         log_dirs = {}
         for key in topic_ids:
@@ -226,7 +246,8 @@ class LogManager(LogTable):
         """Add a new, empty log.
 
         Args:
-            prepared: The result of `place_all` for it. Without it the files are made here, which waits for the disk.
+            prepared: Result of `prepare_partitions` that includes it. Without it the files are created here, which
+                waits for the disk.
 
         Raises:
             BrokerError: kafka_storage_error, topic_already_exists; no directory of the partition is left then, unless
@@ -234,24 +255,24 @@ class LogManager(LogTable):
         """
         key = (topic, partition)
         if key in self.entries or key in self.absent:
-            raise BrokerError(ErrorCode.topic_already_exists, f"partition {topic}-{partition} is there already")
+            raise BrokerError(ErrorCode.topic_already_exists, f"partition {topic}-{partition} already exists")
         while True:
             log_dir = None if prepared is None else prepared.log_dirs.get(key)
-            if prepared is None or log_dir is None or not log_dir.is_online:  # it went offline since
+            if prepared is None or log_dir is None or not log_dir.is_online:  # it may have gone offline meanwhile
                 log_dir = self.next_log_dir()
                 prepared = NewPartitions({key: log_dir}, {key: topic_id})
             entry = LogEntry(topic, partition, topic_id, log_dir, log_dir.path / f"{topic}-{partition}")
             try:
                 loaded = prepared.take(key)
             except FileExistsError as error:
-                raise storage_error(topic, partition, f"{entry.path} is there already, and not its log") from error
+                raise storage_error(topic, partition, f"{entry.path} already exists, but is not its log") from error
             except OSError as error:
                 if file_fault(error) is not FileFault.DIRECTORY:
-                    raise storage_error(topic, partition, f"{entry.path} cannot be made: {error}") from error
+                    raise storage_error(topic, partition, f"{entry.path} cannot be created: {error}") from error
                 log_dir.fail(error)
-                continue  # with the directories that are left
+                continue  # try another log directory
             try:
-                entry.log = self.log_of(entry, config, loaded, self.clock.now_ms())
+                entry.log = self.new_log(entry, config, loaded, self.clock.now_ms())
             except Exception:
                 remove(entry.path)
                 raise
@@ -259,7 +280,7 @@ class LogManager(LogTable):
             return entry.log
 
     def detach(self, keys: Iterable[Key], on_done: Callable[[], None] = lambda: None) -> PartitionRemoval:
-        """Take partitions out of service; `finish` of the result, which blocks, renames their directories (-delete)."""
+        """Take partitions out of service. `finish` of the result, which blocks, renames their directories."""
         entries = []
         for key in keys:
             entry = self.remove(key)
@@ -272,7 +293,7 @@ class LogManager(LogTable):
         return PartitionRemoval(entries, self._schedule_removal, on_done)
 
     def detach_topic(self, topic: Topic) -> PartitionRemoval:
-        """All partitions of a topic that the registry has forgotten; those of another topic of that name stay."""
+        """Take all partitions of a deleted topic out of service, except those of a newer topic with the same name."""
         keys = []
         for partition in range(topic.partitions):
             key = (topic.name, partition)
@@ -284,28 +305,29 @@ class LogManager(LogTable):
         return self.detach(keys, partial(self.forget_deleted, [topic]))
 
     def forget_deleted(self, topics: Iterable[Topic]) -> None:
-        """The directories of these topics are renamed. Blocks; any thread. Raises BrokerError."""
+        """Forget deleted topics whose directories are renamed. Blocks; any thread. Raises BrokerError."""
         if self.all_online:
             self.topics.forget_deleted([topic.id for topic in topics])
 
     def lower_checkpoints(self, topic: str, partition: int, offset: int) -> None:
-        """As LogDirectory.lower_checkpointed. Blocks; any thread. Raises BrokerError kafka_storage_error."""
+        """As `LogDirectory.lower_checkpoints`. Blocks; any thread. Raises BrokerError kafka_storage_error."""
         entry = self.entries[topic, partition]
         try:
-            entry.log_dir.lower_checkpointed(entry.key, offset)
+            entry.log_dir.lower_checkpoints(entry.key, offset)
         except OSError as error:
             if file_fault(error) is not FileFault.NONE:
                 self.call_soon(partial(entry.log_dir.fail, error))
             raise storage_error(topic, partition, f"a checkpoint cannot be written: {error}") from error
 
     def remove_later(self, paths: Iterable[Path], config: LogConfig) -> None:
+        """Delete renamed files after file.delete.delay.ms."""
         for path in paths:
             self._schedule_removal(path, config.file_delete_delay_ms)
 
     # ---- configuration
 
     def update_topic_config(self, name: str) -> None:
-        """The registry has other overrides for a topic: its open logs go by them from now on."""
+        """Apply changed overrides of a topic to its open logs."""
         topic = self.topics.get(name)
         if topic is not None:
             config = self.config_of(topic)
@@ -315,18 +337,20 @@ class LogManager(LogTable):
                     log.update_config(config)
 
     def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
-        """Bring new broker defaults to all logs, a topic a step (40 us); logs that are opened meanwhile have them."""
+        """Apply new broker defaults to all logs, one topic per step. Logs opened meanwhile use them already."""
         self.config = config
         self.cleaner.reconfigure(config)
         for topic in list(self.topics):
             self.update_topic_config(topic.name)
             yield
 
-    # ---- now and then, and the end
+    # ---- shutdown
 
     def shutdown(self) -> None:
-        """Flush and close all logs, write the checkpoints and then the clean-shutdown marker, give the locks up.
-        Blocks. A directory in which anything failed gets no marker: its logs are recovered at the next start."""
+        """Flush and close all logs, write checkpoints and then clean-shutdown markers, release the locks. Blocks.
+
+        A directory in which anything failed gets no marker, so that its logs are recovered at the next start.
+        """
         if self._is_shut_down:
             return
         self._is_shut_down = True
@@ -338,7 +362,7 @@ class LogManager(LogTable):
                 self.to_recover.append(log_dir.path)
                 continue
             whole = log_dir.was_clean
-            if log_dir.is_listed:  # else nothing is known of its logs, and nothing was done to them
+            if log_dir.is_listed:  # otherwise its logs are unknown, and unchanged
                 entries = [entry for entry in self.entries.values() if entry.log_dir is log_dir]
                 whole = (log_dir.is_loaded or log_dir.was_clean) and all(
                     closed[entry].result() if entry in closed else entry.failure is None and not entry.is_recovering
@@ -360,7 +384,7 @@ class LogManager(LogTable):
 
 @contextmanager
 def _guarded_entry(entry: LogEntry) -> Iterator[None]:
-    """The block touches the directory of one partition: that one is offline when it cannot be used, not all of them."""
+    """Take one partition offline if the block raises OSError, unless the disk is at fault (see `take_offline`)."""
     try:
         yield
     except OSError as error:
@@ -372,7 +396,7 @@ def _close(log: Log) -> bool:
         log.close()
     except BrokerError as error:
         _log.error("%s", error)
-    except Exception:  # noqa: BLE001 - a fault of ours: the other logs are closed all the same
-        _log.exception("%s could not be closed, and is recovered at the next start", log.name)
+    except Exception:  # noqa: BLE001 - a bug must not keep the other logs from being closed
+        _log.exception("%s could not be closed and will be recovered at the next start", log.name)
         return False
     return log.failure is None

@@ -1,6 +1,6 @@
-"""The table of all logs of this broker: where each partition lies, which are open, what is offline, and how they go.
+"""Table of all logs of this broker: where each partition is, which logs are open, and which are offline.
 
-A log is opened when it is first asked for. A log directory that fails takes its partitions offline, and no others.
+A log is opened at its first use. A failed log directory takes only its own partitions offline.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
@@ -23,7 +24,7 @@ from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
-from kafkalog_broker.storage.partition.local_log import LoadedLog
+from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, RecoveryNeeded, load_log
 from kafkalog_broker.storage.topic import Topic
@@ -34,16 +35,24 @@ from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
 
 _log = logging.getLogger(__name__)
 
-CallSoon = Callable[[Callable[[], object]], object]  # runs something in the thread that owns the logs, at once or soon
-Key = tuple[str, int]  # topic and partition
+CallSoon = Callable[[Callable[[], object]], object]
+"""Runs a function on the thread that owns the logs, immediately or soon."""
+Key = tuple[str, int]
+"""Topic and partition number."""
 
 
 @dataclass(slots=True, eq=False)
 class LogEntry:
-    """A partition of this broker. log: None until it is opened. failure: why it cannot be opened. seen_end: LEO when
-    idle logs were looked for last. checkpointed_epoch: the last one of leader-epoch-checkpoint, while the log is not
-    open; None when it was not read, or cannot be. opening: held while the log is opened: coordinators do that in
-    threads. is_recovering: a thread makes its files whole."""
+    """A partition of this broker.
+
+    Attributes:
+        log: None until it is opened.
+        failure: Why it cannot be opened, or None.
+        seen_end: Log end offset at the last check for idle logs.
+        checkpointed_epoch: Latest epoch of leader-epoch-checkpoint while the log is not open; None if it was not read.
+        opening: Held while the log is opened, because coordinators open logs on other threads.
+        is_recovering: True while a background thread recovers the log.
+    """
 
     topic: str
     partition: int
@@ -63,30 +72,34 @@ class LogEntry:
 
     @property
     def is_online(self) -> bool:
-        """True while it can be served, as far as is known without opening it."""
+        """True if the partition can be served, as far as is known without opening its log."""
         if self.failure is not None or self.is_recovering or not self.log_dir.is_online:
             return False
         return self.log is None or self.log.failure is None
 
     @property
     def leader_epoch(self) -> int | None:
-        """The epoch its leader writes with; None when the log has to be opened to know it."""
+        """Current leader epoch; None if the log has to be opened to know it."""
         return self.checkpointed_epoch if self.log is None else self.log.leader_epoch
 
     def read_leader_epoch(self) -> None:
-        """Learn the epoch from its file, a tenth of opening the log; opening repairs an unreadable one. Any thread."""
+        """Read the leader epoch from its file, which is cheaper than opening the log. Any thread.
+
+        An unreadable file is repaired when the log is opened.
+        """
         try:
             self.checkpointed_epoch = max(LeaderEpochs.read(self.path).latest, 0)
         except (CorruptFile, UnsupportedFormat, OSError) as error:
-            _log.debug("%s: the leader epoch is not known yet: %s", self.path, error)
+            _log.debug("%s: the leader epoch cannot be read yet: %s", self.path, error)
 
     @property
-    def recovery_point(self) -> int:  # this and the next: as checkpointed, 0 without
+    def recovery_point(self) -> int:
+        """Checkpointed recovery point, 0 without one."""
         return self.log_dir.recovery_points.known.get(self.key, 0)
 
     @property
     def contiguous_from(self) -> int | None:
-        """Offset from which on compaction has left no gap between segments; None if there is no recovery point.
+        """Offset from which on compaction has left no gap between segments; None without a checkpointed recovery point.
 
         The cleaner raises the checkpointed recovery point before it replaces segments, and its own checkpoint
         afterwards.
@@ -98,14 +111,35 @@ class LogEntry:
 
     @property
     def log_start_offset(self) -> int:
+        """Checkpointed log start offset, 0 without one."""
         return self.log_dir.log_start_offsets.known.get(self.key, 0)
+
+
+class LogDirUsage(NamedTuple):
+    """Disk usage of a log directory.
+
+    Attributes:
+        total_bytes: Size of its file system; -1 if the directory is offline.
+        usable_bytes: Free bytes of its file system; -1 if the directory is offline.
+        partition_bytes: Size of the .log files of each partition.
+    """
+
+    log_dir: LogDirectory
+    total_bytes: int
+    usable_bytes: int
+    partition_bytes: dict[Key, int]
 
 
 @dataclass(eq=False)
 class LogTable:
-    """absent: partitions of the registry that have no log, and why: they may lie in a directory that is offline.
-    config: replaced as a whole. call_soon: how to get into the owning thread. on_all_offline: called, once and there,
-    when the last log directory has failed."""
+    """All partitions of this broker.
+
+    Attributes:
+        absent: Partitions of the registry without a log, with the reason; they may be in an offline directory.
+        config: Broker configuration; replaced as a whole.
+        call_soon: Runs a function on the owning thread.
+        on_all_offline: Called once, on the owning thread, when the last log directory has failed.
+    """
 
     dirs: LogDirectories
     config: BrokerConfig
@@ -124,18 +158,25 @@ class LogTable:
             log_dir.on_failure = partial(self._take_offline, log_dir)
 
     def serve(self, run_in_background: Callable[[Callable[[], None]], object]) -> None:
-        """From now on this thread answers requests: a log that has to be recovered is recovered in the background."""
+        """Declare the calling thread as the one that answers requests.
+
+        From now on logs are recovered in the background.
+        """
         self._serving_thread, self._run_in_background = threading.get_ident(), run_in_background
 
     @property
     def _may_block(self) -> bool:
-        """False in the thread that answers requests."""
+        """False on the thread that answers requests."""
         return threading.get_ident() != self._serving_thread
 
     # ---- the partitions
 
     def get(self, topic: str, partition: int) -> Log | None:
-        """The partition's log, opened at first use; None when not here. Raises BrokerError kafka_storage_error."""
+        """Return the partition's log, opened at first use; None if this broker does not have the partition.
+
+        Raises:
+            BrokerError: kafka_storage_error.
+        """
         entry = self.entries.get((topic, partition))
         if entry is None:
             if (why := self.absent.get((topic, partition))) is not None:
@@ -144,6 +185,7 @@ class LogTable:
         return entry.log if entry.log is not None and entry.log.failure is None else self.open(entry)
 
     def logs(self) -> Iterator[Log]:
+        """Yield all open logs."""
         for entry in list(self.entries.values()):
             if entry.log is not None:
                 yield entry.log
@@ -160,13 +202,21 @@ class LogTable:
         return entry
 
     def config_of(self, topic: Topic | None) -> LogConfig:
-        """Raises ConfigError for overrides that no release of this broker took."""
+        """Return the effective configuration of a topic. Raises ConfigError for invalid overrides."""
         return LogConfig.of(self.config, {} if topic is None else topic.configs)
 
     def open(self, entry: LogEntry, on_bytes: Callable[[int], None] | None = None) -> Log:
-        """The log of a partition that was not open. on_bytes: as in load_log. Any thread: of two at once, the second
-        gets the log of the first, but the thread that answers requests does not wait for another one. Raises
-        BrokerError kafka_storage_error; damage is remembered, and the partition is offline from then on."""
+        """Open the log of a partition.
+
+        Any thread. Of two concurrent calls the second returns the log of the first, but the thread that answers
+        requests does not wait for another one.
+
+        Args:
+            on_bytes: As in `load_log`.
+
+        Raises:
+            BrokerError: kafka_storage_error. If the log is damaged, the partition is offline from then on.
+        """
         if not entry.opening.acquire(blocking=self._may_block):
             raise storage_error(*entry.key, f"{entry.path} is being opened")
         try:
@@ -199,34 +249,34 @@ class LogTable:
                 may_recover=self._may_block,
             )  # fmt: skip
             loaded = load_log(request, on_bytes)
-            entry.log = self.log_of(entry, config, loaded, now_ms)
+            entry.log = self.new_log(entry, config, loaded, now_ms)
         except OSError as error:
             what = f"{entry.path} cannot be opened: {error}"
             take_offline(entry, error, what)
             raise storage_error(*entry.key, what) from error
         except RecoveryNeeded as error:
-            _log.warning("%s; the log is recovered in the background", error)
+            _log.warning("%s; recovering the log in the background", error)
             entry.is_recovering = True
             self._run_in_background(partial(self._recover_later, entry, replace(request, may_recover=True)))
             raise storage_error(*entry.key, f"{entry.path} is being recovered: {error.what}") from error
         except KafkalogError as error:
             entry.failure = str(error)
             raise storage_error(*entry.key, entry.failure) from error
-        except Exception as error:  # a fault of ours must not keep the broker from serving the other partitions
+        except Exception as error:  # a bug must not keep the broker from serving the other partitions
             _log.exception("%s cannot be opened", entry.path)
             entry.failure = f"{entry.path} cannot be opened: {type(error).__name__}: {error}"
             raise storage_error(*entry.key, entry.failure) from error
         return entry.log
 
     def _recover_later(self, entry: LogEntry, request: LoadRequest) -> None:
-        """In a thread."""
+        """Recover a log; runs on a background thread."""
         loaded, failure = None, None
         try:
             loaded = load_log(request)
         except OSError as error:
             _log.error("%s cannot be recovered: %s", entry.path, error)
             self.call_soon(partial(take_offline, entry, error, f"{entry.path} cannot be opened: {error}"))
-        except Exception as error:  # noqa: BLE001 - damage, or a fault of ours: the other logs are served
+        except Exception as error:  # noqa: BLE001 - damage or a bug; the other logs are still served
             _log.exception("%s cannot be recovered", entry.path)
             failure = f"{entry.path} cannot be opened: {error}"
         self.call_soon(partial(self._recovered, entry, loaded, failure))
@@ -237,21 +287,23 @@ class LogTable:
             entry.failure = failure
         if loaded is not None and self.entries.get(entry.key) is entry and entry.log_dir.is_online:
             config = self.config_of(self.topics.get(entry.topic))
-            entry.log = self.log_of(entry, config, loaded, self.clock.now_ms())
+            entry.log = self.new_log(entry, config, loaded, self.clock.now_ms())
 
-    def log_of(self, entry: LogEntry, config: LogConfig, loaded: LoadedLog, now_ms: int) -> Log:
+    def new_log(self, entry: LogEntry, config: LogConfig, loaded: LoadedLog, now_ms: int) -> Log:
+        """Create the Log of a partition whose files are loaded."""
         identity = TopicIdPartition(entry.topic, entry.topic_id, entry.partition)
         failed = partial(_log_failed, entry.log_dir)
         return Log(identity, config, loaded, now_ms, call_soon=self.call_soon, on_failure=failed)
 
-    # ---- questions that open nothing, unless said otherwise
+    # ---- queries that do not open logs, unless stated
 
     def if_open(self, topic: str, partition: int) -> Log | None:
+        """Return the partition's log if it is open and online."""
         entry = self.entries.get((topic, partition))
         return entry.log if entry is not None and entry.is_online else None
 
     def partitions(self, topic: str | None = None) -> list[Key]:
-        """The partitions that have a directory here, open or not, online or not."""
+        """Return the partitions that have a directory here, open or not, online or not."""
         if topic is not None and (known := self.topics.get(topic)) is not None:
             keys = ((topic, partition) for partition in range(known.partitions))
             return [key for key in keys if key in self.entries]
@@ -262,19 +314,22 @@ class LogTable:
         return entry is not None and entry.is_online
 
     def leader_epoch(self, topic: str, partition: int) -> int:
-        """The leader epoch of a partition; opens its log only when LogEntry.read_leader_epoch did not learn it. Raises
-        BrokerError: unknown_topic_or_partition, kafka_storage_error."""
+        """Return a partition's leader epoch; opens its log only if the epoch was not read from its file.
+
+        Raises:
+            BrokerError: unknown_topic_or_partition, kafka_storage_error.
+        """
         entry = self.entries.get((topic, partition))
         epoch = None if entry is None else entry.leader_epoch
         if epoch is not None:
             return epoch
         log = self.get(topic, partition)
         if log is None:
-            raise BrokerError(ErrorCode.unknown_topic_or_partition, f"there is no partition {topic}-{partition}")
+            raise BrokerError(ErrorCode.unknown_topic_or_partition, f"partition {topic}-{partition} does not exist")
         return log.leader_epoch
 
     def unknown_leader_epochs(self, topics: Iterable[Topic]) -> list[LogEntry]:
-        """The partitions of these topics that `leader_epoch` would open."""
+        """Return the partitions of these topics whose log `leader_epoch` would open."""
         entries = (
             self.entries.get((topic.name, partition)) for topic in topics for partition in range(topic.partitions)
         )
@@ -291,14 +346,20 @@ class LogTable:
         return all(log_dir.is_online for log_dir in self.dirs.all)
 
     def next_log_dir(self, planned: Mapping[Path, int] = MappingProxyType({})) -> LogDirectory:
-        """Where a new partition goes (LogManager.nextLogDirs): of the directories online the one with the fewest
-        partitions, of equals the first. planned: others that are going to each directory. Raises BrokerError
-        kafka_storage_error."""
+        """Return the log directory for a new partition: the online one with the fewest partitions
+        (`LogManager.nextLogDirs`).
+
+        Args:
+            planned: Number of other new partitions for each directory.
+
+        Raises:
+            BrokerError: kafka_storage_error if all directories are offline or cordoned.
+        """
         cordoned = {Path(path) for path in self.config.cordoned_log_dirs}
         usable = [log_dir for log_dir in self.dirs.online if log_dir.path not in cordoned]
         if not usable:
             raise BrokerError(
-                ErrorCode.kafka_storage_error, "no log directory takes new partitions: all are offline or cordoned"
+                ErrorCode.kafka_storage_error, "no log directory accepts new partitions: all are offline or cordoned"
             )
         return min(usable, key=lambda log_dir: log_dir.partitions + planned.get(log_dir.path, 0))
 
@@ -308,12 +369,11 @@ class LogTable:
             if entry.log_dir is log_dir and entry.log is not None:
                 entry.log.take_offline(failure)
         if not self.dirs.online:
-            _log.error("all log directories have failed: the broker cannot serve any more")
+            _log.error("all log directories have failed: the broker can no longer serve requests")
             self.call_soon(self.on_all_offline)
 
-    def usage(self) -> list[tuple[LogDirectory, int, int, dict[Key, int]]]:
-        """For DescribeLogDirs (KIP-113, KIP-827): of each log directory the bytes of its file system, all and free, -1
-        where it is offline, and those of the .log files of each partition."""
+    def usage(self) -> list[LogDirUsage]:
+        """Return the disk usage of each log directory, for DescribeLogDirs (KIP-113, KIP-827)."""
         usages = []
         for log_dir in self.dirs.all:
             total = usable = -1
@@ -324,12 +384,17 @@ class LogTable:
                     total, usable = facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
             if log_dir.is_online:
                 entries = [entry for entry in self.entries.values() if entry.log_dir is log_dir]
-                sizes = {one.key: log_bytes(one.path) if one.log is None else one.log.size_bytes for one in entries}
-            usages.append((log_dir, total, usable, sizes))
+                sizes = {
+                    entry.key: log_bytes(entry.path) if entry.log is None else entry.log.size_bytes for entry in entries
+                }
+            usages.append(LogDirUsage(log_dir, total, usable, sizes))
         return usages
 
     def usable_bytes(self) -> list[tuple[Path, int | None]]:
-        """Free bytes of each log directory's file system; None: it is offline. Any thread; may wait for a disk."""
+        """Return the free bytes of each log directory's file system; None if it is offline.
+
+        Any thread; may wait for a disk.
+        """
         found: list[tuple[Path, int | None]] = []
         for log_dir in self.dirs.all:
             free = None
@@ -343,9 +408,12 @@ class LogTable:
 
 def take_offline(entry: LogEntry, error: OSError, what: str) -> None:
     """Take a partition offline because its directory cannot be used, or its log directory if the disk is at fault.
-    An error that may pass changes nothing. what: the error in words.
 
-    A denied permission says nothing about the disk while a log is being opened: the other partitions may be served.
+    A transient error changes nothing. A denied permission says nothing about the disk while a log is opened, so the
+    other partitions stay online.
+
+    Args:
+        what: Description of the error for clients and the log.
     """
     fault = FileFault.LOG if isinstance(error, PermissionError) else file_fault(error)
     if fault is FileFault.DIRECTORY:
@@ -363,4 +431,5 @@ def _log_failed(log_dir: LogDirectory, log: Log, error: OSError) -> None:
 
 
 def storage_error(topic: str, partition: int, what: str) -> BrokerError:
+    """Return a kafka_storage_error for a partition."""
     return BrokerError(ErrorCode.kafka_storage_error, what, topic_partition=f"{topic}-{partition}")

@@ -9,44 +9,44 @@ from pathlib import Path
 
 from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_broker.storage.log_table import Key
-from kafkalog_broker.storage.partition.local_log import LoadedLog, create_log_files
+from kafkalog_broker.storage.partition.loaded_log import LoadedLog, create_log_files
 from kafkalog_broker.storage.partition_removal import remove
 from kafkalog_spark.format.atomic_file import DIRECTORY_MODE, fsync_directory
 
 _CREATING_THREADS = 8
-"""Threads that create partitions; each waits for a disk most of the time."""
+"""Threads that create partitions; more than processors, because each mostly waits for a disk."""
 
 
 class NewPartitions:
-    """Directories of new partitions with the files of their empty logs; on disk once they are made.
+    """Directories of new partitions with the files of their empty logs, on disk.
 
-    Made in a thread, because each partition takes three fsyncs. Several partitions are made at a time: a file system
-    commits concurrent fsyncs together.
+    Created on a worker thread, because each partition takes three fsyncs. Several are created at a time, because a file
+    system commits concurrent fsyncs together.
     """
 
     def __init__(self, log_dirs: Mapping[Key, LogDirectory], topic_ids: Mapping[Key, uuid.UUID]) -> None:
-        """Make all of them, with checkpoints of their own. Blocks; any thread.
+        """Create all directories and reset their checkpoints. Blocks; any thread.
 
-        A partition that cannot be made does not stop the others: `take` raises its error.
+        A partition that cannot be created does not stop the others: `take` raises its error.
         """
         self.log_dirs = log_dirs
         self._topic_ids = topic_ids
-        self._made: dict[Key, LoadedLog] = {}
+        self._created: dict[Key, LoadedLog] = {}
         self._errors: dict[Key, Exception] = {}
         by_dir: dict[int, list[Key]] = {}
         for key, log_dir in self.log_dirs.items():
             by_dir.setdefault(id(log_dir), []).append(key)
         with ThreadPoolExecutor(_CREATING_THREADS, "create") as pool:
-            list(pool.map(self._make, self.log_dirs))
+            list(pool.map(self._create, self.log_dirs))
         for keys in by_dir.values():
             log_dir = self.log_dirs[keys[0]]
             try:
-                if not log_dir.begin_checkpointed(set(keys)):
+                if not log_dir.reset_checkpoints(set(keys)):
                     fsync_directory(log_dir.path)
             except OSError as error:
                 self._errors.update(dict.fromkeys(keys, error))
 
-    def _make(self, key: Key) -> None:
+    def _create(self, key: Key) -> None:
         path = self._path(key)
         try:
             path.mkdir(DIRECTORY_MODE)
@@ -54,23 +54,27 @@ class NewPartitions:
             self._errors[key] = error
             return
         try:
-            self._made[key] = create_log_files(path, self._topic_ids[key], log_start_offset=0, leader_epoch=0)
+            self._created[key] = create_log_files(path, self._topic_ids[key], log_start_offset=0, leader_epoch=0)
         except Exception as error:  # noqa: BLE001 - raised by `take`
             self._errors[key] = error
             remove(path)
 
     def take(self, key: Key) -> LoadedLog:
-        """The empty log of a partition, which belongs to the caller from now on. Raises what prevented it: OSError,
-        FileExistsError if the directory existed already."""
+        """Return the empty log of a partition, which belongs to the caller from now on.
+
+        Raises:
+            FileExistsError: If the directory existed already.
+            OSError: If it could not be created.
+        """
         if key in self._errors:
             raise self._errors[key]
-        return self._made.pop(key)
+        return self._created.pop(key)
 
     def remove_unused(self) -> None:
-        """Remove the directories that were not taken: an empty one would be a partition at the next start."""
-        for key in self._made:
+        """Remove the directories that were not taken, because the next start would load them as partitions."""
+        for key in self._created:
             remove(self._path(key))
-        self._made.clear()
+        self._created.clear()
 
     def _path(self, key: Key) -> Path:
         return self.log_dirs[key].path / "{}-{}".format(*key)

@@ -1,4 +1,4 @@
-"""Checkpoint file of a log directory, written when it changes."""
+"""Checkpoint file of offsets in a log directory, written only when it changes."""
 
 from __future__ import annotations
 
@@ -16,29 +16,32 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class OffsetCheckpoint:
-    """Checkpoint file of offsets. Kafka reads an unreadable one as empty: a missing recovery point costs a scan, a
-    missing log start offset brings deleted records back, and neither loses one."""
+    """Checkpoint file of offsets (Kafka: `OffsetCheckpointFile`).
+
+    As in Kafka, an unreadable file is treated as empty. A missing recovery point costs a scan, and a missing log start
+    offset makes deleted records visible again, but no record is lost.
+    """
 
     path: Path
     _on_disk: Mapping[TopicPartition, int] | None = None
 
     @property
     def known(self) -> Mapping[TopicPartition, int]:
-        """What was read or written last."""
+        """Offsets that were read or written last."""
         return self._on_disk or {}
 
     def read(self) -> dict[TopicPartition, int]:
-        """Empty when the file is missing or, with a warning, damaged. Raises OSError."""
+        """Read the file; empty if it is missing or, with a warning, damaged. Raises OSError."""
         try:
             offsets = checkpoint.read_offset_checkpoint(self.path)
         except (CorruptFile, UnsupportedFormat) as error:
-            _log.warning("%s; taken as empty", error)
+            _log.warning("%s; the checkpoint is treated as empty", error)
             return {}
         self._on_disk = dict(offsets) if self.path.exists() else None
         return offsets
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Make the file say this, unless it does. On disk on return. Raises OSError."""
+        """Write the file unless it has this content; on disk on return. Raises OSError."""
         if self._on_disk != offsets:
             written = dict(offsets)
             checkpoint.write_offset_checkpoint(self.path, written)

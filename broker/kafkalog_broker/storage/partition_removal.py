@@ -1,6 +1,6 @@
 """Removal of partitions and files: renamed immediately, deleted after file.delete.delay.ms.
 
-A rename is quick and survives a crash: the next start removes whatever has the suffix.
+A rename is quick and survives a crash: the next start removes every file and directory with the suffix.
 """
 
 from __future__ import annotations
@@ -26,8 +26,16 @@ _MAX_FILE_NAME = 255
 
 
 def rename_for_deletion(directory: Path, topic: str, partition: int, *, sync: bool = True) -> Path:
-    """Rename a partition directory so that no broker loads it again: `topic-N.<32 hex digits>-delete`, the topic cut to
-    fit 255 characters (UnifiedLog.logDeleteDirName). On disk on return with `sync`. Raises OSError."""
+    """Rename a partition directory so that no start loads it again (Kafka: `UnifiedLog.logDeleteDirName`).
+
+    The new name is `topic-N.<32 hex digits>-delete`, with the topic shortened to fit 255 characters.
+
+    Args:
+        sync: Fsync the parent directory, so that the rename is on disk on return.
+
+    Raises:
+        OSError: If the directory cannot be renamed or synced.
+    """
     rest = f"-{partition}.{uuid.uuid4().hex}{DELETE_DIR_SUFFIX}"
     renamed = directory.with_name(topic[: _MAX_FILE_NAME - len(rest)] + rest)
     os.rename(directory, renamed)
@@ -37,7 +45,7 @@ def rename_for_deletion(directory: Path, topic: str, partition: int, *, sync: bo
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a directory with what is in it; nothing there is fine, and what fails is logged."""
+    """Remove a file, or a directory with its contents. A missing path is ignored, and an error is logged."""
     try:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -51,9 +59,14 @@ def remove(path: Path) -> None:
 
 @dataclass(slots=True)
 class PartitionRemoval:
-    """Partitions that are out of the table, and whose logs are discarded. entries: with their file.delete.delay.ms.
-    schedule_removal: given a renamed directory and after how many ms it may go. on_done: called from `finish` when
-    none of their directories can come back. failed: by topic, why directories of it could not be renamed."""
+    """Partitions that are out of the table and whose logs are discarded, but whose directories are not renamed yet.
+
+    Attributes:
+        entries: With their file.delete.delay.ms.
+        schedule_removal: Called with a renamed directory and the delay in ms before it may be removed.
+        on_done: Called by `finish` when no start will load their directories again.
+        failed: By topic, why its directories could not be renamed.
+    """
 
     entries: Sequence[tuple[LogEntry, int]]
     schedule_removal: Callable[[Path, int], None]
@@ -61,8 +74,13 @@ class PartitionRemoval:
     failed: dict[str, BrokerError] = field(default_factory=dict)
 
     def finish(self) -> int:
-        """Rename the directories, with one fsync for each log directory; how many there were. Those of an offline one
-        are left to the start at which it is back. Blocks; any thread. Raises BrokerError kafka_storage_error."""
+        """Rename the directories, with one fsync per log directory, and return their number.
+
+        Directories of an offline log directory are left for the start at which it is back. Blocks; any thread.
+
+        Raises:
+            BrokerError: kafka_storage_error if a directory could not be renamed.
+        """
         renamed: list[tuple[LogDirectory, Path, int]] = []
         for entry, delay_ms in self.entries:
             if not entry.log_dir.is_online:
@@ -94,7 +112,7 @@ class PartitionRemoval:
         self.failed.setdefault(entry.topic, storage_error(*entry.key, what))
 
 
-def combined(removals: Sequence[PartitionRemoval], on_done: Callable[[], None]) -> PartitionRemoval:
-    """At least one removal, as one: with one fsync for each log directory."""
+def combine_removals(removals: Sequence[PartitionRemoval], on_done: Callable[[], None]) -> PartitionRemoval:
+    """Combine at least one removal into one, so that each log directory is fsynced once."""
     entries = [entry for removal in removals for entry in removal.entries]
     return PartitionRemoval(entries, removals[0].schedule_removal, on_done)

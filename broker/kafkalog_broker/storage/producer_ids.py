@@ -1,11 +1,11 @@
-"""Producer ids for idempotent producers: given out from blocks that are on disk before their first id is used.
+"""Allocation of producer IDs from blocks that are on disk before their first ID is used.
 
-Kafka's brokers get blocks of 1,000 from the controller (KIP-730). Here the end of the block taken last is in the file
-`kafkalog.producer-ids` of every log directory: `version` line, then the first id that no block holds. After a restart
-the rest of what was fetched is left unused: ids are never given twice.
+Kafka's brokers get blocks of 1,000 from the controller (KIP-730). Here the file `kafkalog.producer-ids` of every log
+directory contains the end of the last block: a `version` line, then the first ID outside of all blocks. IDs left over
+at a restart are not used, so no ID is allocated twice.
 
-Where others gave ids out before, Kafka's metadata log says how far they came, and the ids in batches say it roughly: a
-client may have invented one, so that those above all that a cluster can have given out do not count.
+Without the file, IDs that other brokers allocated are found in Kafka's metadata log, and approximately in the batches.
+A client may have invented an ID in a batch, so IDs above those that any cluster can have allocated are ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.cluster_producer_ids import BLOCK, next_of_cluster
+from kafkalog_broker.storage.cluster_producer_ids import BLOCK, next_cluster_producer_id
 from kafkalog_broker.storage.file_fault import is_transient
 from kafkalog_broker.storage.housekeeping import RunBlocking
 from kafkalog_spark.errors import CorruptFile, CorruptLog, UnsupportedFormat
@@ -31,29 +31,47 @@ _logger = logging.getLogger(__name__)
 FILE = "kafkalog.producer-ids"
 _VERSION = "0"
 
-GIVEN_OUT = 2**52
-"""All ids that clusters have given out are below: at a million a second it takes 140 years. A client invented what lies
-above, where there may be no id left to give out."""
-LEAP = 4_000_000 * BLOCK
-"""Ids between those of a Kafka whose directory this was and ours: when that Kafka gets its directory back, it counts on
-from where it was, and must not give out what was given out here. It counts a block at each of its starts."""
-_COUNTED = 2 * GIVEN_OUT  # this broker, which begins not far above GIVEN_OUT at most, does not come to it either
+MAX_CLUSTER_ID = 2**52
+"""Every ID that a cluster has allocated is below this: at a million per second it is reached after 140 years. Higher
+ones were invented by clients, and may leave no ID to allocate."""
+ID_GAP = 4_000_000 * BLOCK
+"""Gap between the IDs of a Kafka broker whose directory this was and those allocated here. If that broker gets its
+directory back, it continues at its own next block, and must not reach the IDs allocated here. It takes a block per
+start."""
+_MAX_OWN_ID = (
+    2 * MAX_CLUSTER_ID
+)  # larger than any ID that this broker, which starts near MAX_CLUSTER_ID at most, can reach
 
 
-def largest_given(ids: npt.ArrayLike) -> int:
-    """The largest of the producer ids of batches that a cluster may have given out; -1 without any."""
+def largest_cluster_id(ids: npt.ArrayLike) -> int:
+    """Return the largest of these producer IDs that a cluster may have allocated; -1 if there is none."""
     some = np.asarray(ids, np.int64)
-    return int(some[some < GIVEN_OUT].max(initial=-1))
+    return int(some[some < MAX_CLUSTER_ID].max(initial=-1))
 
 
 class ProducerIds:
-    """The largest number found in the log directories counts. Without any file ids begin above those that a real Kafka
-    may have given out: see `were_known`. A damaged file counts as none, but ids begin at LEAP at least: some may have
-    been given out that no log holds. run_blocking: where blocks are fetched, ahead of their use. `next` and `is_empty`
-    are for one thread. Raises OSError where descriptors are lacking to read which ids are in use: an id that is given
-    twice makes a producer's batches duplicates of another's."""
+    """Allocates producer IDs.
+
+    The largest number found in the log directories counts. Without any file, IDs begin above those that a Kafka broker
+    may have allocated. A damaged file counts as missing, but IDs then begin at ID_GAP or above, because IDs may have
+    been allocated that no log contains. `next` and `is_empty` belong to one thread.
+
+    Attributes:
+        had_file: False if there was no file. The records of `__transaction_state` may then contain higher IDs; see
+            `stay_above`.
+    """
 
     def __init__(self, directories: Iterable[Path], run_blocking: RunBlocking = lambda function: function()) -> None:
+        """Read the files.
+
+        Args:
+            directories: The online log directories.
+            run_blocking: Runs the allocation of the next block, ahead of its use.
+
+        Raises:
+            OSError: If the process is out of file descriptors, so that IDs in use cannot be found. An ID that is
+                allocated twice would make one producer's batches duplicates of another's.
+        """
         directories = list(directories)
         self._paths = [directory / FILE for directory in directories]
         self._run_blocking = run_blocking
@@ -63,47 +81,54 @@ class ProducerIds:
             try:
                 end = _read(path)
             except CorruptFile as error:
-                _logger.warning("%s; ids begin above those that are in the logs, unless another file is whole", error)
-                least = LEAP
+                _logger.warning("%s; producer IDs begin above those in the logs, unless another copy is good", error)
+                least = ID_GAP
             else:
                 if end is not None:
                     known.append(end)
-        self.were_known = bool(known)
-        """False: there was no file, and the records of `__transaction_state` may know of more ids: `stay_above`."""
+        self.had_file = bool(known)
         self._next = self._end = max(known) if known else max(_above_those_in_use(directories), least)
         self._fetching = threading.Lock()
-        self._is_asked_for = False
+        self._is_fetch_scheduled = False
 
     @property
     def is_empty(self) -> bool:
-        """A block has to be fetched before there is a next id."""
+        """True if `fetch` must allocate a block before `next` can return an ID."""
         return self._next >= self._end
 
     def next(self) -> int:
-        """A producer id never given out before. Raises OSError while there is none: after `fetch` there is."""
-        if self._is_low and not self._is_asked_for:
-            self._is_asked_for = True
+        """Return a producer ID that was never allocated before. Raises OSError if the next block is not on disk yet."""
+        if self._is_low and not self._is_fetch_scheduled:
+            self._is_fetch_scheduled = True
             self._run_blocking(self.fetch)
         if self.is_empty:
             raise OSError("the next block of producer ids is not on disk yet")
         self._next += 1
         return self._next - 1
 
-    def may_give(self, producer_id: int) -> bool:
-        """True when `next` might give out this id, or did."""
-        return self._next <= producer_id < GIVEN_OUT
+    def may_allocate(self, producer_id: int) -> bool:
+        """Return whether `next` might return this ID later."""
+        return self._next <= producer_id < MAX_CLUSTER_ID
 
     def stay_above(self, producer_id: int) -> None:
-        """Somebody else has given out this id, and may give out others of its block: none of them is given out here.
-        On disk on return. Blocks; any thread, while nobody calls `next`. Raises OSError."""
+        """Skip this ID and its block, because someone else has allocated it. On disk on return.
+
+        Blocks; any thread, while `next` is not called.
+
+        Raises:
+            OSError: If no log directory can be written.
+        """
         with self._fetching:
-            if self.may_give(producer_id):
+            if self.may_allocate(producer_id):
                 end = (producer_id // BLOCK + 2) * BLOCK
                 replace_files(self._paths, f"{_VERSION}\n{end}\n".encode("ascii"))
                 self._next = self._end = end
 
     def fetch(self) -> None:
-        """Put the next block on disk when ids run low. Blocks; any thread. Raises OSError (no directory took it)."""
+        """Allocate the next block on disk if IDs run low.
+
+        Blocks; any thread. Raises OSError if no directory can be written.
+        """
         with self._fetching:
             try:
                 if self._is_low:
@@ -111,7 +136,7 @@ class ProducerIds:
                     replace_files(self._paths, f"{_VERSION}\n{end}\n".encode("ascii"))
                     self._end = end
             finally:
-                self._is_asked_for = False
+                self._is_fetch_scheduled = False
 
     @property
     def _is_low(self) -> bool:
@@ -119,21 +144,23 @@ class ProducerIds:
 
 
 def _above_those_in_use(directories: Sequence[Path]) -> int:
-    """0 where nobody gave out ids. Otherwise LEAP ids above the block that Kafka's metadata log, where it is here, says
-    is free, and above the producers in the snapshots of all partitions: what was appended after a log's last snapshot
-    may be of the block after the one seen there. An unreadable snapshot shows that ids are in use, though not
-    which. Raises OSError for a lack of descriptors."""
-    free, largest = max(map(next_of_cluster, directories), default=0), -1
+    """Return the first ID that is safe to allocate in directories of a Kafka broker; 0 if no ID was allocated.
+
+    That is ID_GAP above the first free block in Kafka's metadata log, and above the producers in the snapshots of all
+    partitions. Batches after a log's last snapshot may have IDs of the following block. An unreadable snapshot shows
+    that IDs are in use, but not which. Raises OSError if the process is out of file descriptors.
+    """
+    free, largest = max(map(next_cluster_producer_id, directories), default=0), -1
     for path in (path for directory in directories for path in directory.glob("*/*" + PRODUCER_SNAPSHOT_SUFFIX)):
         try:
-            largest = max(largest, largest_given([entry.producer_id for entry in read_producer_snapshot(path)]))
+            largest = max(largest, largest_cluster_id([entry.producer_id for entry in read_producer_snapshot(path)]))
         except (CorruptLog, UnsupportedFormat, OSError) as error:
             if is_transient(error):
                 raise
-            _logger.warning("a producer snapshot cannot be read, ids in it are not known: %s", error)
+            _logger.warning("a producer snapshot cannot be read, producer IDs in it are unknown: %s", error)
             largest = max(largest, 0)
     above = free if largest < free else (largest // BLOCK + 2) * BLOCK
-    return above and above + LEAP
+    return above and above + ID_GAP
 
 
 def _read(path: Path) -> int | None:
@@ -143,12 +170,12 @@ def _read(path: Path) -> int | None:
     lines = text.split("\n")
     if len(lines) != 3 or lines[0] != _VERSION or not lines[1].isdigit():
         raise CorruptFile(
-            f"expected a line with version {_VERSION} and one with a producer id, found {text[:40]!r}", path=str(path)
+            f"expected a line with version {_VERSION} and one with a producer ID, found {text[:40]!r}", path=str(path)
         )
-    if len(lines[1]) > len(str(_COUNTED)) or int(lines[1]) > _COUNTED:
+    if len(lines[1]) > len(str(_MAX_OWN_ID)) or int(lines[1]) > _MAX_OWN_ID:
         _logger.warning(
-            "%s says %s, which cannot be reached by counting: an id that a client invented was believed. It is left "
-            "out, and ids begin above those that are in the logs",
+            "%s contains %s, which is larger than any allocated producer ID: a client invented it. The file is "
+            "ignored, and producer IDs begin above those in the logs",
             path,
             lines[1][:40],
         )

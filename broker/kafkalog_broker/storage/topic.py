@@ -15,7 +15,7 @@ _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """Entry of the registry. `configs`: overrides by property names, as text; not to be changed in place."""
+    """Entry of the topic registry. `configs` maps property names of overrides to text; do not change it in place."""
 
     name: str
     id: uuid.UUID
@@ -24,8 +24,10 @@ class Topic:
 
 
 def check_topic_name(name: str) -> None:
-    """Raise BrokerError (INVALID_TOPIC_EXCEPTION) for a name no new topic can have, by Kafka's rules in the words of
-    Topic.validate: the one place for a rule about names."""
+    """Raise BrokerError INVALID_TOPIC_EXCEPTION unless a new topic may have this name.
+
+    Rules and texts are those of Kafka's `Topic.validate`.
+    """
     if not name:
         why = "the empty string is not allowed"
     elif name in (".", ".."):

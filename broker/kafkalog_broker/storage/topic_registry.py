@@ -1,14 +1,14 @@
-"""The topics of this broker: names, ids, numbers of partitions, configuration overrides.
+"""Topics of this broker: names, IDs, numbers of partitions, configuration overrides.
 
-A cluster of Apache Kafka keeps this in its controllers' metadata log. Here it is one JSON file, `kafkalog.topics.json`:
+A Kafka cluster keeps these in the controllers' metadata log. Here they are one JSON file, `kafkalog.topics.json`:
 
     {"version": 0, "generation": 7, "topics": [
     {"name": "orders", "id": "FEjhIyDdTCKRqdTaanlPnA", "partitions": 3, "configs": {"retention.ms": "9"}}
     ], "deleted": ["2xQ5oL1bTPOa0l9pY2YyGA"]}
 
-It is written as a whole, a line per topic, which is made once; what one request changes is one write. Every log
-directory that is online gets a copy, and the highest generation is read, so one failed directory forgets no topic.
-`deleted` names topics whose directories may still be there: a crash in between must not bring them back.
+Each change rewrites the file as a whole; the line of an unchanged topic is reused. All changes of one request are one
+write. Every online log directory gets a copy, and the copy with the highest generation is read, so a failed directory
+loses no topic. `deleted` lists topics whose directories may still exist, so that a crash cannot bring them back.
 """
 
 from __future__ import annotations
@@ -42,30 +42,36 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
-Outcome = Topic | BrokerError  # outcome for one of several topics that are changed together
+Outcome = Topic | BrokerError
+"""Result for one of several topics that are changed together."""
 
 
 class TopicRegistry:
-    """Topics by name and by id; `load` comes before anything else. Reading needs no lock and never blocks; a change
-    blocks until it is on disk, and raises BrokerError (KAFKA_STORAGE_ERROR) when no log directory takes it: then
-    nothing has changed."""
+    """Topics by name and by ID. Call `load` first.
+
+    Reads need no lock and never block. A change blocks until it is on disk. It raises BrokerError KAFKA_STORAGE_ERROR
+    if no log directory can be written; nothing has changed then.
+
+    Attributes:
+        created_generation: Generation in which topics were last added.
+        was_read: False if `load` found no readable file; topics then come from the partition directories.
+    """
 
     def __init__(self, dirs: Iterable[LogDirectory]) -> None:
         self._dirs = list(dirs)
         self._guard = threading.Lock()
         self._state = RegistryState(0, {})
         self._by_id: dict[uuid.UUID, Topic] = {}
-        self._folded: dict[str, str] = {}  # names as they are in metrics
+        self._folded: dict[str, str] = {}  # name in metrics -> name
         self._lines: dict[str, str] = {}
-        self.created_generation = 0  # the generation in which topics were last added
+        self.created_generation = 0
         self.was_read = False
-        """False after `load` found no file, or none it could read: topics then come from the partition directories."""
 
     # ---- reading
 
     @property
     def topics(self) -> Mapping[str, Topic]:
-        """By name; a snapshot that later changes do not touch."""
+        """Topics by name; a snapshot that later changes do not modify."""
         return self._state.topics
 
     @property
@@ -94,32 +100,38 @@ class TopicRegistry:
     # ---- changing
 
     def create_all(self, topics: Iterable[Topic]) -> list[Outcome]:
-        """New topics in one write: each, or its BrokerError: INVALID_TOPIC_EXCEPTION for a name that cannot be one, or
-        that would collide with another's metrics, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS."""
-        made: dict[str, Topic] = {}
+        """Add topics in one write.
+
+        Returns:
+            Each topic, or its BrokerError: INVALID_TOPIC_EXCEPTION for an invalid name or one that collides in metrics,
+            TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS.
+        """
+        created: dict[str, Topic] = {}
         ids: set[uuid.UUID] = set()
         folded: dict[str, str] = {}
 
         def add(topic: Topic) -> Topic:
             self.check_new(topic.name, topic.partitions)
-            if topic.name in made:
+            if topic.name in created:
                 raise _exists(topic.name)
             if (other := folded.get(metrics_name(topic.name))) is not None:
                 raise _collides(topic.name, other)
             if topic.id in self._by_id or topic.id in ids:
-                raise BrokerError(ErrorCode.topic_already_exists, f"topic id {uuid_to_text(topic.id)} is taken")
-            made[topic.name] = topic
+                raise BrokerError(ErrorCode.topic_already_exists, f"topic ID {uuid_to_text(topic.id)} is in use")
+            created[topic.name] = topic
             ids.add(topic.id)
             folded[metrics_name(topic.name)] = topic.name
             return topic
 
         with self._guard:
             outcomes = [_outcome(add, topic) for topic in topics]
-            self._commit(made.values())
+            self._commit(created.values())
         return outcomes
 
     def check_new(self, name: str, partitions: int) -> None:
-        """Raise what `create_all` would answer for name and number: for CreateTopics with validate_only."""
+        """Raise the BrokerError that `create_all` would return for this name and number, for CreateTopics with
+        validate_only.
+        """
         check_topic_name(name)
         if name in self._state.topics:
             raise _exists(name)
@@ -131,41 +143,52 @@ class TopicRegistry:
             )
 
     def delete_all(self, names: Iterable[str]) -> list[Outcome]:
-        """Forget topics in one write; their ids stay in `deleted` until `forget_deleted`. As `set_all_configs`."""
+        """Delete topics in one write; their IDs stay in `deleted` until `forget_deleted`.
+
+        Returns as `set_all_configs`.
+        """
         with self._guard:
             outcomes = [_outcome(self._known, name) for name in dict.fromkeys(names)]
-            gone = [topic for topic in outcomes if isinstance(topic, Topic)]
-            self._commit(gone=gone, deleted=self._state.deleted | {topic.id for topic in gone})
+            removed = [topic for topic in outcomes if isinstance(topic, Topic)]
+            self._commit(removed=removed, deleted=self._state.deleted | {topic.id for topic in removed})
         return outcomes
 
-    def delete_if_there(self, topics: Iterable[Topic]) -> None:
-        """Undo `create_all`: forget those of these topics that are still registered."""
+    def delete_registered(self, topics: Iterable[Topic]) -> None:
+        """Undo `create_all`: delete those of these topics that are still registered."""
         with self._guard:
-            gone = [known for topic in topics if (known := self._by_id.get(topic.id)) is not None]
-            self._commit(gone=gone, deleted=self._state.deleted | {topic.id for topic in gone})
+            removed = [known for topic in topics if (known := self._by_id.get(topic.id)) is not None]
+            self._commit(removed=removed, deleted=self._state.deleted | {topic.id for topic in removed})
 
     def forget_deleted(self, ids: Iterable[uuid.UUID]) -> None:
-        """Their directories are renamed: nothing can bring these topics back any more."""
+        """Remove IDs from `deleted`, because the topics' directories are renamed and will not be loaded again."""
         with self._guard:
             self._commit(deleted=self._state.deleted - frozenset(ids))
 
     def add_all_partitions(self, totals: Mapping[str, int]) -> list[Outcome]:
-        """Give topics so many partitions in one write: each as it is now, or UNKNOWN_TOPIC_OR_PARTITION,
-        INVALID_PARTITIONS (not more than it has)."""
+        """Enlarge topics to these numbers of partitions in one write.
+
+        Returns:
+            Each changed topic, or its BrokerError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS if it has as many
+            already.
+        """
 
         def enlarged(name: str) -> Topic:
             topic, total = self._known(name), totals[name]
             if not topic.partitions < total < 2**31:
                 raise BrokerError(
                     ErrorCode.invalid_partitions,
-                    f"Topic '{name}' has {topic.partitions} partitions, and can only get more; {total} were asked for",
+                    f"Topic '{name}' has {topic.partitions} partitions, the requested number {total} must be larger",
                 )
             return replace(topic, partitions=total)
 
         return self._replace_all(enlarged, totals)
 
-    def take_partitions_back(self, before: Iterable[tuple[Topic, int]]) -> None:
-        """Undo `add_all_partitions` for these topics, whose logs could not be made; not for one changed since."""
+    def undo_add_partitions(self, before: Iterable[tuple[Topic, int]]) -> None:
+        """Undo `add_all_partitions` for topics whose logs could not be created, unless they were changed since.
+
+        Args:
+            before: Topics as added, with their previous number of partitions.
+        """
         with self._guard:
             self._commit(
                 replace(known, partitions=total)
@@ -174,11 +197,15 @@ class TopicRegistry:
             )
 
     def set_all_configs(self, configs: Mapping[str, Mapping[str, str]]) -> list[Outcome]:
-        """Replace all overrides of topics in one write; each topic as it is now, or UNKNOWN_TOPIC_OR_PARTITION."""
+        """Replace all overrides of topics in one write.
+
+        Returns:
+            Each changed topic, or BrokerError UNKNOWN_TOPIC_OR_PARTITION.
+        """
         return self._replace_all(lambda name: replace(self._known(name), configs=dict(configs[name])), configs)
 
-    def take_in(self, topics: Iterable[Topic]) -> None:
-        """Add or replace topics as they were found on disk, in one write."""
+    def register_found(self, topics: Iterable[Topic]) -> None:
+        """Add or replace topics found on disk, in one write."""
         with self._guard:
             self._commit(topics)
 
@@ -197,7 +224,7 @@ class TopicRegistry:
     # ---- disk
 
     def load(self) -> None:
-        """Read the newest copy. Raises UnsupportedFormat for the file of a later release."""
+        """Read the copy with the highest generation. Raises UnsupportedFormat for a file of a later release."""
         newest: RegistryState | None = None
         for log_dir in self._dirs:
             if not log_dir.is_online:
@@ -213,20 +240,24 @@ class TopicRegistry:
             self._state, self.created_generation = newest, newest.generation
 
     def _commit(
-        self, changed: Iterable[Topic] = (), *, gone: Iterable[Topic] = (), deleted: frozenset[uuid.UUID] | None = None
+        self,
+        changed: Iterable[Topic] = (),
+        *,
+        removed: Iterable[Topic] = (),
+        deleted: frozenset[uuid.UUID] | None = None,
     ) -> None:
-        """Write all copies, then let readers see the change; one copy on disk is enough.
+        """Write all copies, then publish the change to readers. One copy on disk is enough.
 
-        A disk fault takes its directory offline. Raises BrokerError if no copy was written; then nothing has changed.
+        A disk fault takes its directory offline. Raises BrokerError if no copy was written; nothing has changed then.
         """
-        changed, gone = list(changed), list(gone)
+        changed, removed = list(changed), list(removed)
         if deleted is None:
             deleted = self._state.deleted
-        if not changed and not gone and deleted == self._state.deleted:
+        if not changed and not removed and deleted == self._state.deleted:
             return
         topics = dict(self._state.topics)
         lines = dict(self._lines)
-        for topic in gone:
+        for topic in removed:
             del topics[topic.name], lines[topic.name]
         for topic in changed:
             topics[topic.name] = topic
@@ -235,7 +266,7 @@ class TopicRegistry:
         if partitions > MAX_PARTITIONS:
             raise BrokerError(
                 ErrorCode.invalid_partitions,
-                f"the topics would have {partitions} partitions together, at most {MAX_PARTITIONS} are served",
+                f"the topics would have {partitions} partitions in total, the limit is {MAX_PARTITIONS}",
             )
         state = RegistryState(self._state.generation + 1, topics, deleted)
         data = format_registry(state, lines)
@@ -252,7 +283,8 @@ class TopicRegistry:
                     else:
                         log_dir.fail(error)
         if not written:
-            what = f"no log directory took {TOPICS_FILE}" + (f": {failure}" if failure is not None else "")
+            what = f"{TOPICS_FILE} was not written to any log directory"
+            what += f": {failure}" if failure is not None else ""
             raise BrokerError(ErrorCode.kafka_storage_error, what) from failure
         before = self._state.topics
         if any(topic.name not in before for topic in changed):
@@ -263,16 +295,16 @@ class TopicRegistry:
             self._by_id[topic.id] = topic
             self._folded[metrics_name(topic.name)] = topic.name
         self._lines, self._state = lines, state
-        for topic in gone:
+        for topic in removed:
             self._by_id.pop(topic.id, None)
             self._folded.pop(metrics_name(topic.name), None)
-        if len(self._folded) < len(topics):  # some were taken in with one name there, of which one may be left
+        if len(self._folded) < len(topics):  # topics found on disk may collide in metrics; one of them may remain
             self._folded = {metrics_name(name): name for name in topics}
 
 
-def _outcome(make: Callable[[_T], Topic], of: _T) -> Outcome:
+def _outcome(change: Callable[[_T], Topic], argument: _T) -> Outcome:
     try:
-        return make(of)
+        return change(argument)
     except BrokerError as error:
         return error
 

@@ -1,4 +1,4 @@
-"""The file `kafkalog.topics.json`, from which the topic registry is loaded."""
+"""The file `kafkalog.topics.json` of the topic registry: format, parsing, reading."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _log = logging.getLogger(__name__)
 
 TOPICS_FILE = "kafkalog.topics.json"
 VERSION = 0
-_MOST_BYTES = 1 << 30  # a million topics have 100 MB
+_MAX_BYTES = 1 << 30  # a million topics take about 100 MB
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryState:
-    """Content of the file. `deleted`: ids of topics whose partition directories are to be removed."""
+    """Content of the file. `deleted`: IDs of topics whose partition directories are to be removed."""
 
     generation: int
     topics: Mapping[str, Topic]
@@ -36,7 +36,11 @@ class RegistryState:
 
 
 def format_registry(state: RegistryState, lines: Mapping[str, str] | None = None) -> bytes:
-    """The file's bytes, topics by name. lines: of each topic by name, as `format_topic` makes them."""
+    """Format the file, topics sorted by name.
+
+    Args:
+        lines: Line of each topic from `format_topic`, by name; formatted here by default.
+    """
     if lines is None:
         lines = {name: format_topic(topic) for name, topic in state.topics.items()}
     topics = ",\n".join([lines[name] for name in sorted(state.topics)])
@@ -46,35 +50,36 @@ def format_registry(state: RegistryState, lines: Mapping[str, str] | None = None
 
 
 def format_topic(topic: Topic) -> str:
+    """Format one topic's line."""
     facts = {"name": topic.name, "id": uuid_to_text(topic.id), "partitions": topic.partitions}
     return json.dumps({**facts, "configs": dict(topic.configs)})
 
 
 def parse_registry(data: bytes) -> RegistryState:
-    """Parse what `format_registry` writes; CorruptFile for anything else, UnsupportedFormat for a later version."""
+    """Parse the file. Raises CorruptFile, or UnsupportedFormat for a later version."""
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:  # also UnicodeDecodeError
-        raise CorruptFile(f"this is not JSON: {error}") from None
+        raise CorruptFile(f"the file is not JSON: {error}") from None
     if not isinstance(content, dict) or not isinstance(content.get("version"), int):
         raise CorruptFile("expected a JSON object with an integer 'version'")
     if content["version"] != VERSION:
-        raise UnsupportedFormat(f"version {content['version']} of {TOPICS_FILE}, only {VERSION} is known")
+        raise UnsupportedFormat(f"{TOPICS_FILE} has version {content['version']}, only {VERSION} is supported")
     try:
         topics = {}
         for entry in content["topics"]:
             topic = _topic(entry)
             if topic.name in topics:
-                raise ValueError(f"topic {topic.name!r} is there twice")
+                raise ValueError(f"topic {topic.name!r} occurs twice")
             topics[topic.name] = topic
         partitions = sum(topic.partitions for topic in topics.values())
         if partitions > MAX_PARTITIONS:
-            raise ValueError(f"the topics have {partitions} partitions, at most {MAX_PARTITIONS} are served")
+            raise ValueError(f"the topics have {partitions} partitions in total, the limit is {MAX_PARTITIONS}")
         if len({topic.id for topic in topics.values()}) != len(topics):
-            raise ValueError("two topics have one id")
+            raise ValueError("two topics have the same ID")
         generation = content["generation"]
         if type(generation) is not int or generation < 0:
-            raise ValueError(f"generation is {generation!r}, expected an integer from 0 on")
+            raise ValueError(f"generation is {generation!r}, expected an integer of at least 0")
         deleted = frozenset(uuid_from_text(text) for text in content["deleted"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptFile(f"{type(error).__name__}: {error}") from None
@@ -84,24 +89,28 @@ def parse_registry(data: bytes) -> RegistryState:
 def _topic(entry: Any) -> Topic:
     name, partitions, configs = entry["name"], entry["partitions"], entry["configs"]
     if not isinstance(name, str) or not valid_topic_name(name):
-        raise ValueError(f"{name!r} is no name of a topic")
+        raise ValueError(f"{name!r} is not a valid topic name")
     if type(partitions) is not int or not 0 < partitions < 2**31:
-        raise ValueError(f"topic {name!r} has {partitions!r} partitions")
+        raise ValueError(f"topic {name!r} has {partitions!r} partitions, expected 1 to 2147483647")
     if not all(isinstance(key, str) and isinstance(value, str) for key, value in configs.items()):
-        raise ValueError(f"topic {name!r} has configs that are no texts")
+        raise ValueError(f"topic {name!r} has configs that are not strings")
     return Topic(name, uuid_from_text(entry["id"]), partitions, dict(configs))
 
 
 def read_registry(log_dir: LogDirectory) -> RegistryState | None:
-    """A directory's copy; None if there is none or it may not be read. A damaged one is set aside. Raises
-    UnsupportedFormat for a later release's, OSError for a lack of descriptors."""
+    """Read a log directory's copy; None if it is missing, unreadable or damaged. A damaged file is renamed.
+
+    Raises:
+        UnsupportedFormat: If a later release wrote the file.
+        OSError: If the process is out of file descriptors.
+    """
     path = log_dir.path / TOPICS_FILE
     try:
         with log_dir.guarded():
             try:
-                return read_state(path, parse_registry, _MOST_BYTES)
+                return read_state(path, parse_registry, _MAX_BYTES)
             except PermissionError as error:
-                _log.warning("%s cannot be read: %s; topics are taken from elsewhere", path, error.strerror)
+                _log.warning("%s cannot be read: %s; using another copy or the directories", path, error.strerror)
     except UnsupportedFormat as error:
         raise error.at(path=str(path), hint="this directory was used by a later release; use that one") from None
     except CorruptFile as error:

@@ -47,7 +47,7 @@ def test_topic_without_all_logs_is_removed_and_can_be_created_later(broker, tmp_
     (tmp_path / "data" / "orders-2").write_text("in the way")
     failed = only_result(send(broker, create(new_topic("orders", 4))))
     assert failed.error_code is ErrorCode.kafka_storage_error
-    assert "orders-2 is there already" in failed.error_message
+    assert "orders-2 already exists" in failed.error_message
     assert "orders" not in broker.topics
     assert broker.logs.partitions("orders") == []
     live = {path.name for path in (tmp_path / "data").glob("orders-?")}

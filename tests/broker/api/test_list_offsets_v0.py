@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.partition.segment_start_offsets import listed_offsets
+from kafkalog_broker.storage.partition.segment_start_offsets import OffsetAndTime, offsets_before
 from tests.broker.api.helpers.admin_broker import AdminBroker
 from tests.broker.api.helpers.admin_scenario import create, new_topic
 from tests.broker.api.helpers.plain_entities import plain, request_entity
@@ -17,7 +17,7 @@ from tests.log.helpers.batch_builder import V2Record, batch
 from tests.log.helpers.legacy_builder import message
 
 LATEST, EARLIEST = -1, -2
-PLACES = [(0, 100), (10, 200), (20, 300), (25, 400)]  # three segments, and the end
+CANDIDATES = [OffsetAndTime(*pair) for pair in ((0, 100), (10, 200), (20, 300), (25, 400))]  # three segments, the end
 
 
 @pytest.mark.parametrize(
@@ -37,13 +37,15 @@ PLACES = [(0, 100), (10, 200), (20, 300), (25, 400)]  # three segments, and the 
         (10**15, 2, [25, 20]),
     ],
 )
-def test_the_newest_places_that_were_there_by_then(timestamp: int, most: int, found: list[int]) -> None:
-    assert listed_offsets(PLACES, timestamp, most, high_watermark=25) == found
+def test_offsets_before_a_timestamp_are_the_newest_ones_in_descending_order(
+    timestamp: int, most: int, found: list[int]
+) -> None:
+    assert offsets_before(CANDIDATES, timestamp, most, high_watermark=25) == found
 
 
-def test_no_consumer_sees_an_end_above_the_high_watermark() -> None:
-    assert listed_offsets(PLACES, LATEST, 2, high_watermark=22) == [22, 20]
-    assert listed_offsets(PLACES, LATEST, 1, high_watermark=22) == [22]
+def test_offsets_above_the_high_watermark_are_replaced_by_it() -> None:
+    assert offsets_before(CANDIDATES, LATEST, 2, high_watermark=22) == [22, 20]
+    assert offsets_before(CANDIDATES, LATEST, 1, high_watermark=22) == [22]
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def test_a_disk_that_fails_takes_only_its_partitions_offline(tmp_path: Path, sma
             str(large): ErrorCode.none,
             str(small): ErrorCode.kafka_storage_error,
         }
-        offline = [line for line in broker.log().splitlines() if " is offline, its partitions too: " in line]
+        offline = [line for line in broker.log().splitlines() if " and its partitions are offline: " in line]
         assert len(offline) == 1
         assert str(small) in offline[0]
         if how == "full":

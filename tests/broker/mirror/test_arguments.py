@@ -28,9 +28,9 @@ def test_one_log_directory(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--mirror-topics", "("), "is no regular expression"),
+        (("--mirror-topics", "("), "is not a regular expression"),
         (("--max-bytes-per-second", "5x"), "expected a number of bytes"),
-        (("-X", "group.id=g"), "a mirror has no use for it"),
+        (("-X", "group.id=g"), "unsupported property"),
         (("--override", "log.dirs=a,b"), "2 log directories"),
     ],
 )

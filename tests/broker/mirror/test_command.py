@@ -14,7 +14,7 @@ import pytest
 
 from kafkalog_broker.mirror import command
 from kafkalog_broker.mirror.__main__ import parse_bytes, parser
-from kafkalog_broker.mirror.command import Progress, summary
+from kafkalog_broker.mirror.progress import Progress, summary
 
 ROOT = Path(__file__).parents[3]
 GIVEN = ("--bootstrap", "127.0.0.1:1", "--log-dir", "mirror", "--topics", "orders")
@@ -40,9 +40,9 @@ def test_a_password_may_come_from_the_environment(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("-X", "sasl.password=env:NOBODY_SET_THIS"), "there is no environment variable NOBODY_SET_THIS"),
-        (("-X", "group.id=g"), "a mirror has no use for it"),
-        (("--topics", "("), "is no regular expression"),
+        (("-X", "sasl.password=env:NOBODY_SET_THIS"), "the environment variable NOBODY_SET_THIS is not set"),
+        (("-X", "group.id=g"), "unsupported property"),
+        (("--topics", "("), "is not a regular expression"),
         (("--bootstrap", "x:y"), "expected HOST:PORT"),
     ],
 )
@@ -106,7 +106,7 @@ def test_progress_on_a_terminal():
     line = Progress(mirror_of(50, 200, "it has no leader"), once=False, stream=stream)  # type: ignore[arg-type]
     line.show()
     assert "1 partitions, lag 150 offsets" in stream.getvalue()
-    assert "1 stand still: orders-0" in stream.getvalue()
+    assert "1 waiting: orders-0" in stream.getvalue()
 
 
 def test_a_line_says_how_far_it_is():

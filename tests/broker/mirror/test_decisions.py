@@ -9,19 +9,14 @@ import uuid
 import pytest
 
 from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.mirror.backoff import Backoff
 from kafkalog_broker.mirror.client_properties import client_settings
 from kafkalog_broker.mirror.fetch_session import ClientSession
-from kafkalog_broker.mirror.mirror_file import (
-    MIRROR_FILE,
-    OtherSource,
-    check_source,
-    is_wanted,
-    keep_own_groups,
-    plan_topics,
-)
-from kafkalog_broker.mirror.node_fetcher import Backoff, RateLimit
+from kafkalog_broker.mirror.mirror_file import MIRROR_FILE, OtherSource, check_source, keep_own_groups
+from kafkalog_broker.mirror.rate_limit import RateLimit
 from kafkalog_broker.mirror.source import parse_bootstrap
-from kafkalog_broker.mirror.source_errors import PASSING, error_text
+from kafkalog_broker.mirror.source_errors import TRANSIENT, error_text
+from kafkalog_broker.mirror.topic_plan import is_wanted, plan_topics
 from kafkalog_broker.protocol.mirror_messages import FetchFrom, SourcePartition, SourceTopic
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import OptionError
@@ -40,31 +35,35 @@ def source_topic(name="orders", topic_id=ONE, partitions=2, *, internal=False):
         (None, (NO_ID, 2), "create"),
         ((ONE, 2), (ONE, 2), None),
         ((ONE, 2), (ONE, 3), "enlarge"),
-        ((ONE, 2), (TWO, 2), "anew"),
-        ((ONE, 2), (TWO, 3), "anew"),
+        ((ONE, 2), (TWO, 2), "recreate"),
+        ((ONE, 2), (TWO, 3), "recreate"),
         ((ONE, 2), (NO_ID, 2), None),  # a cluster without topic ids
         ((ONE, 2), (NO_ID, 4), "enlarge"),
-        ((ONE, 2), (NO_ID, 1), "anew"),  # no topic loses partitions
-        ((ONE, 2), (ONE, 1), "odd"),  # the node is behind
+        ((ONE, 2), (NO_ID, 1), "recreate"),  # no topic loses partitions
+        ((ONE, 2), (ONE, 1), "refused"),  # the node is behind
         ((ONE, 2), None, "gone"),
     ],
 )
-def test_what_becomes_of_a_topic(mine, theirs, field):
+def test_plan_topics_decides_each_topic(mine, theirs, field):
     local = {} if mine is None else {"orders": Topic("orders", *mine)}
     wanted = {} if theirs is None else {"orders": source_topic("orders", *theirs)}
     plan = plan_topics(local, wanted)
-    found = {name: getattr(plan, name) for name in ("create", "enlarge", "anew", "gone", "odd") if getattr(plan, name)}
+    found = {
+        name: getattr(plan, name)
+        for name in ("create", "enlarge", "recreate", "gone", "refused")
+        if getattr(plan, name)
+    }
     if field is None:
         assert found == {}
     else:
         assert list(found) == [field]
-        assert list(found[field]) == ([wanted["orders"]] if theirs and field != "odd" else ["orders"])
+        assert list(found[field]) == ([wanted["orders"]] if theirs and field != "refused" else ["orders"])
 
 
 def test_a_topic_with_holes_in_its_metadata_is_left_alone():
     odd = SourceTopic("orders", ONE, False, {0: SourcePartition(1, 0), 2: SourcePartition(1, 0)})
     plan = plan_topics({}, {"orders": odd})
-    assert (plan.create, list(plan.odd)) == ([], ["orders"])
+    assert (plan.create, list(plan.refused)) == ([], ["orders"])
 
 
 def test_which_topics_are_wanted():
@@ -133,12 +132,12 @@ def test_without_sessions_every_request_names_everything():
     ],
 )
 def test_some_errors_pass_by_themselves(error, passes):
-    assert (error in PASSING) is passes
+    assert (error in TRANSIENT) is passes
     assert error_text(error) == error.name.upper()
 
 
 def test_errors_of_later_releases():
-    assert 31999 not in PASSING
+    assert 31999 not in TRANSIENT
     assert error_text(31999) == "error code 31999"
 
 
@@ -160,8 +159,8 @@ def test_properties_are_librdkafkas(tmp_path):
     [
         ("security.protocol", "expected NAME=VALUE"),
         ("security.protocol=tls", "must be one of plaintext, ssl"),
-        ("group.id=mine", "group.id: a mirror has no use for it; known are security.protocol"),
-        ("fetch.max.bytes=1", "from 1024 on"),
+        ("group.id=mine", "group.id: unsupported property; a mirror supports security.protocol"),
+        ("fetch.max.bytes=1", "at least 1024"),
         ("security.protocol=sasl_ssl", "needs sasl.username and sasl.password"),
         ("enable.ssl.certificate.verification=maybe", "true or false"),
         ("ssl.key.location=x", "without ssl.certificate.location"),
@@ -172,7 +171,7 @@ def test_properties_that_cannot_be_used(given, said):
         client_settings([given])
 
 
-def test_what_is_wrong_with_tls_files_is_said(tmp_path):
+def test_unusable_tls_files_are_option_errors(tmp_path):
     with pytest.raises(OptionError, match="TLS cannot be set up"):
         client_settings(["security.protocol=ssl", f"ssl.ca.location={tmp_path / 'none'}"]).tls_context()
 
@@ -197,7 +196,7 @@ def test_bootstrap_that_is_none(text):
 
 
 def test_a_directory_mirrors_one_cluster(tmp_path):
-    with pytest.raises(OtherSource, match="no mirror has made them"):
+    with pytest.raises(OtherSource, match="that no mirror created"):
         check_source(tmp_path, "one", is_empty=False)
     check_source(tmp_path, "one", is_empty=True)
     check_source(tmp_path, "one", is_empty=False)
@@ -234,11 +233,11 @@ def test_pauses_are_twice_as_long_each_time():
 def test_the_rate_is_kept_over_many_answers():
     limit, now, size = RateLimit(1000), 50.0, 0
     for _ in range(100):
-        now += limit.took(300, now)
+        now += limit.record(300, now)
         size += 300
     assert size / (now - 50.0) == pytest.approx(1000)
     assert limit.bound(10**6) == 1000
     assert RateLimit(None).bound(10**6) == 10**6
-    assert RateLimit(None).took(10**9, 0.0) == 0
+    assert RateLimit(None).record(10**9, 0.0) == 0
     now += 1000  # what was not used is not saved up
-    assert limit.took(1000, now) == 1
+    assert limit.record(1000, now) == 1

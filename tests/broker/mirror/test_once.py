@@ -11,8 +11,8 @@ import pytest
 
 from kafkalog_broker.mirror.command import FAILED, OK, run_mirror
 from kafkalog_broker.mirror.mirror import MirrorOptions
-from kafkalog_broker.mirror.mirror_file import unmatched_names
 from kafkalog_broker.mirror.source import SourceUnreachable, parse_bootstrap
+from kafkalog_broker.mirror.topic_plan import unmatched_names
 from kafkalog_broker.protocol.mirror_messages import METADATA
 from kafkalog_spark.errors import UnknownPartition
 from tests.broker.mirror.helpers.mirrors import log_data
@@ -60,7 +60,7 @@ def test_once_with_one_misspelt_topic_of_two_copies_the_other_and_fails(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert copied(ScriptedSource(honest()), tmp_path / "mirror", "clicks|oders") == FAILED
-    assert "oders was not copied to its end: the cluster has no such topic" in caplog.text
+    assert "oders was not copied completely: the cluster has no such topic" in caplog.text
     assert log_data(tmp_path / "mirror", "clicks") == b"".join(data for _, _, data in batches(0, 3))
 
 
@@ -70,7 +70,7 @@ def test_once_of_a_cluster_without_topics_is_done(tmp_path: Path, caplog: pytest
 
 
 def test_once_of_a_source_that_is_down_fails(tmp_path: Path) -> None:
-    with pytest.raises(SourceUnreachable, match="nothing has come for 0 s: no node of the source answers: 127"):
+    with pytest.raises(SourceUnreachable, match="no record was received for 0 s: no node of the source responds: 127"):
         asyncio.run(mirrored(NOBODY, tmp_path / "mirror", give_up_ms=100))
 
 
@@ -83,5 +83,5 @@ def test_once_of_a_partition_without_a_leader_fails(tmp_path: Path) -> None:
                 topic["partitions"][0]["leader_id"] = -1
 
     source.lies[METADATA] = forget_leader
-    with pytest.raises(SourceUnreachable, match="nothing has come for 2 s: lonely-0: it has no leader"):
+    with pytest.raises(SourceUnreachable, match="no record was received for 2 s: lonely-0: it has no leader"):
         copied(source, tmp_path / "mirror", give_up_ms=2000)

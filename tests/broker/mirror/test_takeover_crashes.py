@@ -13,8 +13,15 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror import takeover
-from kafkalog_broker.mirror.mirror_file import CONFIGS, MIRROR_FILE, check_source, is_mirror
-from kafkalog_broker.mirror.takeover_record import TAKEOVER_FILE, Taken, TakeoverRecord, read_record, write_record
+from kafkalog_broker.mirror.mirror_file import MIRROR_FILE, check_source, is_mirror
+from kafkalog_broker.mirror.mirrored_topics import CONFIGS
+from kafkalog_broker.mirror.takeover_record import (
+    TAKEOVER_FILE,
+    TakenPartition,
+    TakeoverRecord,
+    read_record,
+    write_record,
+)
 from kafkalog_broker.runtime.clock import SystemClock
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.log_directory import open_log_dirs
@@ -145,7 +152,12 @@ def test_what_it_makes(expected: tuple[object, ...]) -> None:
     assert data == batch(0, 10)
     assert not still_mirror
     assert record == TakeoverRecord(
-        (Taken("__consumer_offsets", 0, 0, 0, 1), Taken("orders", 0, 10, 25, 8), Taken("orders", 1, 5, 5, 8)), True
+        (
+            TakenPartition("__consumer_offsets", 0, 0, 0, 1),
+            TakenPartition("orders", 0, 10, 25, 8),
+            TakenPartition("orders", 1, 5, 5, 8),
+        ),
+        True,
     )
 
 
@@ -228,12 +240,12 @@ def test_a_mirror_that_went_on_after_the_crash_is_cut_anew(copy, monkeypatch):
     assert take_over(copy)
     record = read_record(copy)
     assert record is not None
-    assert record.partitions[1] == Taken("orders", 0, 40, 40, 8)
+    assert record.partitions[1] == TakenPartition("orders", 0, 40, 40, 8)
 
 
 def test_records_that_cannot_be_read(tmp_path):
     assert read_record(tmp_path) is None
-    write_record(tmp_path, TakeoverRecord((Taken("t", 0, 1, 2, 3),), False))
+    write_record(tmp_path, TakeoverRecord((TakenPartition("t", 0, 1, 2, 3),), False))
     path = tmp_path / "kafkalog.mirror.takeover.json"
     good = path.read_text()
     path.write_text(good.replace('"version": 0', '"version": 9'))

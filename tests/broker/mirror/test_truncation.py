@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.mirror.mirror_file import CONFIGS
+from kafkalog_broker.mirror.mirrored_topics import CONFIGS
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror
 from kafkalog_broker.runtime.clock import SystemClock
 from kafkalog_broker.runtime.workers import Workers

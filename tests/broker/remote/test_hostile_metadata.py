@@ -74,7 +74,7 @@ HOSTILE: dict[str, tuple[Callable[[uuid.UUID], RemoteLogEvent], set[tuple[str, i
         lambda _: event(FINISHED, "../pwned"), set(), r"'\.\./pwned' is no topic's name",
     ),
     "the largest partition": (
-        lambda _: event(FINISHED, "pwned", 2**31 - 1), set(), "1 partitions of topic pwned .* left alone",
+        lambda _: event(FINISHED, "pwned", 2**31 - 1), set(), "1 partitions of topic pwned .* not restored",
     ),
     "a negative partition": (lambda _: event(FINISHED, "pwned", -1), set(), "partition -1 of pwned"),
     "a topic without objects": (

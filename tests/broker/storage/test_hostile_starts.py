@@ -210,20 +210,20 @@ def records(topic: str, *values: tuple[bytes | None, bytes | None]) -> Change:
 BAD_GROUPS = both(records(OFFSETS_TOPIC, (b"k", b"v")), flipped(FIRST_LOG.format(OFFSETS_TOPIC), 65))
 DAMAGES: dict[str, Damage] = {
     # checkpoints, which say where recovery begins and where a log starts
-    **{f"{name}: a pipe": Damage(pipe(name), "is not a regular file; taken as empty") for name in CHECKPOINTS},
+    **{f"{name}: a pipe": Damage(pipe(name), "not a regular file; the checkpoint is treated") for name in CHECKPOINTS},
     **{f"{name}: a directory": Damage(directory(name), f"{name} is a directory, expected") for name in CHECKPOINTS[:3]},
     "a directory in place of a checkpoint written aside": Damage(directory(f"{CHECKPOINTS[0]}.tmp"), "is a directory"),
     "a checkpoint: 2^40 bytes": Damage(sparse(CHECKPOINTS[0]), "and no broker writes so many"),
-    "a checkpoint of 2^31-1 entries": Damage(written(CHECKPOINTS[1], b"0\n2147483647\n"), "taken as empty"),
+    "a checkpoint of 2^31-1 entries": Damage(written(CHECKPOINTS[1], b"0\n2147483647\n"), "is treated as empty"),
     "a checkpoint of a later version": Damage(written(CHECKPOINTS[0], b"99\n0\n"), "version"),
     "a checkpoint of partitions that are paths": Damage(
         written(CHECKPOINTS[0], b"0\n2\n../outside/victim 0 5\norders 2147483647 9223372036854775807\n")
     ),
-    "a checkpoint of bytes": Damage(written(CHECKPOINTS[2], bytes(range(256)) * 9), "taken as empty"),
+    "a checkpoint of bytes": Damage(written(CHECKPOINTS[2], bytes(range(256)) * 9), "is treated as empty"),
     "a recovery point beyond the end": Damage(written(CHECKPOINTS[0], b"0\n1\norders 0 9223372036854775807\n")),
     "a log start beyond the end": Damage(written(CHECKPOINTS[1], b"0\n1\norders 0 9223372036854775806\n")),
     "a link in place of a checkpoint written aside": Damage(link(f"{CHECKPOINTS[0]}.tmp")),
-    "a link in place of a checkpoint": Damage(link(CHECKPOINTS[2]), "taken as empty"),
+    "a link in place of a checkpoint": Damage(link(CHECKPOINTS[2]), "is treated as empty"),
     # the other files of a log directory
     "the marker is a directory": Damage(directory(MARKER), "was not shut down cleanly"),
     "the marker is a link": Damage(link(MARKER), clean=True),
@@ -241,7 +241,7 @@ DAMAGES: dict[str, Damage] = {
     "a registry with a topic less": Damage(
         registry(lambda content: content["topics"].pop(-1)),  # type: ignore[attr-defined]
     ),
-    "no registry": Damage(without_registry(lambda root: None), "there is no topic registry"),
+    "no registry": Damage(without_registry(lambda root: None), "the topic registry is missing"),
     "meta.properties without a directory id": Damage(
         written("meta.properties", b"version=1\nnode.id=1\ncluster.id=abcdefghijklmnopqrstuv\n")
     ),
@@ -252,24 +252,24 @@ DAMAGES: dict[str, Damage] = {
     "meta.properties written aside is a link": Damage(both(gone("meta.properties"), link("meta.properties.tmp"))),
     "the index cache is a link": Damage(link("remote-log-index-cache", "../outside")),
     "the index cache is a file": Damage(in_place_of("remote-log-index-cache", empty)),
-    "producer ids that are none": Damage(written("kafkalog.producer-ids", b"\xff\x1b[31m"), "ids begin above those"),
-    "producer ids are a directory": Damage(directory("kafkalog.producer-ids"), "ids begin above those"),
+    "producer ids that are none": Damage(written("kafkalog.producer-ids", b"\xff\x1b[31m"), "IDs begin above those"),
+    "producer ids are a directory": Damage(directory("kafkalog.producer-ids"), "IDs begin above those"),
     "a takeover that is none": Damage(written(TAKEOVER, b"[" * 100_000), "is kept as"),
     "a takeover of another kind": Damage(takeover(log_end_offset="0", leader_epoch=[1]), "is kept as"),
     "a takeover of a topic that is a path": Damage(takeover(topic="../outside/victim")),
     "a takeover of a partition that is not there": Damage(takeover(partition=2**31 - 1)),
     "where the tier lies is a directory": Damage(directory("kafkalog.remote-storage.properties"), "expected a file"),
     # names in a log directory
-    "a partition beyond all others": Damage(made_dir("orders-2147483647"), "orders-2147483647 is left alone"),
-    "an unknown topic's largest partition": Damage(made_dir("new-2147483647"), "new-2147483647 is left alone"),
+    "a partition beyond all others": Damage(made_dir("orders-2147483647"), "orders-2147483647 is not served"),
+    "an unknown topic's largest partition": Damage(made_dir("new-2147483647"), "new-2147483647 is not served"),
     "a partition beyond 32 bits": Damage(made_dir("new-2147483648")),
     "no registry and a partition beyond all others": Damage(
-        without_registry(made_dir("__consumer_offsets-2000000000")), "__consumer_offsets-2000000000 is left alone"
+        without_registry(made_dir("__consumer_offsets-2000000000")), "__consumer_offsets-2000000000 is not served"
     ),
     "directories with strange names": Damage(
         lambda root: [made_dir(name)(root) for name in (
             "-0", "..-0", "a\nb\x1b[31m-0", "orders-00", "orders--1", "orders-0.x-stray", "ö-0", "x" * 250, "orders- 1",
-        )], "stray directory is not served",
+        )], "because it is a -stray directory",
     ),
     "a name that is not UTF-8": Damage(lambda root: os.mkdir(os.fsencode(root / "data") + b"/p\xff-0")),
     "a deleted partition that is a link": Damage(link(f"orders-0.{32 * 'a'}-delete", "../outside")),
@@ -277,25 +277,25 @@ DAMAGES: dict[str, Damage] = {
         link("orders-0", "../outside/victim-0"), "orders-0 is a symbolic link", (ORDERS,)
     ),
     "a partition is a link to another": Damage(link("orders-0", "orders-1"), "orders-0 is a symbolic link", (ORDERS,)),
-    "a partition is a link to itself": Damage(link("orders-0", "orders-0"), "orders-0 is there already", (ORDERS,)),
-    "a partition is a file": Damage(in_place_of("orders-0", empty), "orders-0 is there already", (ORDERS,)),
-    "a partition is a pipe": Damage(in_place_of("orders-0", pipe), "orders-0 is there already", (ORDERS,)),
+    "a partition is a link to itself": Damage(link("orders-0", "orders-0"), "orders-0 already exists", (ORDERS,)),
+    "a partition is a file": Damage(in_place_of("orders-0", empty), "orders-0 already exists", (ORDERS,)),
+    "a partition is a pipe": Damage(in_place_of("orders-0", pipe), "orders-0 already exists", (ORDERS,)),
     # files of a partition
-    "partition.metadata: a pipe": Damage(pipe("orders-0/partition.metadata"), "the topic's id is taken from elsewhere"),
-    "partition.metadata: a directory": Damage(directory("orders-0/partition.metadata"), "is taken from elsewhere"),
-    "partition.metadata: nonsense": Damage(written("orders-0/partition.metadata", b"\x1b[2J" * 99), "from elsewhere"),
+    "partition.metadata: a pipe": Damage(pipe("orders-0/partition.metadata"), "using the topic ID"),
+    "partition.metadata: a directory": Damage(directory("orders-0/partition.metadata"), "using the topic ID"),
+    "partition.metadata: nonsense": Damage(written("orders-0/partition.metadata", b"\x1b[2J" * 99), "using the topic"),
     "partition.metadata of another topic": Damage(
         written("orders-0/partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"),
-        "orders-0 is left alone", (ORDERS,),
+        "orders-0 is not served", (ORDERS,),
     ),
     "no registry, and no id in partition 0": Damage(
-        without_registry(written("orders-0/partition.metadata", b"")), "from elsewhere"
+        without_registry(written("orders-0/partition.metadata", b"")), "using the topic ID"
     ),
-    "leader epochs: a pipe": Damage(pipe("orders-0/leader-epoch-checkpoint"), "leader epochs are taken from the log"),
+    "leader epochs: a pipe": Damage(pipe("orders-0/leader-epoch-checkpoint"), "rebuilding leader epochs from the log"),
     "leader epochs: a directory": Damage(directory("orders-0/leader-epoch-checkpoint"), "is a directory, expected"),
     "leader epochs that fall": Damage(written("orders-0/leader-epoch-checkpoint", b"0\n2\n9 5\n3 900\n")),
     "2^31-1 leader epochs": Damage(
-        written("orders-0/leader-epoch-checkpoint", b"0\n2147483647\n"), "leader epochs are taken from the log"
+        written("orders-0/leader-epoch-checkpoint", b"0\n2147483647\n"), "rebuilding leader epochs from the log"
     ),
     "leader epochs written aside are a link": Damage(link("orders-0/leader-epoch-checkpoint.tmp")),
     "a log is a pipe": Damage(pipe(LOG), "is not a regular file", (ORDERS,)),

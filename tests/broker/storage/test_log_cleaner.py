@@ -164,7 +164,7 @@ def test_a_log_that_is_damaged_is_not_tried_again_and_the_others_go_on(tmp_path,
     results = [clean(broker) for _ in range(3)]
     assert sorted(results) == [False, False, True]
     assert [entry.topic for entry in broker.logs.cleaner.uncleanable] == ["orders"]
-    assert "is not compacted any more" in caplog.text
+    assert "will not be compacted until the next start" in caplog.text
     assert str(path) in caplog.text
     assert log.failure is None
     assert path.read_bytes() == data
@@ -191,7 +191,7 @@ def test_a_deletion_while_it_is_cleaned_ends_the_cleaning(tmp_path, monkeypatch)
     assert [path for path in tmp_path.rglob("*") if path.suffix in (".cleaned", ".swap")] == []
 
 
-def test_a_topic_that_is_no_longer_compacted_is_let_go(tmp_path, monkeypatch):
+def test_cleaning_stops_when_the_topic_is_no_longer_compacted(tmp_path, monkeypatch):
     broker = started(tmp_path)
     broker.create("orders", **SMALL)
     fill(broker)
@@ -423,7 +423,7 @@ def test_owner_ask_when_the_function_ends_right_after_the_wait_returns_its_resul
 def test_a_backoff_longer_than_a_thread_can_wait_does_not_end_the_cleaner(tmp_path):
     broker = started(tmp_path, properties={"log.cleaner.backoff.ms": 2**63 - 1})
     with ThreadPoolExecutor(1) as pool:
-        resting = pool.submit(broker.logs.cleaner._rest)
+        resting = pool.submit(broker.logs.cleaner._back_off)
         broker.logs.shutdown()
         resting.result(120)
 
@@ -474,7 +474,7 @@ def test_a_segment_whose_offsets_overflow_is_split_and_cleaned_in_the_next_round
     assert len(log.segments) == 2
     with caplog.at_level("INFO"):
         assert not clean(again), "this round has only split it"
-    assert "it is split, and cleaned in the next round" in caplog.text
+    assert "the segment was split and is cleaned in the next round" in caplog.text
     assert [segment.base_offset for segment in log.segments] == [0, far + 1, 2 * far + 9, 2 * far + 10]
     assert [offset for offset, _, _ in records_of(log)] == [0, 1, far + 1, far + 2, 2 * far + 9]
     assert clean(again)

@@ -85,7 +85,7 @@ def test_parent_of_a_log_directory_is_refused_and_left_as_it_is(tmp_path):
     with pytest.raises(LogDirError) as caught:
         opened(tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path}: is no log directory, but kafka-logs in it is a log directory; name {tmp_path / 'kafka-logs'}"
+        f"{tmp_path}: is not a log directory, but kafka-logs in it is a log directory; use {tmp_path / 'kafka-logs'}"
     )
     assert not (tmp_path / "meta.properties").exists()
     LogDirLock.acquire(tmp_path).release()
@@ -99,7 +99,7 @@ def test_log_directory_with_another_one_in_it_is_taken_again(tmp_path):
 
 def test_directory_of_a_partition_is_refused(tmp_path, golden_copy):
     partition = golden_copy("kafka-4.3.0", "codec-none-0") / "codec-none-0"
-    with pytest.raises(LogDirError, match=f"codec-none-0: is a partition's directory; name {partition.parent}$"):
+    with pytest.raises(LogDirError, match=f"codec-none-0: is a partition's directory; use {partition.parent}$"):
         opened(partition)
     assert not (partition / "meta.properties").exists()
 
@@ -117,7 +117,7 @@ def test_a_directory_that_fails_is_offline_and_the_other_serves(tmp_path, caplog
     with caplog.at_level(logging.ERROR):
         dirs = opened(tmp_path / "file" / "a", tmp_path / "b")
     assert [log_dir.is_online for log_dir in dirs.all] == [False, True]
-    assert caplog.text.count("is offline") == 1
+    assert caplog.text.count("are offline") == 1
     assert dirs.online == [dirs.all[1]]
     dirs.close()
 

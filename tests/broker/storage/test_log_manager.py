@@ -228,7 +228,7 @@ def test_a_directory_of_a_real_kafka_is_served(golden_copy, golden, caplog):
     directory = golden_copy()
     with caplog.at_level(logging.WARNING):
         broker = started(directory)
-    assert "their configuration overrides are not known" in caplog.text.replace("\n", " ")
+    assert "their configuration overrides are unknown" in caplog.text.replace("\n", " ")
     for (topic, partition), end in read_offset_checkpoint(golden / RECOVERY).items():
         log = broker.log(topic, partition)
         assert log.log_end_offset == end
@@ -296,7 +296,7 @@ def test_what_is_not_a_live_partition_of_a_known_topic_is_left_alone_and_said_so
         again = started(tmp_path)
     assert again.logs.partitions() == [("orders", 0)]
     for name in (left[0], left[1], left[4]):
-        assert f"{tmp_path / name} is left alone" in caplog.text
+        assert f"{tmp_path / name} is not served" in caplog.text
     again.tick()
     assert all((tmp_path / name).is_dir() for name in left)
     assert not (tmp_path / "old-0.abc-delete").exists()
@@ -311,7 +311,7 @@ def test_a_partition_in_two_directories_is_offline_and_the_others_are_served(tmp
     shutil.copytree(tmp_path / "a" / "orders-0", tmp_path / "b" / "orders-0")
     os.remove(tmp_path / "b" / "meta.properties")
     again = started(tmp_path / "a", tmp_path / "b")
-    assert "it lies in" in refused("kafka_storage_error", again.log)
+    assert "it exists in" in refused("kafka_storage_error", again.log)
     assert again.append("orders", 1).last_offset == 0
     again.logs.shutdown()
 
@@ -341,13 +341,13 @@ def test_a_partition_that_may_not_be_read_is_offline_and_the_others_are_served(t
 
 
 def test_more_missing_partitions_than_a_start_creates_are_offline(tmp_path, monkeypatch):
-    monkeypatch.setattr(log_manager, "MOST_CREATED_AT_START", 2)
+    monkeypatch.setattr(log_manager, "MAX_CREATED_AT_START", 2)
     broker = started(tmp_path)
     broker.topics.create("orders", 4)
     broker.logs.shutdown()
     again = started(tmp_path)
     assert again.logs.partitions("orders") == [("orders", 0), ("orders", 1)]
-    assert "only 2 missing partitions are created at a start" in refused("kafka_storage_error", again.log, "orders", 3)
+    assert "a start creates only 2 missing partitions" in refused("kafka_storage_error", again.log, "orders", 3)
     again.logs.shutdown()
 
 

@@ -80,7 +80,7 @@ def test_a_deleted_topic_does_not_come_back():
 def test_a_partition_in_two_log_directories_is_offline_and_the_others_are_served():
     found = reconciled(place("orders", 0, A), place("orders", 0, A, OTHER), place("orders", 1, A))
     failures = {directory.partition: directory.failure for directory, _ in found.serve}
-    assert failures == {0: "it lies in /a and in /b; move one of the two out of the log directories", 1: None}
+    assert failures == {0: "it exists in /a and in /b; move one of the two out of the log directories", 1: None}
     assert found.missing == []
 
 

@@ -9,7 +9,8 @@ import os
 
 import pytest
 
-from kafkalog_broker.storage.compaction.cleaning_request import CleaningHost, OwnerThread, Throttler
+from kafkalog_broker.storage.compaction.cleaning_request import CleaningHost, OwnerThread
+from kafkalog_broker.storage.compaction.throttler import Throttler
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, publish
 from kafkalog_broker.storage.recovery.log_loader import load_log

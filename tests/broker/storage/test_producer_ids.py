@@ -15,7 +15,7 @@ from kio.static.primitive import i32Timedelta
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.storage.cluster_producer_ids import BLOCK, next_producer_id
-from kafkalog_broker.storage.producer_ids import FILE, GIVEN_OUT, LEAP, ProducerIds, largest_given
+from kafkalog_broker.storage.producer_ids import FILE, ID_GAP, MAX_CLUSTER_ID, ProducerIds, largest_cluster_id
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.format.producer_snapshot import (
     NO_TRANSACTION,
@@ -50,15 +50,15 @@ def test_ids_begin_above_those_that_a_real_kafka_gave(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / "kafka-4.3.0" / "data", golden)
     known = [entry.producer_id for path in golden.glob("*/*.snapshot") for entry in read_producer_snapshot(path)]
     assert max(known) >= 0
-    assert ProducerIds([golden]).next() >= max(known) + LEAP
+    assert ProducerIds([golden]).next() >= max(known) + ID_GAP
     assert ProducerIds([golden]).next() % BLOCK == 0
 
 
 def test_a_damaged_snapshot_shows_that_ids_are_in_use(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "orders-0").mkdir()
     (tmp_path / "orders-0" / f"{5:020d}.snapshot").write_bytes(b"damaged")
-    assert ProducerIds([tmp_path]).next() >= LEAP
-    assert "ids in it are not known" in caplog.text
+    assert ProducerIds([tmp_path]).next() >= ID_GAP
+    assert "producer IDs in it are unknown" in caplog.text
 
 
 @pytest.mark.parametrize("name", [f"orders-0/{5:020d}.snapshot", f"__cluster_metadata-0/{0:020d}.log"])
@@ -90,7 +90,7 @@ def test_the_largest_number_of_all_directories_counts(tmp_path: Path) -> None:
     assert ProducerIds([two]).next() == 2 * BLOCK
 
 
-def test_a_directory_that_has_gone_stops_nobody_while_another_is_there(tmp_path: Path) -> None:
+def test_missing_directory_does_not_matter_while_another_exists(tmp_path: Path) -> None:
     ids = ProducerIds([tmp_path / "gone", tmp_path])
     assert ids.next() == 0
     with pytest.raises(FileNotFoundError):
@@ -98,15 +98,15 @@ def test_a_directory_that_has_gone_stops_nobody_while_another_is_there(tmp_path:
 
 
 @pytest.mark.parametrize("text", ["", "0\n", "1\n5\n", "0\nx\n", "0\n5", "0\n-5\n"])
-def test_with_a_damaged_file_ids_begin_far_above_those_that_it_may_have_said(
+def test_ids_after_a_damaged_file_begin_above_the_gap(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / FILE).write_text(text)
     ids = ProducerIds([tmp_path])
-    assert not ids.were_known
+    assert not ids.had_file
     ids.fetch()
-    assert ids.next() == LEAP
-    assert f"{tmp_path / FILE}: expected a line with version 0 and one with a producer id" in caplog.text
+    assert ids.next() == ID_GAP
+    assert f"{tmp_path / FILE}: expected a line with version 0 and one with a producer ID" in caplog.text
 
 
 def test_a_damaged_file_does_not_count_beside_a_whole_one(tmp_path: Path) -> None:
@@ -121,10 +121,10 @@ def test_a_damaged_file_does_not_count_beside_a_whole_one(tmp_path: Path) -> Non
 def test_ids_that_somebody_else_has_given_out_are_not_given_again(tmp_path):
     """A mirror's: the whole block is left to whoever gave it out, and that survives a crash."""
     ids = ProducerIds([tmp_path])
-    assert not ids.may_give(-1)
-    assert ids.may_give(4321)
+    assert not ids.may_allocate(-1)
+    assert ids.may_allocate(4321)
     ids.stay_above(4321)
-    assert not ids.may_give(4999)
+    assert not ids.may_allocate(4999)
     ids.stay_above(3)  # nothing new
     again = ProducerIds([tmp_path])
     again.fetch()
@@ -138,17 +138,17 @@ def test_an_id_that_a_client_invented_is_left_alone(tmp_path):
     entry = ProducerEntry(2**63 - 1, 0, 0, 0, 0, 0, -1, NO_TRANSACTION)
     write_producer_snapshot(log / f"{10:020d}.snapshot", [entry, entry._replace(producer_id=4321)])
     ids = ProducerIds([tmp_path])
-    assert ids.next() == LEAP + 6000
-    assert not ids.may_give(2**63 - 1)
+    assert ids.next() == ID_GAP + 6000
+    assert not ids.may_allocate(2**63 - 1)
     ids.stay_above(2**63 - 1)
-    assert ids.next() == LEAP + 6001
-    assert ProducerIds([tmp_path]).next() == LEAP + 7000
+    assert ids.next() == ID_GAP + 6001
+    assert ProducerIds([tmp_path]).next() == ID_GAP + 7000
 
 
-@pytest.mark.parametrize("invented", [GIVEN_OUT - 1, GIVEN_OUT])
+@pytest.mark.parametrize("invented", [MAX_CLUSTER_ID - 1, MAX_CLUSTER_ID])
 def test_the_largest_id_that_is_believed_is_far_from_the_last_there_is(tmp_path, invented):
-    ProducerIds([tmp_path]).stay_above(largest_given([invented, 7]))
-    assert ProducerIds([tmp_path]).next() == (2000 if invented == GIVEN_OUT else (invented // BLOCK + 2) * BLOCK)
+    ProducerIds([tmp_path]).stay_above(largest_cluster_id([invented, 7]))
+    assert ProducerIds([tmp_path]).next() == (2000 if invented == MAX_CLUSTER_ID else (invented // BLOCK + 2) * BLOCK)
 
 
 def test_a_number_that_cannot_have_been_reached_is_left_out(tmp_path, caplog):
@@ -158,9 +158,9 @@ def test_a_number_that_cannot_have_been_reached_is_left_out(tmp_path, caplog):
     log.mkdir()
     entry = ProducerEntry(4321, 0, 0, 0, 0, 0, -1, NO_TRANSACTION)
     write_producer_snapshot(log / f"{10:020d}.snapshot", [entry])
-    assert ProducerIds([tmp_path]).next() == LEAP + 6000
-    assert "9223372036854777000, which cannot be reached by counting" in caplog.text
-    assert ProducerIds([tmp_path]).next() == LEAP + 7000
+    assert ProducerIds([tmp_path]).next() == ID_GAP + 6000
+    assert "9223372036854777000, which is larger than any allocated producer ID" in caplog.text
+    assert ProducerIds([tmp_path]).next() == ID_GAP + 7000
 
 
 def metadata_batch(offset: int, *values: bytes, attributes: int = 0) -> bytes:
@@ -178,8 +178,8 @@ def test_kafkas_metadata_log_says_how_far_its_ids_have_come(tmp_path, caplog):
     other = bytes.fromhex("010200") + bytes(21)
     (log / f"{20:020d}-{1:010d}.checkpoint").write_bytes(metadata_batch(0, other, given(40_000)))
     (log / f"{20:020d}.log").write_bytes(metadata_batch(20, other) + metadata_batch(21, given(41_000)) + bytes(30))
-    assert ProducerIds([tmp_path / "other", tmp_path]).next() == LEAP + 41_000
-    assert "producer ids after it are not known" in caplog.text
+    assert ProducerIds([tmp_path / "other", tmp_path]).next() == ID_GAP + 41_000
+    assert "producer IDs after the damage" in caplog.text
 
 
 def test_a_directory_with_a_batch_of_an_invented_id_gives_ids_to_producers(tmp_path):
@@ -196,7 +196,7 @@ def test_a_directory_with_a_batch_of_an_invented_id_gives_ids_to_producers(tmp_p
             broker.start()
             answer = broker.ask(request)
             assert answer.error_code is ErrorCode.none
-            assert given <= answer.producer_id < GIVEN_OUT
+            assert given <= answer.producer_id < MAX_CLUSTER_ID
             broker.stop()
 
 

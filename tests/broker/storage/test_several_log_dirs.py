@@ -37,7 +37,7 @@ def test_a_directory_that_fails_takes_only_its_partitions_offline(tmp_path, capl
     with caplog.at_level(logging.ERROR):
         assert log.on_failure is not None
         log.on_failure(log, OSError(5, "Input/output error"))
-    assert caplog.text.count("is offline, its partitions too") == 1
+    assert caplog.text.count("and its partitions are offline") == 1
     for partition in (0, 2):
         refused("kafka_storage_error", broker.logs.get, "orders", partition)
         assert not broker.logs.is_online("orders", partition)

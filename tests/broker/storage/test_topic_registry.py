@@ -177,9 +177,9 @@ def test_nonsense_is_damage(change):
         parse_registry(json.dumps(content).encode())
 
 
-def test_of_two_topics_with_one_name_in_metrics_the_one_that_stays_is_still_in_the_way(tmp_path):
+def test_remaining_topic_still_collides_in_metrics_after_the_other_is_deleted(tmp_path):
     topics = registry(tmp_path)
-    topics.take_in([Topic("a.b", uuid.uuid4(), 1), Topic("a_b", uuid.uuid4(), 1), Topic("c.d", uuid.uuid4(), 1)])
+    topics.register_found([Topic("a.b", uuid.uuid4(), 1), Topic("a_b", uuid.uuid4(), 1), Topic("c.d", uuid.uuid4(), 1)])
     topics.delete_all(["a_b"])
     assert "collides with existing topic: a.b" in refused("invalid_topic_exception", topics.create, "a_b", 1)
     topics.delete_all(["c.d"])
@@ -218,5 +218,5 @@ def test_a_topic_with_more_partitions_than_are_served_is_refused(tmp_path):
 
 
 def test_json_that_is_nested_too_deep_is_a_damaged_file():
-    with pytest.raises(CorruptFile, match="this is not JSON"):
+    with pytest.raises(CorruptFile, match="the file is not JSON"):
         parse_registry(b"[" * 100_000)

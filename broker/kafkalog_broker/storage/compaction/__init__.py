@@ -1,1 +1,1 @@
-"""The log cleaner: what is dirty, which offset of a key is the last, and segments rewritten."""
+"""Log cleaner: choice of dirty logs, latest offsets of keys, rewriting of segments."""

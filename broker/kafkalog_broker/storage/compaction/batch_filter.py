@@ -1,7 +1,7 @@
-"""A window of batches without what compaction removes: whole batches byte for byte, others rewritten.
+"""Filters a window of batches by the rules of compaction: unchanged batches are copied, others are rewritten.
 
-v2 batches that are not compressed go through one kernel call together. Compressed ones are decompressed until a
-megabyte is there, and packed again one by one where they have changed. Messages v0 and v1 stay what they are.
+All uncompressed v2 batches of a window are handled by one kernel call. Compressed ones are decompressed in groups of
+about a megabyte, and compressed again if they changed. Messages of format v0 and v1 keep their format.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kafkalog_broker.storage.append.legacy_wrapper import wrapper_of
 from kafkalog_broker.storage.append.message_layouts import MessageColumn, SetFault
 from kafkalog_broker.storage.append.message_set_kernel import find_messages
 from kafkalog_broker.storage.compaction.cleaner_kernel import (
-    CleanLimit,
     CleanOutcome,
     CleanResult,
+    CleanState,
     CleanStatus,
     CleanUnit,
-    Rule,
+    RetentionRule,
     clean_batches,
 )
 from kafkalog_broker.storage.compaction.legacy_cleaner_kernel import choose_messages, copy_messages
@@ -38,11 +38,20 @@ from kafkalog_spark.log.decode.run_decoder import kinds_of, runs
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.write.encoded_batch import seal
 
+_OUT_SIZE = 1 << 20  # initial size of the output buffer in bytes
+
 
 def messages_in(
     payload: npt.NDArray[np.uint8], start: int, end: int, magic: int, add: int = 0, from_offset: int = layout.MIN_INT64
 ) -> npt.NDArray[np.int64]:
-    """Messages v0 or v1 in payload[start:end], int64[n, len(MessageColumn)], by find_messages. Raises CorruptBatch."""
+    """Find the messages of format v0 or v1 in payload[start:end].
+
+    Returns:
+        int64[n, len(MessageColumn)], from `find_messages`.
+
+    Raises:
+        CorruptBatch: If a message is malformed.
+    """
     messages = np.empty(((end - start) // layout.LEGACY_MIN_SIZE[magic], len(MessageColumn)), np.int64)
     rows, fault = find_messages(
         payload, start, end, magic, add, from_offset, layout.MAX_INT64, 1, CRC32_TABLE[:0], messages
@@ -52,8 +61,11 @@ def messages_in(
     return messages[:rows]
 
 
-def opened(window: Window, row: int, scratch: Scratch) -> OpenedWrapper:
-    """The wrapper in a row of a window. Raises CorruptBatch, UnsupportedFormat with position and offset."""
+def open_wrapper_at(window: Window, row: int, scratch: Scratch) -> OpenedWrapper:
+    """Open the wrapper message in a row of a window.
+
+    Raises CorruptBatch, UnsupportedFormat with position and offset.
+    """
     header = window.header(row)
     try:
         return open_wrapper(window.batch(row), header.magic, header.attributes, header.last_offset, scratch)
@@ -61,37 +73,51 @@ def opened(window: Window, row: int, scratch: Scratch) -> OpenedWrapper:
         raise error.at(position=header.position, offset=header.last_offset) from None
 
 
-_OUT_SIZE = 1 << 20
-
-
 class Verdict(NamedTuple):
-    """Arrays as long as the table. rule: see Rule. keep_empty; ended_empty, see CleanUnit; drop: gone without a look at
-    its records."""
+    """What to do with the batches of a window; arrays with an entry per batch.
+
+    Attributes:
+        rule: A RetentionRule.
+        keep_empty: Keep the header even if no record is retained.
+        set_horizon: See `CleanUnit.SET_HORIZON`.
+        drop: Remove the batch without examining its records.
+    """
 
     rule: npt.NDArray[np.int64]
     keep_empty: npt.NDArray[np.bool_]
-    ended_empty: npt.NDArray[np.bool_]
+    set_horizon: npt.NDArray[np.bool_]
     drop: npt.NDArray[np.bool_]
 
 
 class BatchFilter:
-    """Filter for the batches of one cleaning. horizon_ms: when a tombstone that stays now may go; the largest int64 for
-    never. unreadable: how many batches stay as they are because their records are malformed, and the first one's
-    offset: a broker takes no such batch; one that lies in a log does not keep the others from being compacted."""
+    """Filters the batches of one cleaning.
+
+    Attributes:
+        unreadable_batches: Number of batches kept unchanged because their records are malformed. A broker accepts no
+            such batch, but one in a log must not prevent the compaction of the others.
+        first_unreadable: Base offset of the first one, or None.
+    """
 
     def __init__(self, keys: OffsetMap, now_ms: int, horizon_ms: int) -> None:
+        """Create a filter.
+
+        Args:
+            keys: Latest offset of each key.
+            horizon_ms: Delete horizon of tombstones retained now; the largest int64 means never.
+        """
         self._keys = keys
-        self._limits = np.zeros(len(CleanLimit), np.int64)
-        self._limits[CleanLimit.LATEST] = keys.latest_offset
-        self._limits[CleanLimit.NOW] = now_ms
-        self._limits[CleanLimit.HORIZON] = min(horizon_ms, layout.MAX_INT64)
+        self._state = np.zeros(len(CleanState), np.int64)
+        self._state[CleanState.LATEST] = keys.latest_offset
+        self._state[CleanState.NOW] = now_ms
+        self._state[CleanState.HORIZON] = min(horizon_ms, layout.MAX_INT64)
         self._out = np.empty(_OUT_SIZE, np.uint8)
         self._keep = np.empty(1 << 10, np.uint8)
         self._decompressor = Decompressor()
-        self.unreadable: tuple[int, int | None] = (0, None)
+        self.unreadable_batches = 0
+        self.first_unreadable: int | None = None
 
     def pieces(self, window: Window, verdict: Verdict, keeps_legacy_tombstones: bool) -> Iterator[RetainedBatches]:
-        """The remainder of a window, in order. Raises CorruptBatch, UnsupportedFormat."""
+        """Yield the retained batches of a window, in order. Raises CorruptBatch, UnsupportedFormat."""
         for first, last in runs(kinds_of(window.table)):
             compressed = bool(window.table[first, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC)
             if window.table[first, H.MAGIC] < 2 and not compressed:
@@ -104,10 +130,10 @@ class BatchFilter:
             else:
                 yield from self._plain(window, verdict, first, last)
 
-    # ---- v0 and v1: they keep their format, and inside a wrapper their codec
+    # ---- v0 and v1: messages keep their format, and wrappers their codec
 
     def _messages(self, window: Window, first: int, last: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
-        """Messages that stand alone; each is a batch of its own."""
+        """Filter messages outside of wrappers; each is a batch of its own."""
         table = window.table[first:last]
         start, magic, payload = int(window.starts[first]), int(table[0, H.MAGIC]), window.payload
         end = start + int(table[:, H.SIZE].sum())
@@ -120,7 +146,7 @@ class BatchFilter:
 
     def _wrapper(self, window: Window, row: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
         header = window.table[row]
-        wrapper = opened(window, row, self._decompressor.scratch)
+        wrapper = open_wrapper_at(window, row, self._decompressor.scratch)
         payload, magic = self._decompressor.scratch.read_only(), int(header[H.MAGIC])
         messages = messages_in(payload, 0, wrapper.end, magic, wrapper.add)
         stays = self._stays(payload, messages, keeps_tombstones)
@@ -145,7 +171,7 @@ class BatchFilter:
     ) -> npt.NDArray[np.bool_]:
         stays = np.empty(len(messages), np.bool_)
         latest, flags = self._keys.latest_offset, stays.view(np.uint8)
-        choose_messages(payload, messages, self._keys.table, self._keys.secret, latest, int(keeps_tombstones), flags)
+        choose_messages(payload, messages, self._keys.table, self._keys.hash_seed, latest, int(keeps_tombstones), flags)
         return stays
 
     # ---- v2
@@ -157,15 +183,15 @@ class BatchFilter:
         for _, results in self._run(window, window.payload, units, copy_whole=True):
             stays = results[results[:, CleanResult.OUTCOME] != CleanOutcome.DROPPED]
             batches = stays[:, [CleanResult.OUT_SIZE, CleanResult.LAST_OFFSET, CleanResult.MAX_TIMESTAMP]]
-            yield RetainedBatches(self._out.data[: int(self._limits[CleanLimit.OUT_AT])], batches)
+            yield RetainedBatches(self._out.data[: int(self._state[CleanState.OUT_AT])], batches)
 
     def _compressed(self, window: Window, verdict: Verdict, first: int, last: int) -> Iterator[RetainedBatches]:
-        wanted = ~verdict.drop & (verdict.rule != Rule.NONE)
+        wanted = ~verdict.drop & (verdict.rule != RetentionRule.NONE)
         starts, ends = window.records(first, last)
         table = window.table[first:last]
         for begin, end, _ in self._decompressor.groups(
             window.data, starts, ends, table[:, H.ATTRIBUTES], table[:, H.COUNT], wanted[first:last].tolist()
-        ):  # one that cannot be decompressed has no records where its header announces some: the kernel says so
+        ):  # a batch that cannot be decompressed has fewer records than its header says; the kernel reports it
             kept = ~verdict.drop[first + begin : first + end]
             rows = np.flatnonzero(kept) + first + begin
             payload = self._decompressor.scratch.read_only()
@@ -174,7 +200,7 @@ class BatchFilter:
                 yield self._packed(window, rows[begun : begun + len(results)], results)
 
     def _packed(self, window: Window, rows: npt.NDArray[np.int64], results: npt.NDArray[np.int64]) -> RetainedBatches:
-        """Batches as they were, and those that have changed, compressed again."""
+        """Return the retained batches; changed ones are compressed again."""
         pieces: list[bytes | memoryview] = []
         batches: list[tuple[int, int, int]] = []
         for row, (outcome, at, size, last_offset, max_timestamp) in zip(rows.tolist(), results.tolist(), strict=True):
@@ -184,7 +210,7 @@ class BatchFilter:
             if outcome in (CleanOutcome.WHOLE, CleanOutcome.UNREADABLE):
                 data = window.batch(row)
             elif outcome == CleanOutcome.REWRITTEN:
-                data = _packed_again(data, int(window.table[row, H.ATTRIBUTES]) & layout.ATTRIBUTE_CODEC)
+                data = _compress_again(data, int(window.table[row, H.ATTRIBUTES]) & layout.ATTRIBUTE_CODEC)
             pieces.append(data)
             batches.append((len(data), last_offset, max_timestamp))
         return RetainedBatches(b"".join(pieces), np.array(batches, np.int64).reshape(-1, 3))
@@ -192,44 +218,43 @@ class BatchFilter:
     def _run(
         self, window: Window, payload: npt.NDArray[np.uint8], units: npt.NDArray[np.int64], *, copy_whole: bool
     ) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-        """(first unit, results) for as many batches as `out` takes; the caller takes them away before going on."""
+        """Yield (first unit, results) for as many batches as fit into `out`, which the next step overwrites."""
         if not len(units):
             return
-        # No batch has more records than bytes for them, whatever its header says; the kernel finds that out.
+        # The header's record count may be wrong, so `keep` is limited by the bytes; the kernel reports the error.
         sizes = units[:, CleanUnit.END] - units[:, CleanUnit.START]
         most = np.minimum(units[:, CleanUnit.COUNT], sizes // layout.MIN_RECORD_SIZE)
         if most.max(initial=0) > self._keep.size:
             self._keep = np.empty(int(most.max()), np.uint8)
-        limits = self._limits
-        limits[CleanLimit.COPY_WHOLE] = copy_whole
-        limits[CleanLimit.UNIT] = 0
+        state = self._state
+        state[CleanState.COPY_WHOLE] = copy_whole
+        state[CleanState.NEXT_UNIT] = 0
         results = np.empty((len(units), len(CleanResult)), np.int64)
         while True:
-            begun = int(limits[CleanLimit.UNIT])
-            limits[CleanLimit.OUT_AT] = 0
+            begun = int(state[CleanState.NEXT_UNIT])
+            state[CleanState.OUT_AT] = 0
             status = clean_batches(
-                window.payload, payload, units, self._keys.table, self._keys.secret, self._keep, limits, self._out,
+                window.payload, payload, units, self._keys.table, self._keys.hash_seed, self._keep, state, self._out,
                 results, CRC32C_TABLE,
             )  # fmt: skip
-            done = int(limits[CleanLimit.UNIT])
+            done = int(state[CleanState.NEXT_UNIT])
             if done > begun:
                 rows = np.flatnonzero(results[begun:done, CleanResult.OUTCOME] == CleanOutcome.UNREADABLE)
                 if len(rows):
-                    count, first = self.unreadable
-                    if first is None:
-                        first = int(units[begun + rows[0], CleanUnit.BASE_OFFSET])
-                    self.unreadable = count + len(rows), first
+                    if self.first_unreadable is None:
+                        self.first_unreadable = int(units[begun + rows[0], CleanUnit.BASE_OFFSET])
+                    self.unreadable_batches += len(rows)
                 yield begun, results[begun:done]
             if status == CleanStatus.DONE:
                 break
-            if limits[CleanLimit.NEEDED] > self._out.size:
-                self._out = np.empty(int(limits[CleanLimit.NEEDED]), np.uint8)
+            if state[CleanState.NEEDED] > self._out.size:
+                self._out = np.empty(int(state[CleanState.NEEDED]), np.uint8)
         if self._out.size > _OUT_SIZE:
             self._out = np.empty(_OUT_SIZE, np.uint8)
 
 
-def _packed_again(batch: bytes | memoryview, codec: int) -> bytes:
-    """With the codec's default level, as Kafka's cleaner does."""
+def _compress_again(batch: bytes | memoryview, codec: int) -> bytes:
+    """Compress a rewritten batch, with the codec's default level as Kafka's cleaner does."""
     fields = list(layout.BATCH_HEADER.unpack_from(batch))
     fields[5] |= codec  # the attributes
     packed = bytearray(layout.BATCH_OVERHEAD) + compress(Codec(codec), batch[layout.RECORDS_AT :])
@@ -253,6 +278,6 @@ def _units(
     units[:, CleanUnit.HEADER_AT] = window.starts[rows]
     units[:, CleanUnit.RULE] = verdict.rule[rows]
     units[:, CleanUnit.KEEP_EMPTY] = verdict.keep_empty[rows]
-    units[:, CleanUnit.ENDED_EMPTY] = verdict.ended_empty[rows]
+    units[:, CleanUnit.SET_HORIZON] = verdict.set_horizon[rows]
     units[:, CleanUnit.START], units[:, CleanUnit.END] = starts, ends
     return units

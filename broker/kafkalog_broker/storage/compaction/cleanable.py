@@ -1,5 +1,6 @@
-"""Which part of a log is to be compacted, and how its segments are put together: decisions on plain values
-(LogCleanerManager.cleanableOffsets, LogToClean, Cleaner.groupSegmentsBySize)."""
+"""Which part of a log is to be compacted, decided on plain values (Kafka: `LogCleanerManager.cleanableOffsets`,
+`LogToClean`).
+"""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_spark.format.layout import NO_TIMESTAMP
 
-NEVER_MS = 2**63 - 1  # the value of max.compaction.lag.ms that sets no limit
+NEVER_MS = 2**63 - 1  # value of max.compaction.lag.ms that means no limit
 
 
 class SegmentFacts(NamedTuple):
-    """A segment of a log that is not open. largest_timestamp, first_timestamp: ms."""
+    """A segment of a log that is not open. Timestamps are in ms."""
 
     base_offset: int
     size: int
@@ -24,11 +25,12 @@ class SegmentFacts(NamedTuple):
     first_timestamp: int = 1
 
 
-Segments = Sequence[LogSegment] | Sequence[SegmentFacts]  # timestamps are asked for only where a lag is configured
+Segments = Sequence[LogSegment] | Sequence[SegmentFacts]
+"""Segments of a log. Their timestamps are read only if a compaction lag is configured."""
 
 
 class LogFacts(NamedTuple):
-    """Input for one log. checkpoint: up to where it was cleaned the last time, None when it never was."""
+    """Facts about one log. `checkpoint` is the offset up to which it was cleaned, None if it never was."""
 
     segments: Segments
     log_start_offset: int
@@ -39,9 +41,14 @@ class LogFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cleanable:
-    """The part of a log that can be cleaned: the keys of [first_dirty_offset, first_uncleanable_offset) count.
-    clean_bytes, dirty_bytes: below it, and in it. overdue_ms: the oldest dirty record's age beyond
-    max.compaction.lag.ms. resets_checkpoint: it lies outside of the log, and is to say first_dirty_offset."""
+    """Part of a log that can be cleaned, from `first_dirty_offset` to `first_uncleanable_offset` (Kafka: `LogToClean`).
+
+    Attributes:
+        clean_bytes: Size of the segments below it.
+        dirty_bytes: Size of the segments in it.
+        overdue_ms: By how much the oldest dirty record exceeds max.compaction.lag.ms.
+        resets_checkpoint: The checkpoint is outside of the log and must be set to first_dirty_offset.
+    """
 
     first_dirty_offset: int
     first_uncleanable_offset: int
@@ -52,18 +59,23 @@ class Cleanable:
 
     @property
     def ratio(self) -> float:
+        """Dirty share of the bytes."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     def is_due(self, config: LogConfig) -> bool:
+        """Return whether the log needs cleaning by min.cleanable.dirty.ratio or max.compaction.lag.ms."""
         if not self.dirty_bytes:
             return False
         return self.overdue_ms > 0 or self.ratio > config.min_cleanable_dirty_ratio
 
 
 def cleanable(log: LogFacts, config: LogConfig, now_ms: int) -> Cleanable:
-    """The part of a log that can be cleaned now: nothing at or above the active segment, the last stable offset, or the
-    first segment with a record younger than min.compaction.lag.ms. Whole segments only."""
+    """Return the part of a log that can be cleaned now, in whole segments.
+
+    It ends before the active segment, the last stable offset, and the first segment with a record younger than
+    min.compaction.lag.ms.
+    """
     first_dirty = log.log_start_offset if log.checkpoint is None else log.checkpoint
     resets = not log.log_start_offset <= first_dirty <= log.log_end_offset
     if resets:
@@ -93,7 +105,7 @@ def cleanable(log: LogFacts, config: LogConfig, now_ms: int) -> Cleanable:
 
 
 def _inactive_from(segments: Segments, offset: int) -> Segments:
-    """The segment that holds `offset`, and those after it; never the active one."""
+    """Return the segments from the one that contains `offset` on, without the active one."""
     if offset >= segments[-1].base_offset:
         return ()
     return segments[max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0) : -1]

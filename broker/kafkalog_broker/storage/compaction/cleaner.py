@@ -1,8 +1,8 @@
-"""Compact one log: which keys it holds, and its segments written again without what they supersede (Cleaner).
+"""Compaction of one log (Kafka: `Cleaner`).
 
-A cleaning reads the dirty part to learn the latest offset of each key, then writes all segments up to there again, a
-group of neighbours into one (or several, if one has no room), and has each group swapped in. It runs in a thread of its
-own: closed segments do not change, and everything that belongs to the log's own thread is asked of the `CleaningHost`.
+A cleaning reads the dirty part to learn the latest offset of each key. Then it rewrites all segments up to there, a
+group of adjacent segments into one (or several, if one has no room), and replaces each group. It runs on a cleaner
+thread: closed segments do not change, and work that belongs to the log's own thread goes through the `CleaningHost`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict, messages_in, opened
+from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict, messages_in, open_wrapper_at
 from kafkalog_broker.storage.compaction.cleaned_transactions import CleanedTransactions
-from kafkalog_broker.storage.compaction.cleaner_kernel import Rule
+from kafkalog_broker.storage.compaction.cleaner_kernel import RetentionRule
 from kafkalog_broker.storage.compaction.cleaning_request import (
     CleanerStatistics,
     CleaningAborted,
@@ -27,9 +27,9 @@ from kafkalog_broker.storage.compaction.cleaning_request import (
 from kafkalog_broker.storage.compaction.last_records import last_batches, last_records
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
 from kafkalog_broker.storage.compaction.segment_groups import SourceSize, group_segments
-from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, RetainedBatches, holding
+from kafkalog_broker.storage.partition.aborted_transactions import aborted_in
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, RetainedBatches, segment_containing
 from kafkalog_broker.storage.partition.log_segment import LogSegment, segments_from
-from kafkalog_broker.storage.partition.offset_lookup import aborted_in
 from kafkalog_broker.storage.partition.overflowing_segment import write_pieces
 from kafkalog_broker.storage.partition.producer_replay import read_marker
 from kafkalog_spark.errors import KafkalogError
@@ -45,11 +45,18 @@ from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, ordered_wi
 
 
 class Cleaner:
-    """Cleaning of a partition. dedupe_memory: bytes of the map of keys. io_memory: bytes of the read buffer."""
+    """One cleaning of a partition's log."""
 
     def __init__(
         self, request: CleaningRequest, host: CleaningHost, dedupe_memory: int, load_factor: float, io_memory: int
     ) -> None:
+        """Prepare the cleaning.
+
+        Args:
+            dedupe_memory: Size of the offset map in bytes.
+            load_factor: Share of the offset map that may be filled.
+            io_memory: Size of the read buffer in bytes.
+        """
         self._request, self._host, self._statistics = request, host, CleanerStatistics()
         span = request.first_uncleanable_offset - request.first_dirty_offset
         self._keys = OffsetMap(dedupe_memory, load_factor, max(span, 1))
@@ -57,16 +64,24 @@ class Cleaner:
         self._decompressor = Decompressor()
 
     def clean(self) -> tuple[int, CleanerStatistics]:
-        """Clean the log; returns (offset up to which it is clean now, statistics). No `.cleaned` file is left. Raises
-        CleaningAborted, OSError; CorruptBatch, UnsupportedFormat (file, position, offset): the segment stays."""
+        """Clean the log. No `.cleaned` file is left, whatever happens.
+
+        Returns:
+            The offset up to which the log is clean now, and statistics.
+
+        Raises:
+            CleaningAborted: If the log was closed or changed meanwhile, or a segment had to be split first.
+            CorruptBatch, UnsupportedFormat: With file, position and offset; the segment is unchanged.
+            OSError: If a file cannot be read or written.
+        """
         try:
             return self._clean()
         except OffsetOverflow as overflow:
             self._split(overflow)
-            raise CleaningAborted(f"{overflow}; it is split, and cleaned in the next round") from overflow
+            raise CleaningAborted(f"{overflow}; the segment was split and is cleaned in the next round") from overflow
 
     def _split(self, overflow: OffsetOverflow) -> None:
-        """Brokers before Kafka 1.1.1 left segments with offsets that reach further than an index can say."""
+        """Split a segment with offsets too large for its indexes, which brokers before Kafka 1.1.1 could write."""
         request = self._request
         [segment] = [segment for segment in request.segments if segment.base_offset == overflow.base_offset]
         pieces = write_pieces(request.directory, segment.base_offset, request.config.index_entry_bytes)
@@ -81,7 +96,7 @@ class Cleaner:
     def _clean(self) -> tuple[int, CleanerStatistics]:
         request, config = self._request, self._request.config
         clean = [segment for segment in request.segments if segment.base_offset < request.first_dirty_offset]
-        # Of v0 and v1 only: their batches have no room for a horizon, so all tombstones go by the age of the segment.
+        # Messages of format v0 and v1 cannot store a delete horizon; their tombstones expire by the segment's age.
         legacy_horizon_ms = _modified_ns(clean[-1]) // 1_000_000 - config.delete_retention_ms if clean else 0
         self._map_keys()
         end = self._keys.latest_offset + 1
@@ -92,17 +107,18 @@ class Cleaner:
         transactions = CleanedTransactions(self._aborted(sources[0].base_offset, sources[-1].next_offset))
         batches = BatchFilter(self._keys, request.now_ms, request.now_ms + config.delete_retention_ms)
         sizes = [_sizes(segment) for segment in sources]
-        for first, last in group_segments(
+        for first, end_of_group in group_segments(
             sizes, config.segment_bytes, config.segment_index_bytes, request.first_uncleanable_offset
         ):
-            self._clean_group(sources[first:last], batches, transactions, legacy_horizon_ms)
-        self._statistics.unreadable_batches, self._statistics.first_unreadable = batches.unreadable
+            self._clean_group(sources[first:end_of_group], batches, transactions, legacy_horizon_ms)
+        self._statistics.unreadable_batches = batches.unreadable_batches
+        self._statistics.first_unreadable = batches.first_unreadable
         return end, self._statistics
 
     # ---- the map
 
     def _map_keys(self) -> None:
-        """Add the keys of the dirty part to the map, as far as it has room for them."""
+        """Add the keys of the dirty part to the map until it is full."""
         first, until = self._request.first_dirty_offset, self._request.first_uncleanable_offset
         segments = self._request.segments
         dirty = [
@@ -111,8 +127,8 @@ class Cleaner:
             if segment.base_offset < until and following.base_offset > first
         ]
         transactions = CleanedTransactions(self._aborted(first, until))
-        for place, segment in enumerate(dirty):
-            next_base = dirty[place + 1].base_offset if place + 1 < len(dirty) else until
+        for index, segment in enumerate(dirty):
+            next_base = dirty[index + 1].base_offset if index + 1 < len(dirty) else until
             for window in self._read(segment, segment.position_of(first)):
                 self._statistics.map_bytes_read += window.size
                 try:
@@ -120,10 +136,10 @@ class Cleaner:
                         return
                 except KafkalogError as error:
                     raise error.at(path=segment.log_path, position=window.start) from None
-            self._keys.advance(next_base - 1)  # nothing lies between the last batch and the next segment
+            self._keys.advance(next_base - 1)  # there are no records between the last batch and the next segment
 
     def _map_window(self, window: Window, transactions: CleanedTransactions, first: int) -> bool:
-        """False when the map is full."""
+        """Add a window's keys to the map; False if the map is full."""
         table = window.table
         counts = table[:, H.COUNT].copy()
         for row in _transactional_rows(table):
@@ -166,7 +182,7 @@ class Cleaner:
             messages = messages_in(window.payload, int(starts[begun]), end, magic, 0, first)
             return self._keys.add_messages(window.payload, messages)
         for row in range(begun, ended):
-            wrapper = opened(window, row, self._decompressor.scratch)
+            wrapper = open_wrapper_at(window, row, self._decompressor.scratch)
             payload = self._decompressor.scratch.read_only()
             if not self._keys.add_messages(payload, messages_in(payload, 0, wrapper.end, magic, wrapper.add, first)):
                 return False
@@ -198,7 +214,7 @@ class Cleaner:
                     except KafkalogError as error:
                         raise error.at(path=segment.log_path, position=window.start) from None
             for aborted in transactions.take_retained():
-                holding(aborted.last_offset, cleaned).aborted.append(aborted)
+                segment_containing(aborted.last_offset, cleaned).aborted.append(aborted)
             self._host.check()
             for written in cleaned:
                 written.finish(_modified_ns(group[-1]))
@@ -209,8 +225,10 @@ class Cleaner:
             raise
 
     def _append(self, cleaned: list[CleanedSegment], piece: RetainedBatches) -> None:
-        """Write to the last segment, or to a new one if it has no room: batches that are compressed again can be larger
-        than those of the producer (KAFKA-20036)."""
+        """Append to the last segment, or to a new one if it has no room.
+
+        Batches that are compressed again can be larger than the producer's (KAFKA-20036).
+        """
         last = cleaned[-1]
         if last.size and not last.has_room(piece):
             last = CleanedSegment(self._request.directory, last.next_offset, self._request.config.index_entry_bytes)
@@ -221,23 +239,25 @@ class Cleaner:
         table = window.table
         n = len(table)
         keeps_header = last_batches(table, known)
-        verdict = Verdict(np.full(n, Rule.BY_KEY, np.int64), keeps_header, np.zeros(n, bool), np.zeros(n, bool))
+        verdict = Verdict(
+            np.full(n, RetentionRule.BY_KEY, np.int64), keeps_header, np.zeros(n, bool), np.zeros(n, bool)
+        )
         for row in _transactional_rows(table):
             header = table[row]
             discard = False
             if header[H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL:
-                may_go = _pass_marker(window, row, transactions)
+                may_drop = _pass_marker(window, row, transactions)
                 has_horizon = bool(header[H.ATTRIBUTES] & layout.ATTRIBUTE_DELETE_HORIZON)
-                discard = may_go and has_horizon and int(header[H.BASE_TIMESTAMP]) <= self._request.now_ms
-                verdict.ended_empty[row] = may_go
-                verdict.rule[row] = Rule.ALL
+                discard = may_drop and has_horizon and int(header[H.BASE_TIMESTAMP]) <= self._request.now_ms
+                verdict.set_horizon[row] = may_drop
+                verdict.rule[row] = RetentionRule.ALL
             else:
                 discard = transactions.may_drop_records(int(header[H.PRODUCER_ID]), int(header[H.LAST_OFFSET]))
             if discard:
-                verdict.rule[row] = Rule.NONE
-        # The last batch of the round stays, if only its header, and with it what offset comes next.
+                verdict.rule[row] = RetentionRule.NONE
+        # Keep at least the header of the last batch, so that the segment's next offset does not change.
         verdict.keep_empty[table[:, H.LAST_OFFSET] + 1 == self._request.first_uncleanable_offset] = True
-        verdict.drop[(verdict.rule == Rule.NONE) & ~verdict.keep_empty] = True
+        verdict.drop[(verdict.rule == RetentionRule.NONE) & ~verdict.keep_empty] = True
         return verdict
 
     # ---- both
@@ -265,7 +285,10 @@ def _transactional_rows(table: npt.NDArray[np.int64]) -> list[int]:
 
 
 def _pass_marker(window: Window, row: int, transactions: CleanedTransactions) -> bool:
-    """True when a control batch may go. Leader changes and the like never do."""
+    """Return whether a control batch may be dropped.
+
+    Control batches other than markers, such as leader changes, never are.
+    """
     header = window.table[row]
     control_type: ControlType | None = None
     if header[H.COUNT] > 0:

@@ -1,5 +1,7 @@
-"""Kernels of compaction (Cleaner.shouldRetainRecord, MemoryRecords.filterTo): records of batches that survive, and
-batches without the others; one call for many batches. Loads Numba."""
+"""Compaction kernels: choose the surviving records, and rewrite batches without the rest. Loads Numba.
+
+They implement Kafka's `Cleaner.shouldRetainRecord` and `MemoryRecords.filterTo`; one call handles many batches.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from kafkalog_spark.kernels.record_fields import record_fields, well_formed
 
 
 class CleanUnit(IntEnum):
-    """Columns of `units`, int64[n, len(CleanUnit)]: the work on a v2 batch."""
+    """Columns of `units`, int64[n, len(CleanUnit)]: a v2 batch to clean."""
 
     BASE_OFFSET = 0
     LAST_OFFSET = 1
@@ -35,73 +37,77 @@ class CleanUnit(IntEnum):
     BASE_TIMESTAMP = 3
     MAX_TIMESTAMP = 4
     ATTRIBUTES = 5
-    HEADER_AT = 6  # byte of `source` where the batch begins
-    SIZE = 7  # bytes of the batch in `source`
+    HEADER_AT = 6  # position of the batch in `source`
+    SIZE = 7  # size of the batch in `source`
     RULE = 8
-    KEEP_EMPTY = 9  # 1: its header stays when no record does
-    ENDED_EMPTY = 10  # 1: a marker whose transaction has no batch left; its horizon begins to count
-    START = 11  # byte of `payload` where its uncompressed records begin, and where they end
+    KEEP_EMPTY = 9  # 1: keep the header even if no record is retained
+    SET_HORIZON = 10  # 1: transaction marker with no data left, whose delete horizon must be set
+    START = 11  # positions in `payload` of its uncompressed records
     END = 12
 
 
-class Rule(IntEnum):
-    BY_KEY = 0  # the latest of each key
+class RetentionRule(IntEnum):
+    """Which records of a batch are retained."""
+
+    BY_KEY = 0  # the latest record of each key
     ALL = 1  # control records
     NONE = 2
 
 
-class CleanLimit(IntEnum):
-    """Entries of `limits`, int64[len(CleanLimit)]: common to all batches. Timestamps in ms."""
+class CleanState(IntEnum):
+    """Entries of `state`, int64[len(CleanState)]: inputs and progress of a call. Timestamps in ms."""
 
-    LATEST = 0  # records above this offset stay: the map does not know their keys
+    LATEST = 0  # records above this offset are retained, because the map lacks their keys
     NOW = 1
-    HORIZON = 2  # a batch that keeps a tombstone for the first time loses it from then on
-    OUT_AT = 3  # in, out: how far `out` is filled
-    NEEDED = 4  # out, with NEED_ROOM: bytes that `out` must have after OUT_AT
-    UNIT = 5  # in, out: batch to go on with
-    COPY_WHOLE = 6  # 1: a batch that stays as it is, is copied to `out`
+    HORIZON = 2  # delete horizon for batches that retain a tombstone for the first time
+    OUT_AT = 3  # in, out: number of bytes in `out`
+    NEEDED = 4  # out, with NEED_ROOM: number of bytes needed in `out` after OUT_AT
+    NEXT_UNIT = 5  # in, out: first batch that is not done
+    COPY_WHOLE = 6  # 1: copy unchanged batches to `out`
 
 
 class CleanResult(IntEnum):
     """Columns of `results`, int64[n, len(CleanResult)]: the outcome of a batch."""
 
     OUTCOME = 0
-    OUT_AT = 1  # byte of `out` where the batch begins; meaningless for DROPPED
+    OUT_AT = 1  # position of the batch in `out`; undefined for DROPPED
     OUT_SIZE = 2
     LAST_OFFSET = 3
     MAX_TIMESTAMP = 4
 
 
 class CleanOutcome(IntEnum):
+    """What happened to a batch."""
+
     DROPPED = 0
-    WHOLE = 1  # as it was, byte for byte
+    WHOLE = 1  # unchanged, byte for byte
     REWRITTEN = 2  # with fewer records, or with a delete horizon
-    EMPTIED = 3  # only its header
-    UNREADABLE = 4  # as it was, because its records are malformed
+    EMPTIED = 3  # only the header is left
+    UNREADABLE = 4  # unchanged, because its records are malformed
 
 
 class CleanStatus(IntEnum):
-    """Why a kernel came back."""
+    """Why a kernel returned."""
 
     DONE = 0
     NEED_ROOM = 1
 
 
 GROWTH = 13  # bytes by which a record may grow: a timestamp delta of up to 10 bytes instead of 1, a length of up to 5
-_KEPT = layout.ATTRIBUTE_LOG_APPEND_TIME | layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
-"""Attributes that a batch keeps when it changes: it is not compressed then, and its delete horizon is decided again."""
+_KEPT_ATTRIBUTES = layout.ATTRIBUTE_LOG_APPEND_TIME | layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
+"""Attribute bits copied to a rewritten batch; its codec and delete horizon are computed again."""
 
 
 @inlined
-def _choose_records(payload, start, end, unit, table, secret, keep, limits):  # type: ignore[no-untyped-def]
-    """Flag in `keep` the records of a batch that stay; returns (well-formed, how many stay, a tombstone does)."""
+def _choose_records(payload, start, end, unit, table, hash_seed, keep, state):  # type: ignore[no-untyped-def]
+    """Flag in `keep` the records of a batch to retain. Returns (is well-formed, records kept, any tombstone kept)."""
     base_offset, count, rule = unit[CleanUnit.BASE_OFFSET], unit[CleanUnit.COUNT], unit[CleanUnit.RULE]
-    latest = limits[CleanLimit.LATEST]
+    latest = state[CleanState.LATEST]
     has_horizon = unit[CleanUnit.ATTRIBUTES] & layout.ATTRIBUTE_DELETE_HORIZON
-    keeps_tombstones = has_horizon == 0 or limits[CleanLimit.NOW] < unit[CleanUnit.BASE_TIMESTAMP]
+    keeps_tombstones = has_horizon == 0 or state[CleanState.NOW] < unit[CleanUnit.BASE_TIMESTAMP]
     kept: Any = np.int64(0)
     tombstones = False
-    if rule == Rule.NONE:
+    if rule == RetentionRule.NONE:
         return True, kept, tombstones
     if count > keep.size or not well_formed(payload, start, end, count, unit[CleanUnit.LAST_OFFSET] - base_offset):
         return False, kept, tombstones
@@ -110,13 +116,13 @@ def _choose_records(payload, start, end, unit, table, secret, keep, limits):  # 
         _, at, _, delta, key_at, key_size, value_size = record_fields(payload, at, end)
         offset = base_offset + delta
         stays: Any = True
-        if rule == Rule.BY_KEY and offset <= latest:
+        if rule == RetentionRule.BY_KEY and offset <= latest:
             if key_size < 0:
                 stays = False
             else:
                 stays = value_size >= 0 or keeps_tombstones
                 if stays:
-                    stays = offset >= latest_offset(table, secret, payload, key_at, key_size)
+                    stays = offset >= latest_offset(table, hash_seed, payload, key_at, key_size)
         if stays:
             kept += 1
             if value_size < 0:
@@ -127,8 +133,11 @@ def _choose_records(payload, start, end, unit, table, secret, keep, limits):  # 
 
 @inlined
 def _write_records(payload, start, end, unit, keep, horizon, out, at_out):  # type: ignore[no-untyped-def]
-    """Write the records that `keep` flags to out[at_out:], relative to a new base timestamp: `horizon` (ms), or where
-    it is -1 the first record's. Returns (position after them, that base timestamp, largest timestamp)."""
+    """Write the records flagged in `keep` to out[at_out:], relative to a new base timestamp.
+
+    That is `horizon` (ms), or the first record's timestamp if `horizon` is -1. Returns (position after the records,
+    base timestamp, largest timestamp).
+    """
     log_append = unit[CleanUnit.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME
     base_known = horizon >= 0
     base_timestamp = horizon if base_known else unit[CleanUnit.BASE_TIMESTAMP]
@@ -185,24 +194,24 @@ _CLEAN = _I64(_BYTES, _BYTES, _INT64_2, _UINT64_2, _UINT64, _OUT, _INT64, _OUT, 
 
 @kernel_for(_CLEAN)
 def clean_batches(  # type: ignore[no-untyped-def]
-    source, payload, units, table, secret, keep, limits, out, results, crc_table
+    source, payload, units, table, hash_seed, keep, state, out, results, crc_table
 ):
-    """Write what stays of some v2 batches to `out`, from unit limits[UNIT] on.
+    """Rewrite v2 batches into `out`, resuming at state[NEXT_UNIT].
 
-    source: where the batches lie as they are. payload: where their uncompressed records lie. keep: uint8[], a flag for
-    each record of the largest batch. A batch that changes is written with its records uncompressed and the codec of its
-    attributes cleared: compressing it is the caller's matter. A batch with malformed records stays as it is
-    (UNREADABLE): the keys that it may hold are not known.
-    Returns a CleanStatus; with NEED_ROOM the batches before limits[UNIT] are done.
+    source: original batches. payload: their decompressed records. keep: uint8[], one flag for each record of the
+    largest batch. A changed batch is written with uncompressed records and no codec in its attributes; the caller
+    compresses it. A batch with malformed records stays unchanged (UNREADABLE), because its keys are unknown.
+
+    Returns a CleanStatus; with NEED_ROOM the batches before state[NEXT_UNIT] are done.
     """
-    new_horizon, copy_whole = limits[CleanLimit.HORIZON], limits[CleanLimit.COPY_WHOLE] != 0
-    at_out: Any = np.int64(limits[CleanLimit.OUT_AT])
-    for i in range(limits[CleanLimit.UNIT], units.shape[0]):
+    new_horizon, copy_whole = state[CleanState.HORIZON], state[CleanState.COPY_WHOLE] != 0
+    at_out: Any = np.int64(state[CleanState.OUT_AT])
+    for i in range(state[CleanState.NEXT_UNIT], units.shape[0]):
         unit, row = units[i], results[i]
         start, end = unit[CleanUnit.START], unit[CleanUnit.END]
         has_horizon = unit[CleanUnit.ATTRIBUTES] & layout.ATTRIBUTE_DELETE_HORIZON
-        readable, kept, tombstones = _choose_records(payload, start, end, unit, table, secret, keep, limits)
-        sets_horizon = kept > 0 and (tombstones or unit[CleanUnit.ENDED_EMPTY] != 0) and has_horizon == 0
+        readable, kept, tombstones = _choose_records(payload, start, end, unit, table, hash_seed, keep, state)
+        sets_horizon = kept > 0 and (tombstones or unit[CleanUnit.SET_HORIZON] != 0) and has_horizon == 0
         row[CleanResult.OUT_AT], row[CleanResult.LAST_OFFSET] = at_out, unit[CleanUnit.LAST_OFFSET]
         row[CleanResult.MAX_TIMESTAMP] = unit[CleanUnit.MAX_TIMESTAMP]
         if not readable or (kept > 0 and kept == unit[CleanUnit.COUNT] and not sets_horizon):
@@ -210,8 +219,8 @@ def clean_batches(  # type: ignore[no-untyped-def]
             row[CleanResult.OUT_SIZE] = unit[CleanUnit.SIZE]
             if copy_whole:
                 if unit[CleanUnit.SIZE] > out.size - at_out:
-                    limits[CleanLimit.OUT_AT], limits[CleanLimit.UNIT] = at_out, i
-                    limits[CleanLimit.NEEDED] = unit[CleanUnit.SIZE]
+                    state[CleanState.OUT_AT], state[CleanState.NEXT_UNIT] = at_out, i
+                    state[CleanState.NEEDED] = unit[CleanUnit.SIZE]
                     return np.int64(CleanStatus.NEED_ROOM)
                 copy_bytes(out, at_out, source, unit[CleanUnit.HEADER_AT], unit[CleanUnit.SIZE])
                 at_out += unit[CleanUnit.SIZE]
@@ -221,12 +230,12 @@ def clean_batches(  # type: ignore[no-untyped-def]
             continue
         room = layout.BATCH_OVERHEAD if kept == 0 else layout.BATCH_OVERHEAD + end - start + kept * GROWTH
         if room > out.size - at_out:
-            limits[CleanLimit.OUT_AT], limits[CleanLimit.NEEDED], limits[CleanLimit.UNIT] = at_out, room, i
+            state[CleanState.OUT_AT], state[CleanState.NEEDED], state[CleanState.NEXT_UNIT] = at_out, room, i
             return np.int64(CleanStatus.NEED_ROOM)
         first: Any = np.int64(at_out)
         copy_bytes(out, first, source, unit[CleanUnit.HEADER_AT], np.int64(layout.BATCH_OVERHEAD))
         at_out += layout.BATCH_OVERHEAD
-        attributes = unit[CleanUnit.ATTRIBUTES] & _KEPT
+        attributes = unit[CleanUnit.ATTRIBUTES] & _KEPT_ATTRIBUTES
         if kept == 0:
             row[CleanResult.OUTCOME] = CleanOutcome.EMPTIED
             base_timestamp = np.int64(layout.NO_TIMESTAMP)
@@ -244,5 +253,5 @@ def clean_batches(  # type: ignore[no-untyped-def]
                 attributes |= layout.ATTRIBUTE_DELETE_HORIZON
         _put_header(out, first, at_out, attributes, base_timestamp, row[CleanResult.MAX_TIMESTAMP], kept, crc_table)
         row[CleanResult.OUT_SIZE] = at_out - first
-    limits[CleanLimit.OUT_AT], limits[CleanLimit.UNIT] = at_out, units.shape[0]
+    state[CleanState.OUT_AT], state[CleanState.NEXT_UNIT] = at_out, units.shape[0]
     return np.int64(CleanStatus.DONE)

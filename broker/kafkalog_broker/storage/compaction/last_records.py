@@ -1,4 +1,4 @@
-"""Last batch of each producer, which compaction keeps."""
+"""Last batch of each producer, whose header compaction keeps."""
 
 from __future__ import annotations
 
@@ -15,21 +15,30 @@ _NO_DATA = -1
 
 
 def last_records(producers: Iterable[Producer]) -> npt.NDArray[np.int64]:
-    """int64[n, 3], by id: id, offset of the last data batch (-1 when only a marker is known), epoch
-    (UnifiedLog.lastRecordsOfActiveProducers)."""
-    # by a generator, which lets others have the interpreter: a log may know hundreds of thousands
+    """Return the last data batch of each producer (Kafka: `UnifiedLog.lastRecordsOfActiveProducers`).
+
+    Returns:
+        int64[n, 3], by ID: producer ID, offset of the last data batch (-1 if only a marker is known), epoch.
+    """
+    # A generator lets other threads run in between, because a log may have hundreds of thousands of producers.
     values = (
         value
-        for one in producers
-        for value in (one.id, one.batches[-1].last_offset if one.batches else _NO_DATA, one.epoch)
+        for producer in producers
+        for value in (producer.id, producer.batches[-1].last_offset if producer.batches else _NO_DATA, producer.epoch)
     )
     rows = np.fromiter(values, np.int64).reshape(-1, 3)
     return rows[rows[:, 0].argsort()]
 
 
 def last_batches(table: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """bool[n]: batches whose headers stay, as they hold the last sequence number, or the epoch, of a producer that is
-    still known (Cleaner.cleanInto). known: as last_records."""
+    """Flag the batches that contain the last sequence number or epoch of a known producer (Kafka: `Cleaner.cleanInto`).
+
+    Args:
+        known: Result of `last_records`.
+
+    Returns:
+        bool[n]: True if the batch's header must be kept.
+    """
     if not len(known):
         return np.zeros(len(table), bool)
     ids, offsets, epochs = known.T

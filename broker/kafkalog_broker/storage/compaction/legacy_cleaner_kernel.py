@@ -1,4 +1,7 @@
-"""Compaction of messages in formats v0 and v1: which ones survive, and a message set of these."""
+"""Compaction of messages in formats v0 and v1: choice of the retained messages, and a message set of them.
+
+Loads Numba.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,12 @@ from kafkalog_spark.kernels.primitives import (
 
 
 @kernel_for(_I64(_BYTES, _INT64_2, _UINT64_2, _UINT64, _I64, _I64, _OUT))
-def choose_messages(payload, messages, table, secret, latest, keeps_tombstones, keep):  # type: ignore[no-untyped-def]
-    """Flag in `keep` which messages v0 or v1 (see find_messages) stay, as those above `latest` do; returns how many.
-    keeps_tombstones: 1 when a tombstone that is its key's latest does."""
+def choose_messages(payload, messages, table, hash_seed, latest, keeps_tombstones, keep):  # type: ignore[no-untyped-def]
+    """Flag in `keep` the messages of format v0 or v1 to retain, and return their number.
+
+    Messages above `latest` are always retained. messages: see `find_messages`. keeps_tombstones: 1 to retain a
+    tombstone that is the latest message of its key.
+    """
     kept: Any = np.int64(0)
     for row in range(messages.shape[0]):
         offset, key_size = messages[row, MessageColumn.OFFSET], messages[row, MessageColumn.KEY_SIZE]
@@ -36,7 +42,9 @@ def choose_messages(payload, messages, table, secret, latest, keeps_tombstones, 
         if offset <= latest:
             stays = key_size >= 0 and (messages[row, MessageColumn.VALUE_SIZE] >= 0 or keeps_tombstones != 0)
             if stays:
-                stays = offset >= latest_offset(table, secret, payload, messages[row, MessageColumn.KEY_AT], key_size)
+                stays = offset >= latest_offset(
+                    table, hash_seed, payload, messages[row, MessageColumn.KEY_AT], key_size
+                )
         keep[row] = np.uint8(stays)
         kept += stays
     return kept
@@ -44,8 +52,10 @@ def choose_messages(payload, messages, table, secret, latest, keeps_tombstones, 
 
 @kernel_for(_I64(_BYTES, _INT64_2, _I64, _I64, _OUT))
 def copy_messages(payload, messages, magic, base_offset, out):  # type: ignore[no-untyped-def]
-    """Copy messages of format `magic` to `out`, which has room, with offsets that count from `base_offset`: they lie
-    outside a message's CRC. Returns the bytes written."""
+    """Copy messages of format `magic` to `out`, with offsets relative to `base_offset`, and return the bytes written.
+
+    `out` has room. Offsets are not part of a message's CRC.
+    """
     before_key = np.int64(_KEY_AT_V1 if magic == 1 else _KEY_AT_V0) + 4
     at: Any = np.int64(0)
     for row in range(messages.shape[0]):

@@ -1,10 +1,9 @@
-"""The cleaner's map: for each key of the dirty part of a log, the offset of its latest record (SkimpyOffsetMap).
+"""Offset map of the cleaner: the latest offset of each key in the dirty part of a log (Kafka: `SkimpyOffsetMap`).
 
-A table of 24 bytes a key, 16 of hash and 8 of offset, as Kafka's: keys themselves are not kept. Two keys with one hash
-would be taken for one key, and the older one's value would be lost, so the hash is SipHash-2-4 with 128 bits under a
-secret that is drawn for each cleaning. With n keys the chance of any such pair is n^2 / 2^129: below 10^-22 for a
-hundred million keys. Kafka takes MD5, which gives the same for keys of chance, but keys of one MD5 can be made on
-purpose; without the secret nobody can make keys of one SipHash, and a pair that met once does not meet again.
+As in Kafka an entry has 24 bytes, 16 of hash and 8 of offset, and does not contain the key. Two keys with the same hash
+would count as one key, and the older one's value would be lost. The hash is therefore SipHash-2-4 with 128 bits and a
+secret seed, drawn for each cleaning. With n keys the chance of a collision is n^2 / 2^129: below 10^-22 for a hundred
+million keys. Kafka uses MD5, with the same chance for random keys, but collisions of MD5 can be constructed.
 """
 
 from __future__ import annotations
@@ -21,33 +20,48 @@ ENTRY_SIZE = CLEANER_MAP_ENTRY_BYTES
 
 
 class OffsetMap:
-    """memory: bytes of the table, at most. load_factor: share of it that may be filled. offsets: that the dirty part
-    spans; a table for so many keys is enough. secret: two uint64, drawn by default. Raises ValueError when not even two
-    keys find room."""
+    """Hash table from keys to their latest offset.
 
-    def __init__(self, memory: int, load_factor: float, offsets: int, secret: tuple[int, int] | None = None) -> None:
+    Attributes:
+        table: See `MapSlot`.
+        hash_seed: See `HashSeed`.
+    """
+
+    def __init__(self, memory: int, load_factor: float, offsets: int, hash_seed: tuple[int, int] | None = None) -> None:
+        """Create an empty map.
+
+        Args:
+            memory: Largest size of the table in bytes.
+            load_factor: Share of the table that may be filled.
+            offsets: Number of offsets in the dirty part; the map never needs more entries.
+            hash_seed: Two uint64, random by default.
+
+        Raises:
+            ValueError: If not even one key fits.
+        """
         room = memory // ENTRY_SIZE
-        most = int(room * load_factor)
-        if most < 1:
+        capacity = int(room * load_factor)
+        if capacity < 1:
             raise ValueError(
-                f"{memory} bytes filled to {load_factor:g} hold no key: raise log.cleaner.dedupe.buffer.size or "
+                f"no key fits into {memory} bytes filled to {load_factor:g}: raise log.cleaner.dedupe.buffer.size or "
                 f"log.cleaner.io.buffer.load.factor, or lower log.cleaner.threads"
             )
-        # One slot is always empty: a search ends there.
+        # One slot always stays empty, because a search ends there.
         slots = max(min(room, int(offsets / load_factor) + 1), 2)
         self.table = np.zeros((slots, 3), np.uint64)
-        self.secret = np.array(secret or (secrets.randbits(64), secrets.randbits(64)), np.uint64)
-        self._state = np.array([0, min(most, slots - 1), -1], np.int64)
+        self.hash_seed = np.array(hash_seed or (secrets.randbits(64), secrets.randbits(64)), np.uint64)
+        self._state = np.array([0, min(capacity, slots - 1), -1], np.int64)
 
     def __len__(self) -> int:
         return int(self._state[MapState.ENTRIES])
 
     @property
     def latest_offset(self) -> int:
-        """Every key of a record at or below it is in the map; -1 while there is none."""
+        """Offset up to which every key is in the map; -1 for an empty map."""
         return int(self._state[MapState.LATEST])
 
     def advance(self, offset: int) -> None:
+        """Raise `latest_offset` over a gap without records."""
         self._state[MapState.LATEST] = offset
 
     def add_records(
@@ -58,9 +72,10 @@ class OffsetMap:
         units: npt.NDArray[np.int64],
         from_offset: int,
     ) -> bool:
-        """Add the keys of v2 batches (see map_records); False when the map is full."""
-        status = map_records(payload, starts, ends, units, from_offset, self.table, self.secret, self._state)
+        """Add the keys of v2 batches (see `map_records`). Returns False if the map is full."""
+        status = map_records(payload, starts, ends, units, from_offset, self.table, self.hash_seed, self._state)
         return bool(status == MapStatus.DONE)
 
     def add_messages(self, payload: npt.NDArray[np.uint8], messages: npt.NDArray[np.int64]) -> bool:
-        return bool(map_messages(payload, messages, self.table, self.secret, self._state) == MapStatus.DONE)
+        """Add the keys of messages in format v0 or v1 (see `map_messages`). Returns False if the map is full."""
+        return bool(map_messages(payload, messages, self.table, self.hash_seed, self._state) == MapStatus.DONE)

@@ -1,5 +1,4 @@
-"""The table of keys, compiled: a keyed 128-bit hash of a key to its latest offset, and the records that fill it. Loads
-Numba."""
+"""Kernels of the offset map: a table from a keyed 128-bit hash of a key to its latest offset. Loads Numba."""
 
 from __future__ import annotations
 
@@ -16,9 +15,9 @@ from kafkalog_spark.kernels.record_fields import record_fields, well_formed
 class MapState(IntEnum):
     """Entries of the map's state, int64[len(MapState)]."""
 
-    ENTRIES = 0  # keys in the table
-    MOST = 1  # keys that it may hold
-    LATEST = 2  # every key of a record up to this offset is in the table
+    ENTRIES = 0  # number of keys in the table
+    CAPACITY = 1  # largest number of keys
+    LATEST = 2  # offset up to which every record's key is in the table
 
 
 class MapSlot(IntEnum):
@@ -26,11 +25,11 @@ class MapSlot(IntEnum):
 
     LOW = 0  # the key's hash
     HIGH = 1
-    NEXT = 2  # the key's latest offset + 1; 0 when the slot is empty
+    NEXT = 2  # latest offset of the key + 1; 0 if the slot is empty
 
 
-class Secret(IntEnum):
-    """Entries of the key of the hash, uint64[len(Secret)]."""
+class HashSeed(IntEnum):
+    """Entries of the secret seed of the hash, uint64[len(HashSeed)]."""
 
     K0 = 0
     K1 = 1
@@ -41,14 +40,14 @@ class MapUnit(IntEnum):
 
     BASE_OFFSET = 0
     LAST_OFFSET = 1
-    COUNT = 2  # records; 0 for a batch whose records do not count (control, aborted)
+    COUNT = 2  # number of records; 0 for a batch whose records are ignored (control, aborted)
 
 
 class MapStatus(IntEnum):
-    """Why a kernel came back."""
+    """Why a kernel returned."""
 
     DONE = 0
-    FULL = 1  # the key of the record after LATEST finds no room
+    FULL = 1  # there is no room for the key of the record after LATEST
 
 
 _SIP = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)  # SipHash's constants
@@ -77,7 +76,7 @@ def _sip_round(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
 
 @helper
 def siphash128(data, at, size, k0, k1):  # type: ignore[no-untyped-def]
-    """SipHash-2-4, 128 bits, of data[at:at + size], key k0, k1: (first 8 bytes, last 8) as little-endian uint64."""
+    """Return SipHash-2-4 with 128 bits of data[at:at + size], as two little-endian uint64."""
     v0, v1 = k0 ^ _SIP0, k1 ^ _SIP1 ^ np.uint64(0xEE)
     v2, v3 = k0 ^ _SIP2, k1 ^ _SIP3
     whole = at + (size & ~7)
@@ -110,7 +109,7 @@ def siphash128(data, at, size, k0, k1):  # type: ignore[no-untyped-def]
 
 @helper
 def _slot_of(table, low, high):  # type: ignore[no-untyped-def]
-    """Row of the entry with that hash, or of the empty one where it would go. The table is never full."""
+    """Return the row of the entry with this hash, or the empty row for it. The table is never full."""
     slots = table.shape[0]
     slot = np.int64(low % np.uint64(slots))
     while True:
@@ -124,18 +123,18 @@ def _slot_of(table, low, high):  # type: ignore[no-untyped-def]
 
 
 @helper
-def latest_offset(table, secret, data, at, size):  # type: ignore[no-untyped-def]
-    """The offset that the map has for the key data[at:at + size]; -1 when it is not in the map."""
-    low, high = siphash128(data, at, size, secret[Secret.K0], secret[Secret.K1])
+def latest_offset(table, hash_seed, data, at, size):  # type: ignore[no-untyped-def]
+    """Return the key's latest offset in the map; -1 if the key is not in it."""
+    low, high = siphash128(data, at, size, hash_seed[HashSeed.K0], hash_seed[HashSeed.K1])
     return np.int64(table[_slot_of(table, low, high), MapSlot.NEXT]) - 1
 
 
 @helper
-def _put(table, secret, state, data, at, size, offset):  # type: ignore[no-untyped-def]
-    """False when there is no room: no key goes into a full map, whether it is there already or not (as in Kafka)."""
-    if state[MapState.ENTRIES] >= state[MapState.MOST]:
+def _put(table, hash_seed, state, data, at, size, offset):  # type: ignore[no-untyped-def]
+    """Set the latest offset of a key. Returns False if the map is full, even if it contains the key (as in Kafka)."""
+    if state[MapState.ENTRIES] >= state[MapState.CAPACITY]:
         return False
-    low, high = siphash128(data, at, size, secret[Secret.K0], secret[Secret.K1])
+    low, high = siphash128(data, at, size, hash_seed[HashSeed.K0], hash_seed[HashSeed.K1])
     slot = _slot_of(table, low, high)
     if table[slot, MapSlot.NEXT] == 0:
         table[slot, MapSlot.LOW] = low
@@ -155,11 +154,11 @@ _I64 = types.int64
 
 
 @kernel_for(_I64(_BYTES, _INT64, _INT64, _UNITS, _I64, _TABLE, _SECRET, _INT64))
-def map_records(payload, starts, ends, units, from_offset, table, secret, state):  # type: ignore[no-untyped-def]
-    """Put the keys of some v2 batches' records, those below `from_offset` left out, into the map. Returns DONE or FULL.
+def map_records(payload, starts, ends, units, from_offset, table, hash_seed, state):  # type: ignore[no-untyped-def]
+    """Add the keys of v2 batches' records at or above `from_offset` to the map. Returns DONE or FULL.
 
-    Uncompressed records of batch i: payload[starts[i]:ends[i]]. units: int64[n, len(MapUnit)]. A batch of malformed
-    records adds no key: nobody can read them, so they replace nothing that can be read.
+    payload[starts[i]:ends[i]]: uncompressed records of batch i. units: int64[n, len(MapUnit)]. A batch with malformed
+    records adds no key: it cannot be read, so it must not supersede readable records.
     """
     for unit in range(starts.size):
         base_offset, last_offset, count = (
@@ -176,7 +175,7 @@ def map_records(payload, starts, ends, units, from_offset, table, secret, state)
                 if (
                     key_size >= 0
                     and offset >= from_offset
-                    and not _put(table, secret, state, payload, key_at, key_size, offset)
+                    and not _put(table, hash_seed, state, payload, key_at, key_size, offset)
                 ):
                     return np.int64(MapStatus.FULL)
         if last_offset >= from_offset:
@@ -185,12 +184,12 @@ def map_records(payload, starts, ends, units, from_offset, table, secret, state)
 
 
 @kernel_for(_I64(_BYTES, _UNITS, _TABLE, _SECRET, _INT64))
-def map_messages(payload, messages, table, secret, state):  # type: ignore[no-untyped-def]
-    """As map_records for messages v0 or v1 (see find_messages)."""
+def map_messages(payload, messages, table, hash_seed, state):  # type: ignore[no-untyped-def]
+    """As `map_records`, for messages of format v0 or v1 (see `find_messages`)."""
     for row in range(messages.shape[0]):
         key_at, key_size = messages[row, MessageColumn.KEY_AT], messages[row, MessageColumn.KEY_SIZE]
         offset = messages[row, MessageColumn.OFFSET]
-        if key_size >= 0 and not _put(table, secret, state, payload, key_at, key_size, offset):
+        if key_size >= 0 and not _put(table, hash_seed, state, payload, key_at, key_size, offset):
             return np.int64(MapStatus.FULL)
         state[MapState.LATEST] = offset
     return np.int64(MapStatus.DONE)

@@ -1,4 +1,4 @@
-"""Grouping of segments that are cleaned into one (Kafka's Cleaner.groupSegmentsBySize)."""
+"""Grouping of segments that are cleaned into one (Kafka: `Cleaner.groupSegmentsBySize`)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,24 @@ class SourceSize(NamedTuple):
     time_index: int
 
 
+class SegmentGroup(NamedTuple):
+    """Range of adjacent segments: index of the first one, and index after the last one."""
+
+    first: int
+    end: int
+
+
 def group_segments(
     sizes: Sequence[SourceSize], max_size: int, max_index_size: int, end_offset: int
-) -> list[tuple[int, int]]:
-    """(first, end) of neighbours that become one segment: no larger than segment.bytes, with indexes for what theirs
-    hold, and offsets that fit one. end_offset: after the last segment. A segment that is empty is never left alone."""
+) -> list[SegmentGroup]:
+    """Group adjacent segments that become one segment.
+
+    A group is at most as large as segment.bytes, its indexes have room for the present entries, and its offsets fit
+    into one index. An empty segment always joins the group before it.
+
+    Args:
+        end_offset: Offset after the last segment.
+    """
     firsts: list[int] = []
     total = SourceSize(0, 0, 0, 0)
     for slot, size in enumerate(sizes):
@@ -39,4 +52,4 @@ def group_segments(
         else:
             firsts.append(slot)
             total = size
-    return list(pairwise((*firsts, len(sizes))))
+    return [SegmentGroup(first, end) for first, end in pairwise((*firsts, len(sizes)))]

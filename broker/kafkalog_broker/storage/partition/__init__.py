@@ -1,1 +1,1 @@
-"""The log of one partition: segments, reads, look-ups by time, flushes, epochs, producers, retention."""
+"""Log of one partition: segments, reads, timestamp look-ups, flushes, leader epochs, producer state, retention."""

@@ -1,11 +1,11 @@
-"""The segment that the cleaner writes: files with the suffix `.cleaned`, and how they take the place of others.
+"""Segment that the cleaner writes, with the suffix `.cleaned`, and the steps by which it replaces other segments.
 
-The steps are those of LocalLog.replaceSegments. A crash between two of them does no harm, because of what the next
-start does with the files that it finds (`names.live_segments`). A power cut can also undo renames that were not synced,
-each independently of the others, so the directory is fsynced between the steps:
+The steps are those of `LocalLog.replaceSegments`. A crash between two steps does no harm, because the next start
+completes or undoes the replacement according to the files that it finds (`names.live_segments`). A power failure can
+also undo renames that were not synced, each independently, so the directory is fsynced between the steps:
 
 1. `.cleaned` files are written and synced. After a crash the next start removes them.
-2. `publish`: they are renamed `.swap`, the lowest base offset last. While a `.cleaned` file is left, the next start
+2. `publish`: they are renamed `.swap`, the lowest base offset last. While a `.cleaned` file remains, the next start
    removes it and all `.swap` files above it.
 3. The old segments are renamed `.deleted`. From here on the next start completes the replacement.
 4. `to_live`: the `.swap` files lose the suffix.
@@ -34,20 +34,31 @@ from kafkalog_spark.format.atomic_file import (
 )
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE, H
+from kafkalog_spark.format.time_index import TimestampOffset
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction
 from kafkalog_spark.log.write.segment_recovery import IndexBuilder
 
 
 class RetainedBatches(NamedTuple):
-    """Bytes good until the next are asked for. batches: int64[n, 3] of size, last offset, largest timestamp (ms)."""
+    """Batches that stay after cleaning.
+
+    Attributes:
+        data: Their bytes; valid only until the next batches are read.
+        batches: int64[n, 3]: size, last offset, largest timestamp in ms.
+    """
 
     data: memoryview | bytes
     batches: npt.NDArray[np.int64]
 
 
 class CleanedSegment:
-    """Written, then `finish`ed, then swapped in or `discard`ed. Existing files are overwritten. `size`: of the .log.
-    `next_offset`: after the last batch."""
+    """Segment that is written, then `finish`ed, and then swapped in or `discard`ed. Existing files are overwritten.
+
+    Attributes:
+        size: Size of the .log in bytes.
+        next_offset: Offset after the last batch.
+        aborted: Entries for its transaction index.
+    """
 
     def __init__(self, directory: Path, base_offset: int, index_interval_bytes: int) -> None:
         self.directory = directory
@@ -61,26 +72,36 @@ class CleanedSegment:
             self.path(suffix).unlink(missing_ok=True)
         self._fd = os.open(self.path(names.LOG_SUFFIX), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
 
-    def path(self, suffix: str, transient: str = names.CLEANED_SUFFIX) -> Path:
-        return self.directory / (names.segment_name(self.base_offset) + suffix + transient)
+    def path(self, suffix: str, transient_suffix: str = names.CLEANED_SUFFIX) -> Path:
+        return self.directory / (names.segment_name(self.base_offset) + suffix + transient_suffix)
 
     @property
-    def max_timestamp(self) -> tuple[int, int]:
-        return self._indexes.max_timestamp, self._indexes.max_timestamp_offset
+    def max_timestamp(self) -> TimestampOffset:
+        """Largest timestamp, and the last offset of its batch."""
+        return TimestampOffset(self._indexes.max_timestamp, self._indexes.max_timestamp_offset)
 
     def has_room(self, more: RetainedBatches) -> bool:
-        """True if neither the positions nor the offsets of the indexes overflow when `more` is appended."""
+        """Return whether `more` can be appended without an overflow of the positions or offsets in the indexes."""
         last_offset = int(more.batches[-1, 1]) if len(more.batches) else self.base_offset
         return self.size + len(more.data) <= MAX_SEGMENT_SIZE and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
 
     def append(self, data: memoryview | bytes, batches: npt.NDArray[np.int64]) -> None:
-        """Write batches, int64[n, 3]: size, last offset, largest timestamp, in order. Raises SegmentFull, OSError."""
+        """Append batches.
+
+        Args:
+            data: The batches' bytes.
+            batches: int64[n, 3]: size, last offset, largest timestamp in ms.
+
+        Raises:
+            SegmentFull: If they do not fit; see `has_room`.
+            OSError: If the file cannot be written.
+        """
         if not len(batches):
             return
         last_offset = int(batches[-1, 1])
         if not self.has_room(RetainedBatches(data, batches)):
             raise SegmentFull(
-                f"{len(data)} bytes up to offset {last_offset} do not fit after {self.size}",
+                f"{len(data)} bytes up to offset {last_offset} do not fit after the first {self.size} bytes",
                 path=str(self.path(names.LOG_SUFFIX)),
                 hint="lower segment.bytes of the topic",
             )
@@ -94,14 +115,21 @@ class CleanedSegment:
         self.next_offset = last_offset + 1
 
     def append_unread(self, data: bytes) -> int:
-        """Write bytes that no index is to know of; how many there were. Raises OSError."""
+        """Append bytes that are not indexed, and return their number. Raises OSError."""
         write_all(self._fd, data)
         self.size += len(data)
         return len(data)
 
     def finish(self, modified_ns: int) -> None:
-        """Write the indexes; everything is on disk on return. modified_ns: the .log's time of modification, that of
-        the newest segment it replaces: retention goes by it where records have no timestamps. Raises OSError."""
+        """Write the indexes; everything is on disk on return.
+
+        Args:
+            modified_ns: Modification time for the .log, that of the newest replaced segment. Retention uses it for
+                records without timestamps.
+
+        Raises:
+            OSError: If a file cannot be written.
+        """
         offset_index, time_index = self._indexes.finished()
         contents = [(names.OFFSET_INDEX_SUFFIX, offset_index), (names.TIME_INDEX_SUFFIX, time_index)]
         if self.aborted:
@@ -115,7 +143,7 @@ class CleanedSegment:
         self._close()
 
     def discard(self) -> None:
-        """Remove the files unless `publish` has begun; after that `withdraw` removes them."""
+        """Remove the files, unless `publish` has begun; then `withdraw` removes them."""
         self._close()
         if not self._is_swapping:
             with contextlib.suppress(OSError):  # the partition's directory may be gone
@@ -130,17 +158,19 @@ class CleanedSegment:
     # ---- the swap
 
     def to_swap(self) -> None:
+        """Rename the files from `.cleaned` to `.swap`. Raises OSError."""
         self._is_swapping = True
         self._rename(names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
 
     def to_cleaned(self) -> None:
-        """Take `to_swap` back, also where it was interrupted."""
+        """Undo `to_swap`, even if it was interrupted. Raises OSError."""
         for suffix in names.SEGMENT_SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(self.path(suffix, names.SWAP_SUFFIX), self.path(suffix))
         self._is_swapping = False
 
     def to_live(self) -> None:
+        """Rename the files from `.swap` to their plain names. Raises OSError."""
         self._rename(names.SWAP_SUFFIX, "")
 
     def _rename(self, old: str, new: str) -> None:
@@ -149,24 +179,27 @@ class CleanedSegment:
                 os.rename(self.path(suffix, old), self.path(suffix, new))
 
 
-def holding(offset: int, pieces: Sequence[CleanedSegment]) -> CleanedSegment:
-    """Return the segment that an offset belongs to. pieces: by base offset."""
+def segment_containing(offset: int, pieces: Sequence[CleanedSegment]) -> CleanedSegment:
+    """Return the segment that `offset` belongs to. `pieces` are ordered by base offset."""
     return pieces[bisect_right(pieces, offset, key=lambda piece: piece.base_offset) - 1]
 
 
 def publish(pieces: Sequence[CleanedSegment]) -> None:
-    """Rename finished segments `.swap`, by rising base offset the last first; on disk on return. Raises OSError."""
+    """Rename finished segments from `.cleaned` to `.swap`, the one with the lowest base offset last; on disk on return.
+
+    Raises OSError. `pieces` are ordered by base offset.
+    """
     lowest, *others = pieces
     for piece in reversed(others):
         piece.to_swap()
-    if others:  # a lowest `.swap` without the others would replace more than it holds
+    if others:  # the lowest `.swap` alone would replace segments whose records it does not have
         fsync_directory(lowest.directory)
     lowest.to_swap()
     fsync_directory(lowest.directory)
 
 
 def withdraw(pieces: Sequence[CleanedSegment]) -> None:
-    """Remove published segments that are not to replace anything, so that no start completes the replacement."""
+    """Undo `publish`, so that no later start completes the replacement, and remove the files."""
     with contextlib.suppress(OSError):  # the partition's directory may be gone
         pieces[0].to_cleaned()
         fsync_directory(pieces[0].directory)

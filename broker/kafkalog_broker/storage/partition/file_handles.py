@@ -1,4 +1,4 @@
-"""Log files that are open for reading, in a cache of bounded size, and ranges of their bytes."""
+"""Log files open for reading, in a cache of bounded size, and ranges of their bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafkalog_spark.format.atomic_file import open_regular
 MAX_OPEN_HANDLES = 512
 """Leaves room for connections and segments that are being written below the usual limit of 1,024 descriptors."""
 MAX_OPEN_WITH_RESPONSES = 2 * MAX_OPEN_HANDLES
-"""Above this, responses read their bytes when they are made, and hold no descriptor until they are sent."""
+"""Above this number, a response reads its bytes when it is created instead of keeping a descriptor until it is sent."""
 
 
 def is_out_of_descriptors(error: BaseException) -> bool:
@@ -29,8 +29,8 @@ class FileHandle:
     """
 
     __slots__ = ("fd",)
-    open_now = 0  # how many there are in this process
-    _counting = threading.RLock()  # __del__ may come at any time, also while this thread is counting
+    open_now = 0  # number of open handles in this process
+    _counting = threading.RLock()  # reentrant, because __del__ may run while its own thread holds the lock
 
     def __init__(self, path: str) -> None:
         self.fd = -1
@@ -45,7 +45,7 @@ class FileHandle:
                 FileHandle.open_now -= 1
 
     def read(self, position: int, size: int) -> bytes:
-        """The bytes [position, position + size), fewer only at the end of the file."""
+        """Return the bytes [position, position + size), fewer only at the end of the file. Raises OSError."""
         data = os.pread(self.fd, size, position)
         while len(data) < size:
             more = os.pread(self.fd, size - len(data), position + len(data))
@@ -67,6 +67,7 @@ class FileSlice:
         return self.size
 
     def read(self) -> bytes:
+        """Return all bytes of the slice. Raises OSError."""
         return self.handle.read(self.position, self.size)
 
     def read_into(self, buffer: memoryview, at: int) -> int:
@@ -106,10 +107,11 @@ class FileHandles:
         return handle
 
     def forget(self, key: Hashable) -> None:
+        """Remove a handle from the cache; it is closed when its last reader releases it."""
         with self._lock:
             self._open.pop(key, None)
 
 
 _HANDLES = FileHandles()
-"""One limit for all logs of a process. Python clears names with an underscore before `os` at its end, and the handles
-need `os`."""
+"""Handles of all logs of this process, with one limit. The underscore makes Python clear it before `os` at shutdown;
+closing the handles needs `os`."""

@@ -1,9 +1,12 @@
-"""The side of a log that follows another broker's: appends byte for byte, the leader's bounds, truncation (UnifiedLog's
-appendAsFollower, truncateTo, truncateFullyAndStartAt). In the thread that owns the log, but for `plan_truncation`.
+"""Follower side of a log: appends batches unchanged, adopts the leader's bounds, truncates.
 
-A truncation leaves a log at every step, a beginning of the old one: segments go from the last one on, then the .log is
-cut, its indexes, then producer snapshots and leader epochs, which loading compares with the log's end. A checkpointed
-recovery point above has to be lowered before (LogManager.lower_checkpoints): what is written next is not on disk yet.
+Corresponds to `appendAsFollower`, `truncateTo` and `truncateFullyAndStartAt` of Kafka's `UnifiedLog`. Runs on the
+thread that owns the log, except `plan_truncation`.
+
+Truncation is crash-safe: after every step the files are a valid prefix of the old log. Segments are removed from the
+last one on, then the .log is cut, then its indexes. Loading removes producer snapshots and leader epochs above the
+log's end. A higher checkpointed recovery point must be lowered first (`LogManager.lower_checkpoints`), or records
+written afterwards would count as flushed.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class Follower:
-    """Follows a leader's log, and its high watermark, from now on; `Log.append` is refused until `Log.lead`."""
+    """Makes a log follow another broker's log. `Log.append` is refused until `Log.lead`."""
 
     def __init__(self, log: Log) -> None:
         log.follows = True
@@ -31,34 +34,51 @@ class Follower:
 
     @property
     def last_epoch(self) -> int:
-        """Of the last batch, a Fetch's LastFetchedEpoch (KIP-595); -1 when it is not known."""
-        return self._log.epochs.epoch_of(self._local.log_end_offset - 1)
+        """Leader epoch of the last batch, for a Fetch's LastFetchedEpoch (KIP-595); -1 if unknown."""
+        return self._log.epochs.epoch_for_offset(self._local.log_end_offset - 1)
 
-    def end_of_epoch(self, epoch: int, end_offset: int) -> int:
-        """Where this log and a leader's part, whose epoch `epoch`, the largest not above the one asked for, ends at
-        `end_offset`: truncate there, and when the log's last epoch is still another one, ask for that (KIP-279). epoch:
-        -1 when the leader knows none; then `end_offset` is all that is known, -1 nothing."""
+    def truncation_offset(self, epoch: int, end_offset: int) -> int:
+        """Return the offset to truncate to after an OffsetForLeaderEpoch answer (Kafka: `getOffsetTruncationState`,
+        KIP-279).
+
+        If the log's last epoch still differs from the leader's after the truncation, ask the leader for that epoch
+        next.
+
+        Args:
+            epoch: The leader's largest epoch not above the requested one; -1 if it knows none.
+            end_offset: End of that epoch in the leader's log; -1 if unknown.
+        """
         end = self._local.log_end_offset
         if end_offset < 0:
             return end
         if epoch < 0:
             return min(end_offset, end)
-        mine, mine_ends = self._log.epochs.end_offset_for(epoch, end)
-        if mine < 0:  # above everything here
+        own_epoch, own_end = self._log.epochs.end_offset_for(epoch, end)
+        if own_epoch < 0:  # `epoch` is above all epochs of this log
             return min(end_offset, end)
-        if mine == epoch:
-            return min(mine_ends, end_offset, end)
-        return min(mine_ends, end)
+        if own_epoch == epoch:
+            return min(own_end, end_offset, end)
+        return min(own_end, end)
 
     # ---- appending
 
     def append(self, batches: Window, now_ms: int) -> list[Path]:
-        """Append batches that `fetched_batches` has found, at least one, byte for byte, to the page cache: 3 us a
-        batch, so give no more at once than the thread has time for. A log that holds nothing may begin with the batch
-        that holds its log end offset; the log start offset stays. Returns the files of the log that held nothing,
-        renamed `.deleted`, that may be removed now. Raises UnexpectedAppendOffset for batches from below
-        the log end offset, CorruptBatch for a marker that cannot be read (nothing has changed then), BrokerError
-        kafka_storage_error."""
+        """Append fetched batches unchanged to the page cache.
+
+        An empty log whose end offset lies inside the first batch is started again at that batch's base offset; its log
+        start offset stays. The call blocks, so the caller limits the number of batches.
+
+        Args:
+            batches: At least one batch, from `fetched_batches`.
+
+        Returns:
+            Files of the log that was started again, renamed `.deleted`, which the caller may remove.
+
+        Raises:
+            UnexpectedAppendOffset: If a batch begins below the log end offset.
+            CorruptBatch: If a transaction marker cannot be read; nothing has changed then.
+            BrokerError: kafka_storage_error.
+        """
         self._log.check()
         local, table = self._local, batches.table
         if (bad := first_bad_marker(batches)) is not None:
@@ -66,23 +86,26 @@ class Follower:
         first, last = int(table[0, H.BASE_OFFSET]), int(table[0, H.LAST_OFFSET])
         gone: list[Path] = []
         if first < local.log_end_offset <= last and not any(segment.size for segment in local.segments):
-            _log.info("%s begins at offset %d, with the batch of %d", self._log.name, first, local.log_end_offset)
+            _log.info(
+                "%s: starting at offset %d, the base offset of the batch that contains the log end offset %d",
+                self._log.name, first, local.log_end_offset,
+            )  # fmt: skip
             gone = self._start_over(first, local.log_start_offset)
-        if first < local.log_end_offset:  # gaps are fine: compaction leaves them
+        if first < local.log_end_offset:  # a gap is allowed, because compaction leaves gaps
             raise UnexpectedAppendOffset(
-                f"a batch of offsets {first} to {last} came, the log goes on at {local.log_end_offset}",
+                f"received a batch with offsets {first} to {last}, expected offset {local.log_end_offset} or above",
                 topic_partition=self._log.name,
                 offset=first,
-                hint="fetch from the log end offset; when the leader's log is another one, truncate first",
+                hint="fetch from the log end offset; if the logs have diverged, truncate first",
             )
         row = 0
         try:
-            with self._log.failing():
+            with self._log.offline_on_error():
                 while row < len(table):
                     if local.is_time_to_roll(batches.header(row), now_ms):
                         local.roll(now_ms)
                     rest = Window(table[row:], batches.data, batches.start)
-                    run = rest.first(local.how_many_fit(rest, now_ms))
+                    run = rest.first(local.count_fitting_batches(rest, now_ms))
                     self._assign_epochs(run)
                     segment = local.append_all(run)
                     self._log.appended_bytes += int(run.table[:, H.SIZE].sum())
@@ -94,8 +117,11 @@ class Follower:
         return gone
 
     def _assign_epochs(self, run: Window) -> None:
-        """Before the bytes are written, as a leader does. What is older than epochs has none, and what comes after it
-        cannot be found by them (Kafka clears the file too)."""
+        """Record new leader epochs before the batches are written, as a leader does.
+
+        Batches of format v0 and v1 have no epoch. They clear the cache, as in Kafka, because it could not find their
+        end.
+        """
         known, epochs = self._log.epochs, run.table[:, H.LEADER_EPOCH]
         row = 0
         while row < len(epochs):
@@ -105,36 +131,45 @@ class Follower:
             elif epoch != known.latest:
                 if epoch < known.latest:
                     _log.warning(
-                        "%s: leader epoch %d at offset %d comes after %d", self._log.name, epoch, base, known.latest
+                        "%s: leader epoch %d at offset %d follows the higher epoch %d",
+                        self._log.name,
+                        epoch,
+                        base,
+                        known.latest,
                     )
                 known.assign(epoch, base)
-            others = (epochs[row:] != epoch).nonzero()[0]
-            row = row + int(others[0]) if len(others) else len(epochs)
+            following = (epochs[row:] != epoch).nonzero()[0]
+            row = row + int(following[0]) if len(following) else len(epochs)
 
     # ---- bounds
 
     def update_high_watermark(self, offset: int) -> None:
-        """The leader's high watermark is `offset`: this log's is, up to its end. It never falls."""
+        """Raise the high watermark to the leader's, at most to the log end offset. It never falls."""
         bounded = min(offset, self._local.log_end_offset)
         if bounded > self._log.high_watermark:
             self._log.high_watermark = bounded
-            self._log.producer_state.forget_ended(bounded)  # or nobody does while nobody reads
+            self._log.producer_state.forget_ended(bounded)  # otherwise only reads forget them
             self._log.wake()
 
     def update_log_start_offset(self, offset: int) -> None:
-        """The leader's log starts at `offset`: this one does, up to its high watermark. Raises BrokerError."""
+        """Raise the log start offset to the leader's, at most to the high watermark. Raises BrokerError."""
         self._log.check()
         self._log.move_log_start(min(offset, self._log.high_watermark))
 
     # ---- truncation
 
     def plan_truncation(self, offset: int) -> ProducerState:
-        """The producers at the log's end when nothing at or above `offset` is to stay: there, or where the batch begins
-        that holds it. Reads snapshots and up to a segment; any thread, while nobody appends. Raises BrokerError."""
+        """Return the producer state after a truncation to `offset`, or to the start of the batch that contains it.
+
+        Reads snapshots and up to one segment. May run on any thread while nothing is appended.
+
+        Raises:
+            BrokerError: kafka_storage_error.
+        """
         log, local = self._log, self._local
         log.check()
         try:
-            with log.failing(nothing_happened=True):
+            with log.offline_on_error(unchanged=True):
                 segments = local.segments
                 if offset <= segments[0].base_offset:
                     return ProducerState(max(offset, 0))
@@ -144,7 +179,7 @@ class Follower:
                 sizes: list[tuple[int, int | None]] = [(segment.base_offset, segment.size) for segment in kept]
                 if bounds is not None:
                     sizes[-1] = (kept[-1].base_offset, bounds.position)
-                # those below the log's beginning do not count, as when it is loaded
+                # Snapshots below the log's first segment are ignored, as when the log is loaded.
                 offsets = [known for known in local.snapshot_offsets() if segments[0].base_offset <= known <= end]
                 producers = newest_snapshot(local.directory, offsets)[0] or ProducerState()
                 if producers.end_offset < end:
@@ -155,35 +190,51 @@ class Follower:
             log.fail(OSError(str(error)))
 
     def truncate(self, producers: ProducerState) -> list[Path]:
-        """Cut the log where `plan_truncation` found these; the high watermark falls with it. Returns the files, renamed
-        `.deleted`, that may be removed now. Waits for a flush under way. Raises BrokerError."""
+        """Truncate the log to the end offset of a planned producer state; the high watermark falls with it.
+
+        Waits for a running flush.
+
+        Args:
+            producers: Result of `plan_truncation`.
+
+        Returns:
+            Files of removed segments, renamed `.deleted`, which the caller may remove.
+
+        Raises:
+            BrokerError: kafka_storage_error.
+        """
         log, local, end = self._log, self._local, producers.end_offset
         log.check()
         gone: list[Path] = []
         if end >= local.log_end_offset:
-            # As Kafka: an epoch that began at the end and has written nothing may be another one at the leader.
-            with log.failing():
+            # As in Kafka: the leader may not know an epoch that began at the log end and has no records.
+            with log.offline_on_error():
                 self._truncate_epochs(local.log_end_offset)
         elif end < local.segments[0].base_offset:
             gone = self._start_over(end, end)
         else:
             with local.flush_lock:
-                with log.failing():
+                with log.offline_on_error():
                     gone = local.truncate_to(end)
                     self._truncate_epochs(end)
-                log.producer_state.become(producers)
+                log.producer_state.replace_with(producers)
                 local.log_start_offset = min(local.log_start_offset, end)
         return self._bound_high_watermark(gone)
 
     def _truncate_epochs(self, end: int) -> None:
-        """On disk on return: an entry that stayed in the file would contradict the epoch of what is appended next."""
+        """Remove epochs at or above `end`; on disk on return.
+
+        An entry that stayed in the file would contradict the epoch of the next append.
+        """
         self._log.epochs.truncate_from_end(end)
         self._log.epochs.flush()
 
     def truncate_to(self, offset: int) -> list[Path]:
+        """Plan a truncation and carry it out; blocks. As `truncate`."""
         return self.truncate(self.plan_truncation(offset))
 
     def truncate_fully_and_start_at(self, offset: int) -> list[Path]:
+        """Delete all records and start the log at `offset`. As `truncate`."""
         gone = self._start_over(offset, offset)
         self._log.high_watermark = offset
         return self._bound_high_watermark(gone)
@@ -194,11 +245,11 @@ class Follower:
         return gone
 
     def _start_over(self, offset: int, log_start_offset: int) -> list[Path]:
-        """Drop all records and begin at `offset`; records below `log_start_offset` will not be read."""
+        """Delete all records and start the log at `offset`, with this log start offset."""
         log, local = self._log, self._local
         log.check()
         with local.flush_lock:
-            with log.failing():
+            with log.offline_on_error():
                 gone = local.start_over(offset)
                 log.epochs.clear()
             log.producer_state.clear(offset)

@@ -1,9 +1,9 @@
-"""The leader epochs of one log: which epoch wrote from which offset on (LeaderEpochFileCache).
+"""Leader epochs of one log: the start offset of each epoch (Kafka: `LeaderEpochFileCache`).
 
-A new epoch is on disk before its first batch is written. Truncation changes only memory; the next flush of the log
-writes the file, as Kafka does with `truncateFromStartAsyncFlush`. The file may therefore hold entries that the log no
-longer has, and loading removes them. It never holds less than the log needs: without the lineage of a log, its remote
-segments cannot be told from those of another history.
+A new epoch is on disk before its first batch is written. Truncation changes only memory, and the next flush of the log
+writes the file (Kafka: `truncateFromStartAsyncFlush`). The file may therefore contain entries that the log no longer
+has; loading removes them. It never lacks an entry that the log needs, because remote segments are assigned to a log by
+its lineage of epochs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from kafkalog_spark.format import checkpoint
 from kafkalog_spark.format.checkpoint import EpochEntry
@@ -19,26 +20,39 @@ from kafkalog_spark.format.checkpoint import EpochEntry
 UNDEFINED_EPOCH = -1
 
 
-class LeaderEpochs:
-    """The entries, by epoch; both epochs and start offsets rise.
+class EpochEndOffset(NamedTuple):
+    """A leader epoch and the offset after its last record; -1 for unknown."""
 
-    Changes belong to the thread that owns the log; `flush` may run in another thread meanwhile.
+    epoch: int
+    end_offset: int
+
+
+class LeaderEpochs:
+    """Entries of the leader epoch checkpoint; epochs and start offsets are both strictly ascending.
+
+    Changes belong to the thread that owns the log. `flush` may run on another thread meanwhile.
+
+    Attributes:
+        latest: Latest epoch, or -1.
+        is_flushed: False while the file contains entries that were truncated in memory.
     """
 
     def __init__(self, directory: Path, entries: Iterable[EpochEntry] = ()) -> None:
-        """`entries` as read from the file. Entries that go back are dropped, as Kafka does when it reads them."""
+        """Take the entries read from the file. Entries out of order are dropped, as in Kafka."""
         self._path = directory / checkpoint.LEADER_EPOCH_CHECKPOINT
         self._entries: list[EpochEntry] = []
         for entry in entries:
             self._entries = _with(self._entries, entry)
         self.latest = self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
         self.is_flushed = True
-        """False while the file has entries that were truncated in memory."""
         self._writing = threading.Lock()
 
     @classmethod
     def read(cls, directory: Path) -> LeaderEpochs:
-        """Raises CorruptFile, UnsupportedFormat, OSError; a missing file has no entries."""
+        """Read the checkpoint of a log directory; a missing file has no entries.
+
+        Raises CorruptFile, UnsupportedFormat, OSError.
+        """
         return cls(directory, checkpoint.read_leader_epochs(directory / checkpoint.LEADER_EPOCH_CHECKPOINT))
 
     @property
@@ -48,39 +62,49 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> None:
         """Record that the batches of `epoch` begin at `start_offset`; on disk on return.
 
-        The entry replaces those with an epoch or a start offset at or above its own. Nothing is written if the latest
-        epoch is `epoch` already and began at or below `start_offset`. Raises OSError.
+        The entry replaces all entries with an epoch or start offset at or above its own. Nothing is written if `epoch`
+        is already the latest and began at or below `start_offset`.
+
+        Raises:
+            OSError: If the file cannot be written.
         """
         if epoch != self.latest or self._entries[-1].start_offset > start_offset:
             self._change(_with(self._entries, EpochEntry(epoch, start_offset)))
             self.flush()
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset): the largest epoch not above `epoch`, and where the next one begins; (-1, -1) for an
-        epoch above the latest or when nothing is known; for one below the first, the first's start."""
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
+        """Find the end of an epoch (Kafka: `endOffsetFor`).
+
+        Returns:
+            The largest known epoch not above `epoch`, and the start offset of the next one. (-1, -1) if `epoch` is
+            above the latest or there are no entries. For an epoch below the first one: that epoch, and the first one's
+            start offset.
+        """
         if epoch == UNDEFINED_EPOCH or not self._entries or epoch > self.latest:
-            return UNDEFINED_EPOCH, -1
+            return EpochEndOffset(UNDEFINED_EPOCH, -1)
         if epoch == self.latest:
-            return epoch, log_end_offset
+            return EpochEndOffset(epoch, log_end_offset)
         slot = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
         if slot == 0:
-            return epoch, self._entries[0].start_offset
-        return self._entries[slot - 1].epoch, self._entries[slot].start_offset
+            return EpochEndOffset(epoch, self._entries[0].start_offset)
+        return EpochEndOffset(self._entries[slot - 1].epoch, self._entries[slot].start_offset)
 
-    def epoch_of(self, offset: int) -> int:
-        """The epoch that wrote `offset`; -1 when it is not known."""
+    def epoch_for_offset(self, offset: int) -> int:
+        """Return the epoch that wrote `offset`; -1 if it is unknown (Kafka: `epochForOffset`)."""
         slot = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
         return self._entries[slot - 1].epoch if slot else UNDEFINED_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Remove the entries that begin at or after `end_offset`, the new end of the log. `flush` writes the file."""
+        """Remove the entries that begin at or after `end_offset`, the new log end offset. `flush` writes the file."""
         kept = [entry for entry in self._entries if entry.start_offset < end_offset]
         if len(kept) != len(self._entries):
             self._change(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Let the entry that covers `start_offset`, the new start of the log, begin there, and remove those below it.
-        `flush` writes the file."""
+        """Remove the epochs that end at or below `start_offset`, the new log start offset; the next one begins there.
+
+        `flush` writes the file.
+        """
         slot = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         if slot == 0 or (slot == 1 and self._entries[0].start_offset == start_offset):
             return
@@ -88,7 +112,7 @@ class LeaderEpochs:
         self._change([first, *self._entries[slot:]])
 
     def replace(self, entries: Iterable[EpochEntry]) -> None:
-        """Take the entries of another history of the log; on disk on return. Raises OSError."""
+        """Replace all entries, for a log with another history; on disk on return. Raises OSError."""
         self._change(list(entries))
         self.flush()
 
@@ -98,7 +122,7 @@ class LeaderEpochs:
             self.replace(())
 
     def flush(self) -> None:
-        """Write the entries to the file unless it has them; on disk on return. Any thread. Raises OSError."""
+        """Write the file unless it is up to date; on disk on return. Any thread. Raises OSError."""
         with self._writing:
             while not self.is_flushed:
                 self.is_flushed = True
@@ -109,7 +133,7 @@ class LeaderEpochs:
                     raise
 
     def _change(self, entries: list[EpochEntry]) -> None:
-        self._entries = entries  # a new list: `flush` may be writing the old one
+        self._entries = entries  # a new list, because `flush` may be writing the old one
         self.latest = entries[-1].epoch if entries else UNDEFINED_EPOCH
         self.is_flushed = False
 

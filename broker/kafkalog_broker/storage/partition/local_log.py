@@ -1,107 +1,71 @@
-"""The files of one partition's log: segments, the log end offset, what is on disk, producer snapshots (LocalLog).
+"""Files of one partition's log: segments, log end offset, recovery point and producer snapshots (Kafka: `LocalLog`).
 
-What the offsets mean to producers and consumers is log.py's matter. All but `find_range` and `flush` belongs to one
-thread. Flushing runs in another one while the log's writer goes on: `flush_lock` is held for the whole of a flush;
-nothing that appends or reads takes it.
+log.py gives the offsets their meaning for producers and consumers. Everything except `find_range` and `flush` runs on
+the thread that owns the log. A flush runs on another thread while appends continue: it holds `flush_lock` throughout,
+and neither appends nor reads take that lock.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
-from uuid import UUID
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.file_handles import FileSlice
-from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
+from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.log_segment import LogSegment, cut_segment, segments_from
-from kafkalog_broker.storage.partition.producer_state import Producer, ProducerState
+from kafkalog_broker.storage.partition.producer_state import Producer
+from kafkalog_broker.storage.partition.segment_lookup import SegmentEnd
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import FILE_MODE, fsync_directory, fsync_file, replace_files_in
+from kafkalog_spark.format.atomic_file import fsync_directory, fsync_file
 from kafkalog_spark.format.batch_header import BatchHeader
-from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, format_leader_epochs
 from kafkalog_spark.format.layout import H
-from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, format_partition_metadata
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
-from kafkalog_spark.log.write.segment_recovery import RecoveredSegment
 from kafkalog_spark.log.write.segment_roll import should_roll
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
-_JITTER = random.Random()  # draws what is taken off segment.ms; one for all: each is 2.5 kB
-_REMEMBERED = 16  # positions that a log remembers: as many consumers of one partition fetch on without a search
-
-
-@dataclass(slots=True, kw_only=True)
-class LoadedLog:
-    """A log that can be opened: `directory` holds the segments `base_offsets`, whole, with their indexes. recovered:
-    those that were checked. recovery_point: the log is flushed up to there. is_synced: True if every file and every
-    name in the directory is on disk. unsynced_snapshots: producer snapshots whose bytes may not be on disk yet."""
-
-    directory: Path
-    base_offsets: list[int]
-    log_start_offset: int
-    log_end_offset: int
-    recovery_point: int
-    epochs: LeaderEpochs
-    producers: ProducerState
-    recovered: Sequence[RecoveredSegment] = ()
-    is_synced: bool = False
-    unsynced_snapshots: Sequence[Path] = ()
-
-
-def create_log_files(directory: Path, topic_id: UUID, *, log_start_offset: int, leader_epoch: int) -> LoadedLog:
-    """Create the files of an empty log in `directory`, with trimmed indexes; on disk on return.
-
-    The leader epoch has to be on disk before the first record: a log that lost its lineage would give up its remote
-    segments (Kafka: `LeaderEpochFileCache.assign`, `PartitionMetadataFile`).
-
-    Raises:
-        FileExistsError: If the directory has the segment already.
-        OSError: If a file cannot be written or synced.
-    """
-    segment = os.path.join(directory, names.segment_name(log_start_offset))
-    for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
-        os.close(os.open(segment + suffix, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
-    epochs = [EpochEntry(leader_epoch, log_start_offset)]
-    replace_files_in(directory, {
-        PARTITION_METADATA_FILE: format_partition_metadata(topic_id),
-        LEADER_EPOCH_CHECKPOINT: format_leader_epochs(epochs),
-    })  # fmt: skip
-    return LoadedLog(
-        directory=directory, base_offsets=[log_start_offset], log_start_offset=log_start_offset,
-        log_end_offset=log_start_offset, recovery_point=log_start_offset, epochs=LeaderEpochs(directory, epochs),
-        producers=ProducerState(log_start_offset), is_synced=True,
-    )  # fmt: skip
+_JITTER = random.Random()  # draws segment.jitter.ms; shared by all logs, because each instance takes 2.5 kB
+_new = tuple.__new__  # creates SegmentEnd without its constructor, once per append
+_REMEMBERED = 16  # cached positions: this many consumers of one partition resume without a search
 
 
 class FoundRange(NamedTuple):
-    """next_offset: the offset after the slices; the one asked for when there are none."""
+    """Byte ranges of a read.
+
+    Attributes:
+        next_offset: Offset after the slices; the requested offset if there are none.
+    """
 
     slices: list[FileSlice]
     next_offset: int
 
 
 class LocalLog:
-    """segments: by base offset, the last one active; replaced as a whole, so that readers in other threads hold one
-    picture of them. swaps: how often compaction has put other files under names that `segments` had; whoever read
-    meanwhile may have read one file by what another one's index says. recovery_point: everything below is on disk.
-    opened_at: the log end offset when it was opened. flushes, flush_seconds: how many there were since, and what they
-    took together.
+    """Segments of one log and what of them is on disk.
 
-    What is on disk is known by four facts, which `flush` brings up to date: `recovery_point`, `is_synced` of each
-    segment, `is_flushed` of the leader epochs, and whether names in the directory have changed."""
+    Four facts tell what is on disk; `flush` updates them: `recovery_point`, `is_synced` of each segment, `is_flushed`
+    of the leader epochs, and whether names in the directory have changed.
+
+    Attributes:
+        segments: By base offset, the last one active. The tuple is replaced as a whole, so readers on other threads see
+            a consistent list.
+        swaps: Incremented whenever truncation or compaction changes files behind names that `segments` already had. A
+            reader that sees it change must repeat its read, because it may have combined one file with another's index.
+        recovery_point: Offset below which everything is on disk.
+        opened_at: Log end offset when the log was opened.
+        flushes: Number of flushes since then.
+        flush_seconds: Total duration of these flushes.
+    """
 
     def __init__(self, loaded: LoadedLog, config: LogConfig, now_ms: int) -> None:
         self.directory = loaded.directory
@@ -110,8 +74,8 @@ class LocalLog:
         self.log_end_offset = self.opened_at = loaded.log_end_offset
         self.swaps = 0
         self._is_abandoned = False
-        # offset -> (segment's serial number, position): where batches begin that are likely to be read next. Not the
-        # segment's base offset: compaction puts another segment in the place of one.
+        # offset -> (segment's serial number, position) of batches that are likely to be read next. The serial number
+        # identifies the segment; a base offset does not, because compaction replaces segments.
         self._positions: dict[int, tuple[int, int]] = {}
         ends = [*loaded.base_offsets[1:], loaded.log_end_offset]
         self.segments = tuple(
@@ -129,11 +93,11 @@ class LocalLog:
         self._names_changed = not loaded.is_synced  # files created or renamed since the last fsync of the directory
         self._unsynced_snapshots = list(loaded.unsynced_snapshots)
         self._has_unsynced_segment = not all(segment.is_synced for segment in self.segments[:-1])
-        self._removed: deque[LogSegment] = deque()  # by retention, their writers still open
+        self._removed: deque[LogSegment] = deque()  # renamed for deletion, but their writers are still open
         self._unflushed_since_ms: int | None = None
         self._last_append_ms = 0
         self._producers = loaded.producers
-        self._snapshots: dict[Path, list[Producer]] = {}  # to be written
+        self._snapshots: dict[Path, list[Producer]] = {}  # taken, but not written yet
         self._last_snapshot = -1
 
     def _segment(self, base_offset: int, next_offset: int, now_ms: int, *, is_new: bool = False) -> LogSegment:
@@ -141,7 +105,7 @@ class LocalLog:
         size = 0 if is_new else path.stat().st_size
         most = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
         jitter_ms = _JITTER.randrange(most) if most > 0 else 0
-        return LogSegment(self.directory, base_offset, (size, next_offset), now_ms, jitter_ms)
+        return LogSegment(self.directory, base_offset, SegmentEnd(size, next_offset), now_ms, jitter_ms)
 
     @property
     def active(self) -> LogSegment:
@@ -150,15 +114,21 @@ class LocalLog:
     # ---- appending
 
     def is_time_to_roll(self, batch: BatchHeader, now_ms: int) -> bool:
-        """True when `batch` needs a new segment. Opens the active segment's writer. Raises OSError, CorruptBatch."""
+        """Return whether `batch` needs a new segment.
+
+        Opens the active segment's writer. Raises OSError, CorruptBatch.
+        """
         segment = self.segments[-1]
         writer = segment.writer or self._open_writer(segment)
         due = self._is_due(batch, now_ms, writer.size, writer.first_timestamp, indexes_full=writer.indexes_full)
-        # An empty segment whose index has no room (KAFKA-6388) is not replaced by one of the same name.
+        # An empty segment whose index is full (KAFKA-6388) cannot roll: the new one would have the same name.
         return due and batch.base_offset > segment.base_offset
 
-    def how_many_fit(self, window: Window, now_ms: int) -> int:
-        """How many of a window's batches go into the active segment, whose writer is open; the first one does."""
+    def count_fitting_batches(self, window: Window, now_ms: int) -> int:
+        """Return how many of a window's batches fit into the active segment, whose writer is open.
+
+        The first one always fits.
+        """
         writer = self.segments[-1].writer
         assert writer is not None
         size, first_timestamp, room = writer.size, writer.first_timestamp, writer.room_for_batches
@@ -193,26 +163,34 @@ class LocalLog:
         if segment.writer is None:
             config = self.config
             segment.open_writer(config.index_entry_bytes, config.segment_index_bytes, is_new=is_new)
-            # As Kafka, a segment that holds something already goes on growing as it is written.
+            # As in Kafka, only an empty segment is preallocated.
             if config.preallocate and segment.writer is not None and not segment.size:
                 segment.writer.preallocate(config.segment_bytes)
         assert segment.writer is not None
         return segment.writer
 
     def append(self, batch: EncodedBatch, now_ms: int) -> LogSegment:
-        """Write to the active segment, whose writer is open. Raises OSError, CorruptBatch; nothing has changed then."""
+        """Write a batch to the active segment, whose writer is open.
+
+        Raises:
+            OSError, CorruptBatch: If the batch cannot be written; nothing has changed then.
+        """
         segment = self.segments[-1]
         writer = segment.writer
         assert writer is not None
         writer.append(batch)
         end = batch.header.last_offset + 1
         self.log_end_offset = end
-        segment.end = (writer.size, end)
+        segment.end = _new(SegmentEnd, (writer.size, end))
         self.appended(now_ms)
         return segment
 
     def append_all(self, window: Window) -> LogSegment:
-        """As `append`, for batches that fit; then call `appended`. OSError: the log ends with the last whole one."""
+        """Write batches that fit into the active segment, whose writer is open. The caller then calls `appended`.
+
+        Raises:
+            OSError: If not all can be written; the log then ends after the last whole batch.
+        """
         segment, table = self.segments[-1], window.table
         writer = segment.writer
         assert writer is not None
@@ -223,16 +201,20 @@ class LocalLog:
         finally:
             if writer.size > segment.size:
                 self.log_end_offset = writer.next_offset
-                segment.end = (writer.size, writer.next_offset)
+                segment.end = SegmentEnd(writer.size, writer.next_offset)
         return segment
 
     def appended(self, now_ms: int) -> None:
+        """Record the time of an append, for flush.ms."""
         if self._unflushed_since_ms is None:
             self._unflushed_since_ms = now_ms
         self._last_append_ms = now_ms
 
     def roll(self, now_ms: int) -> None:
-        """Go on in a new segment, with a producer snapshot. After OSError, CorruptLog the old segment stays active."""
+        """Start a new active segment, and take a producer snapshot.
+
+        After OSError or CorruptLog the old segment stays active.
+        """
         self._open_writer(self.segments[-1]).on_become_inactive()
         new = self._segment(self.log_end_offset, self.log_end_offset, now_ms, is_new=True)
         self._open_writer(new, is_new=True)
@@ -241,24 +223,29 @@ class LocalLog:
         self._has_unsynced_segment = True
         self.take_snapshot()
 
-    # ---- reading: whole batches by offset, as they lie in the file, from one segment at a time
+    # ---- reading: byte ranges of whole batches, from one segment at a time
 
     def find_range(self, offset: int, max_bytes: int, up_to: int, at_least_one: bool) -> FoundRange:
-        """As Log.find_range. Raises FileNotFoundError when the segment has been removed since, CorruptBatch,
-        OSError."""
+        """As `Log.find_range`.
+
+        Raises:
+            FileNotFoundError: If the segment was removed meanwhile.
+            CorruptBatch: If a batch header is damaged.
+            OSError: If a file cannot be read.
+        """
         if offset < up_to:
             for segment in segments_from(self.segments, offset):
                 if segment.base_offset >= up_to:
                     break
                 result = self._find_in(segment, offset, max_bytes, up_to, at_least_one)
-                if result is not None:  # else the segment ends in a gap, as compaction leaves them
+                if result is not None:  # otherwise the segment ends in a gap that compaction left
                     return result
         return FoundRange([], offset)
 
     def _find_in(
         self, segment: LogSegment, offset: int, max_bytes: int, up_to: int, at_least_one: bool
     ) -> FoundRange | None:
-        """None when the segment holds nothing at or past `offset`."""
+        """Search one segment; None if it has no batch at or after `offset`."""
         end, next_offset = segment.end
         if up_to < next_offset:
             bound = segment.locate(up_to)
@@ -274,14 +261,15 @@ class LocalLog:
             return None
         size = end - start
         if size > max_bytes:
-            stop, next_offset = segment.boundary(start, start + max_bytes)
-            size = stop - start
-            if size == 0:
+            whole = segment.last_batch_end(start, start + max_bytes)
+            if whole is not None:
+                size, next_offset = whole.position - start, whole.next_offset
+            else:
                 if not at_least_one:
                     return FoundRange([], offset)
                 first = next(segment.bounds_from(start), None)
                 if first is None:
-                    raise CorruptBatch("the file is shorter than it was", path=segment.log_path, position=start)
+                    raise CorruptBatch("the file has become shorter", path=segment.log_path, position=start)
                 size, next_offset = first.size, first.last_offset + 1
         found = FileSlice(segment.handle(), start, size)
         self._remember(next_offset, segment.serial, start + size)
@@ -294,13 +282,13 @@ class LocalLog:
             try:
                 del positions[next(iter(positions))]
             except (KeyError, RuntimeError, StopIteration):
-                pass  # another thread reads too, and took it
+                pass  # another reading thread removed it first
         positions[offset] = (serial, position)
 
     # ---- removing
 
     def remove_first(self, count: int) -> list[Path]:
-        """Remove the oldest segments; their files and producer snapshots, renamed `.deleted`. Raises OSError."""
+        """Remove the oldest segments; return their files and producer snapshots, renamed `.deleted`. Raises OSError."""
         removed, self.segments = self.segments[:count], self.segments[count:]
         self._names_changed = True
         gone = self._rename_away(removed)
@@ -309,11 +297,11 @@ class LocalLog:
     def begin_replace(
         self, old: Sequence[LogSegment], cleaned: Sequence[CleanedSegment], now_ms: int
     ) -> tuple[list[LogSegment], list[Path]]:
-        """Serve the `.swap` files of `cleaned` instead of `old`, which are neighbours (LocalLog.replaceSegments).
+        """Serve the `.swap` files of `cleaned` instead of the adjacent segments `old` (`LocalLog.replaceSegments`).
 
-        The caller has put the names of the `.swap` files on disk. It fsyncs the directory before it calls
-        `finish_replace`: while old segments could come back under their names, the new ones keep the suffix by which a
-        start after a crash recognises that they take precedence.
+        The caller has fsynced the names of the `.swap` files, and fsyncs the directory again before it calls
+        `finish_replace`. While old segments could reappear under their names after a power failure, the new ones must
+        keep the suffix that gives them precedence at the next start.
 
         Returns:
             The new segments, and the files of the old ones, renamed `.deleted`.
@@ -327,17 +315,17 @@ class LocalLog:
         if after >= len(self.segments) or any(
             segment is not other for segment, other in zip(self.segments[slot:after], old, strict=True)
         ):
-            raise LookupError(f"{self.directory} has no longer the segment {old[0].base_offset} and those after it")
+            raise LookupError(f"{self.directory} no longer has the {len(old)} segments from {old[0].base_offset} on")
         ends = [*(piece.base_offset for piece in cleaned[1:]), old[-1].next_offset]
         new = [
             LogSegment(
-                self.directory, piece.base_offset, (piece.size, end), now_ms,
-                transient=names.SWAP_SUFFIX, is_synced=True,
+                self.directory, piece.base_offset, SegmentEnd(piece.size, end), now_ms,
+                transient_suffix=names.SWAP_SUFFIX, is_synced=True,
                 _max_timestamp=piece.max_timestamp, _transactions=list(piece.aborted),
             )
             for piece, end in zip(cleaned, ends, strict=True)
         ]  # fmt: skip
-        # Before any file that a reader may ask for gets another content: see `swaps`.
+        # Readers must see the new segments before the content behind any file name changes; see `swaps`.
         self.segments = (*self.segments[:slot], *new, *self.segments[after:])
         self.swaps += 1
         renamed = self._rename_away(old)
@@ -346,36 +334,49 @@ class LocalLog:
         return new, renamed + self._remove_snapshots(s.base_offset for s in old if s.base_offset not in bases)
 
     def finish_replace(self, new: Sequence[LogSegment], cleaned: Sequence[CleanedSegment]) -> None:
-        """Give the segments of `begin_replace` their plain names; the caller fsyncs the directory. Raises OSError."""
+        """Rename the segments of `begin_replace` to their plain names.
+
+        The caller fsyncs the directory. Raises OSError.
+        """
         for piece, segment in zip(cleaned, new, strict=True):
-            if any(segment is other for other in self.segments):  # else retention has renamed its files meanwhile
+            if any(segment is other for other in self.segments):  # otherwise retention has renamed its files meanwhile
                 piece.to_live()
-                segment.swapped_in()
+                segment.drop_transient_suffix()
         self.swaps += 1
         self._names_changed = True
 
     def truncate_to(self, offset: int) -> list[Path]:
-        """Let the log end at `offset`, where a batch begins or a gap is (LocalLog.truncateTo); the files past it,
-        renamed `.deleted`. The caller holds flush_lock. Raises OSError, CorruptLog: the log, a beginning of what it
-        was, must be loaded again."""
+        """Truncate the log to `offset`, where a batch begins or a gap is (`LocalLog.truncateTo`). The caller holds
+        `flush_lock`.
+
+        Returns:
+            The files of removed segments, renamed `.deleted`.
+
+        Raises:
+            OSError, CorruptLog: If it fails half-way; what remains is a prefix of the old log, which must be loaded
+            again.
+        """
         old, *removed = segments_from(self.segments, offset)
         bounds = old.locate(offset)
         position = old.size if bounds is None else bounds.position
-        # Another object: what was remembered of the old one does not count for it.
-        kept = LogSegment(self.directory, old.base_offset, (position, offset), old.created_ms, old.jitter_ms)
-        self.segments = (*self.segments[: -1 - len(removed)], kept)  # first, as in `replace`
+        # A new object, because cached facts of the old one are no longer true.
+        kept = LogSegment(self.directory, old.base_offset, SegmentEnd(position, offset), old.created_ms, old.jitter_ms)
+        self.segments = (*self.segments[: -1 - len(removed)], kept)  # first, as in `begin_replace`
         self.log_end_offset = offset
         self.swaps += 1
-        renamed = self._rename_away(removed[::-1])  # whenever it ends, what is left is a beginning of the log
+        renamed = self._rename_away(removed[::-1])  # newest first: after a crash a prefix of the log remains
         if removed:
-            fsync_directory(self.directory)  # none of them may come back behind the cut
+            fsync_directory(self.directory)  # no segment may reappear after the truncated one
         old.close_writer()
         old.forget_handles()
         cut_segment(kept, position, offset)
-        return renamed + self._shortened(offset, offset)
+        return renamed + self._drop_snapshots_above(offset, offset)
 
     def start_over(self, offset: int) -> list[Path]:
-        """Remove all segments and begin with an empty one at `offset`. As `truncate_to`."""
+        """Remove all segments and create an empty one at `offset` (`LocalLog.truncateFullyAndStartAt`).
+
+        As `truncate_to`.
+        """
         removed = self.segments
         new = self._segment(offset, offset, removed[-1].created_ms, is_new=True)
         self.segments = (new,)
@@ -383,14 +384,15 @@ class LocalLog:
         self.swaps += 1
         renamed = self._rename_away(removed[::-1])
         self._open_writer(new, is_new=True)
-        return renamed + self._shortened(offset, -1)
+        return renamed + self._drop_snapshots_above(offset, -1)
 
     def _rename_away(self, segments: Iterable[LogSegment]) -> list[Path]:
+        """Rename the files of segments to `.deleted`, and close their writers once no flush uses them."""
         renamed = []
         for segment in segments:
             renamed += segment.rename_for_deletion()
             if segment.writer is not None or segment.transaction_writer is not None:
-                self._removed.append(segment)  # its writer is closed as soon as no flush is using it
+                self._removed.append(segment)
                 if self.flush_lock.acquire(blocking=False):
                     try:
                         self._close_removed()
@@ -398,12 +400,12 @@ class LocalLog:
                         self.flush_lock.release()
         return renamed
 
-    def _shortened(self, end: int, last_snapshot: int) -> list[Path]:
-        """The log ends at `end` now: producer snapshots above `last_snapshot` go, renamed `.deleted`."""
+    def _drop_snapshots_above(self, end: int, last_snapshot: int) -> list[Path]:
+        """Adapt to the new log end offset `end`: rename producer snapshots above `last_snapshot` to `.deleted`."""
         self.swaps += 1
         self.recovery_point = min(self.recovery_point, end)
         self._names_changed = True
-        self._last_snapshot = -1  # one at `end` may be missing: closing has to take it
+        self._last_snapshot = -1  # the snapshot at `end` may be missing, so closing has to take it
         for path in list(self._snapshots):
             if int(path.stem) > last_snapshot:
                 del self._snapshots[path]
@@ -412,8 +414,11 @@ class LocalLog:
     # ---- producer snapshots, one where each segment begins (ProducerStateManager.takeSnapshot)
 
     def take_snapshot(self) -> bool:
-        """Take the snapshot of the log end offset, once; the next flush writes it, since that takes 3 us a producer.
-        False when it is there already, or nothing was ever appended."""
+        """Take a producer snapshot at the log end offset; the next flush writes it to its file.
+
+        Returns:
+            False if the snapshot was already taken, or nothing was ever appended.
+        """
         offset = self._producers.end_offset = self.log_end_offset
         path = self._snapshot_path(offset)
         if offset <= self._last_snapshot or offset == 0 or path.exists():
@@ -424,12 +429,13 @@ class LocalLog:
         return True
 
     def snapshot_offsets(self) -> list[int]:
-        """Of the snapshots on disk, rising. Raises OSError."""
+        """Return the offsets of the producer snapshots on disk, ascending. Raises OSError."""
         suffix = names.PRODUCER_SNAPSHOT_SUFFIX
         stems = (path.name.removesuffix(suffix) for path in self.directory.glob(f"*{suffix}"))
         return sorted(int(stem) for stem in stems if stem.isdecimal())
 
     def producer_snapshot(self, offset: int) -> Path | None:
+        """Return the file of the producer snapshot at `offset`, or None if it is missing or not written yet."""
         path = self._snapshot_path(offset)
         return path if path not in self._snapshots and path.exists() else None
 
@@ -455,15 +461,15 @@ class LocalLog:
             return False
         config, since = self.config, self._unflushed_since_ms
         return unflushed >= config.flush_messages or (
-            since is not None and not 0 <= now_ms - since < config.flush_ms  # below 0: the clock was set back
+            since is not None and not 0 <= now_ms - since < config.flush_ms  # negative: the clock was set back
         )
 
     @property
     def synced_offset(self) -> int:
         """Offset below which all files of all segments are on disk; the recovery point that may be checkpointed.
 
-        `recovery_point` may lie in, or at the end of, a segment of which only the .log was flushed. A start after a
-        crash recovers the segments from the checkpoint on, in Kafka too, and has to begin with that segment.
+        `recovery_point` may lie in, or at the end of, a segment of which only the .log was flushed. After a crash the
+        next start recovers the segments from the checkpoint on, as Kafka does, and must include that segment.
         """
         for segment in self.segments:
             if not segment.is_synced:
@@ -481,14 +487,14 @@ class LocalLog:
         )
 
     def flush(self, *, whole: bool = False) -> int:
-        """Put the log on disk and raise the recovery point (UnifiedLog.flush); the caller holds `flush_lock`.
+        """Put the log on disk and raise the recovery point (`UnifiedLog.flush`); the caller holds `flush_lock`.
 
         The order is: leader epochs, producer snapshots, closed segments with all their files, the .log of the active
-        segment, the names in the directory. Of the active segment only the .log is synced, because a start after a
-        crash builds its indexes again from the batches.
+        segment, the names in the directory. Only the .log of the active segment is synced, because a start after a
+        crash rebuilds its indexes from the batches.
 
         Args:
-            whole: Sync the indexes of the active segment too, as a clean shutdown needs it. Nothing may be appended
+            whole: Sync the indexes of the active segment too, as a clean shutdown requires. Nothing may be appended
                 afterwards.
 
         Returns:
@@ -497,7 +503,7 @@ class LocalLog:
         Raises:
             OSError: If a file cannot be synced; the recovery point has not moved.
         """
-        end = self.log_end_offset  # before the segments are read: they hold everything below then
+        end = self.log_end_offset  # read before `segments`, so that these contain every record below it
         has_unsynced_segment, self._has_unsynced_segment = self._has_unsynced_segment, False
         segments = self.segments
         appended_until, began = self._last_append_ms, perf_counter()
@@ -518,7 +524,7 @@ class LocalLog:
         except BaseException:
             self._has_unsynced_segment |= has_unsynced_segment
             raise
-        # What was appended since has been waiting since then at the earliest.
+        # Records appended during this flush are unflushed since the last append at the latest.
         self._unflushed_since_ms = appended_until if self._last_append_ms > appended_until else None
         self.recovery_point = max(self.recovery_point, end)
         self.flushes += 1
@@ -553,11 +559,12 @@ class LocalLog:
                 self.flush_lock.release()
 
     def abandon(self) -> None:
-        """Close all files as they are; when a flush is going on, as soon as it has ended: it calls `flushed`."""
+        """Close all files without a flush. If a flush is running, `flushed` closes them when it has ended."""
         self._is_abandoned = True
         self.flushed()
 
     def flushed(self) -> None:
+        """Close the files after a flush if the log was abandoned meanwhile."""
         if self._is_abandoned and self.flush_lock.acquire(blocking=False):
             try:
                 self._close_removed()

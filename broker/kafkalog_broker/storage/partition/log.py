@@ -1,12 +1,11 @@
-"""The log of one partition: appends by its one writer, and the offsets that bound what is read (UnifiedLog).
+"""Log of one partition: appends by its single writer, and the offsets that bound reads (Kafka: `UnifiedLog`).
 
-Threads: everything that changes a log happens in one thread (the event loop's), but for `flush`, which blocks and is
-meant for another one. Reads may come from any thread: segments may be removed, or replaced by compaction, meanwhile.
-What an append changes is changed in Kafka's order: the .log and its indexes, the log end offset, producer state, the
-transaction index, the high watermark.
+All changes happen on one thread, the event loop's, except `flush`, which blocks and runs on another thread. Reads may
+come from any thread; retention and compaction may remove or replace segments meanwhile. An append changes state in
+Kafka's order: the .log and its indexes, the log end offset, producer state, the transaction index, the high watermark.
 
-An I/O error takes the log offline: from then on every operation raises kafka_storage_error, as a broker whose log
-directory has failed answers. Acknowledged records stay in the files.
+An I/O error takes the log offline: every later operation raises kafka_storage_error, as in a Kafka broker whose log
+directory has failed. Acknowledged records stay in the files.
 """
 
 from __future__ import annotations
@@ -21,12 +20,14 @@ from typing import NamedTuple, NoReturn
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.partition.aborted_transactions import aborted_in
 from kafkalog_broker.storage.partition.file_handles import FileSlice, is_out_of_descriptors
-from kafkalog_broker.storage.partition.local_log import FoundRange, LoadedLog, LocalLog
+from kafkalog_broker.storage.partition.leader_epochs import EpochEndOffset
+from kafkalog_broker.storage.partition.loaded_log import LoadedLog
+from kafkalog_broker.storage.partition.local_log import FoundRange, LocalLog
 from kafkalog_broker.storage.partition.log_segment import LogSegment, segments_from
 from kafkalog_broker.storage.partition.offset_lookup import (
     TimestampAndOffset,
-    aborted_in,
     offset_in_segment,
     offset_of_max_timestamp,
 )
@@ -40,22 +41,34 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, control_batch
 
-EVERY_APPEND = 1  # the value of flush.messages with which only what is on disk is acknowledged and shown to consumers
+EVERY_APPEND = 1
+"""Value of flush.messages at which records are acknowledged and become readable only when they are on disk."""
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _new = tuple.__new__
-"""Makes the three tuples of an append without the constructors of their classes, which are 8 % of its time."""
+"""Creates the named tuples of an append without their constructors (measured with benchmarks/broker.py)."""
 
 
 class ReadResult(NamedTuple):
-    """chunks: whole batches. next_offset: the offset after them; the one asked for when there are none."""
+    """Result of a read.
+
+    Attributes:
+        chunks: Whole batches.
+        next_offset: Offset after the batches; the requested offset if there are none.
+    """
 
     chunks: list[bytes]
     next_offset: int
 
 
 class AppendInfo(NamedTuple):
-    """Result of an append. log_append_time_ms: -1 with CreateTime. duplicate: not appended; the first one's offsets."""
+    """Result of an append (Kafka: `LogAppendInfo`).
+
+    Attributes:
+        log_append_time_ms: -1 if the topic uses CreateTime.
+        duplicate: True if the batch was already in the log and was not appended; the offsets are those of the first
+        copy.
+    """
 
     base_offset: int
     last_offset: int
@@ -65,10 +78,17 @@ class AppendInfo(NamedTuple):
 
 
 class Log:
-    """A log that `load_log` has found, or a new one. call_soon: how `flush`, in its thread, hands the wake-up of
-    subscribers to the thread they live in. high_watermark: offset up to which consumers read. appended_bytes: since the
-    log was opened. follows: the log copies another broker's, and takes no appends of its own. failure: the error that
-    took it offline. on_failure: called, once and through call_soon, with the log and an error that was met in it."""
+    """Log of one partition, found by `load_log` or newly created.
+
+    Attributes:
+        high_watermark: Offset below which consumers may read.
+        appended_bytes: Number of bytes appended since the log was opened.
+        follows: True while the log copies another broker's log; `append` is refused then.
+        failure: Error that took the log offline, or None.
+        on_failure: Called once, through `call_soon`, with the log and the error that took it offline.
+        highest_offset_in_remote_storage: Last offset copied to remote storage; -1 if none was copied or it is not yet
+        known.
+    """
 
     def __init__(
         self,
@@ -80,6 +100,12 @@ class Log:
         call_soon: Callable[[Callable[[], None]], object] = operator.call,
         on_failure: Callable[[Log, OSError], None] | None = None,
     ) -> None:
+        """Open the log.
+
+        Args:
+            loaded: Files and state found by `load_log` or `create_log_files`.
+            call_soon: Hands a callback from the flushing thread to the thread that owns the log.
+        """
         self.identity = identity
         self.topic, self.topic_id, self.partition = identity
         self.name = f"{self.topic}-{self.partition}"
@@ -87,7 +113,7 @@ class Log:
         self.config = config
         self.local = LocalLog(loaded, config, now_ms)
         self.epochs, self.producer_state = loaded.epochs, loaded.producers
-        # One replica: whatever was in the log when it was opened is as replicated as it will ever be.
+        # There is only one replica, so every record that was in the log when it was opened counts as replicated.
         self.high_watermark = loaded.log_end_offset
         self.appended_bytes = 0
         self.follows = self.is_closed = False
@@ -96,7 +122,6 @@ class Log:
         self._subscribers: set[Callable[[], None]] = set()
         self.on_failure = on_failure
         self.highest_offset_in_remote_storage = -1
-        """The last offset that was copied to remote storage; -1 for none, and before that is known."""
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:
@@ -108,7 +133,7 @@ class Log:
 
     @property
     def local_log_start_offset(self) -> int:
-        """Where the log begins on disk; what lies between the log start offset and this is remote."""
+        """First offset on disk; offsets between the log start offset and this one are in remote storage only."""
         return max(self.local.log_start_offset, self.local.segments[0].base_offset)
 
     @property
@@ -117,7 +142,7 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """LSO: the high watermark, or the first offset of the oldest transaction not ended below it."""
+        """The high watermark, or the first offset of the oldest transaction that has not ended below it (LSO)."""
         high_watermark = self.high_watermark
         unstable = self.producer_state.first_unstable_offset(high_watermark)
         return high_watermark if unstable is None else min(max(unstable, self.local.log_start_offset), high_watermark)
@@ -136,7 +161,7 @@ class Log:
 
     @property
     def appended_records(self) -> int:
-        """Number of offsets that were assigned since this log was opened."""
+        """Number of offsets assigned since this log was opened."""
         return max(0, self.local.log_end_offset - self.local.opened_at)
 
     @property
@@ -150,20 +175,24 @@ class Log:
         return self.local.flush_seconds
 
     def lead(self, leader_epoch: int) -> None:
-        """Stop following, and write with this epoch; all records count as replicated. Blocks. Raises OSError."""
+        """Stop following and become the leader with this epoch; all records count as replicated.
+
+        Blocks. Raises OSError if the leader epoch checkpoint cannot be written.
+        """
         self.epochs.assign(max(leader_epoch, self.leader_epoch), self.log_end_offset)
         self.follows, self.high_watermark = False, self.log_end_offset
 
     # ---- availability
 
     def check(self) -> None:
-        """Raise BrokerError: kafka_storage_error when the log is offline, unknown_topic_or_partition when closed."""
+        """Raise BrokerError if the log is offline (kafka_storage_error) or closed (unknown_topic_or_partition)."""
         if self.failure is not None:
             raise self.error(ErrorCode.kafka_storage_error, f"the log is offline: {self.failure}")
         if self.is_closed:
             raise self.error(ErrorCode.unknown_topic_or_partition, "the log has been closed")
 
     def error(self, code: ErrorCode, what: str, offset: int | None = None, hint: str | None = None) -> BrokerError:
+        """Return an error that names this partition."""
         return BrokerError(code, what, topic_partition=self.name, offset=offset, hint=hint)
 
     def take_offline(self, error: OSError) -> None:
@@ -171,12 +200,16 @@ class Log:
             self.failure = error
             self._call_soon(self.wake)
 
-    def fail(self, error: OSError | CorruptLog, *, nothing_happened: bool = False) -> NoReturn:
-        """Take the log offline and raise BrokerError kafka_storage_error. nothing_happened: then the log stays online
-        where only descriptors are lacking; clients try again."""
+    def fail(self, error: OSError | CorruptLog, *, unchanged: bool = False) -> NoReturn:
+        """Take the log offline and raise BrokerError kafka_storage_error.
+
+        Args:
+            unchanged: True if the failed operation changed nothing. The log then stays online if the process has merely
+                run out of file descriptors, and clients retry.
+        """
         if self.is_closed:
             self.check()
-        if nothing_happened and is_out_of_descriptors(error):
+        if unchanged and is_out_of_descriptors(error):
             raise self.error(
                 ErrorCode.kafka_storage_error,
                 f"too many files are open: {error}; try again, and raise the limit of open files (ulimit -n)",
@@ -189,21 +222,24 @@ class Log:
         raise self.error(ErrorCode.kafka_storage_error, f"the log went offline: {error}") from error
 
     @contextmanager
-    def failing(self, *, nothing_happened: bool = False) -> Iterator[None]:
-        """An OSError or CorruptLog in the block is this log's end, as `fail`."""
+    def offline_on_error(self, *, unchanged: bool = False) -> Iterator[None]:
+        """Call `fail` if the block raises OSError or CorruptLog."""
         try:
             yield
         except (OSError, CorruptLog) as error:
-            self.fail(error, nothing_happened=nothing_happened)
+            self.fail(error, unchanged=unchanged)
 
     def wake(self) -> None:
+        """Call all subscribers."""
         if self._subscribers:
             for callback in tuple(self._subscribers):  # a callback may unsubscribe itself
                 callback()
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Call `callback`, without arguments, whenever the high watermark or the log start offset moves, or the log
-        goes away or offline; once for one move however often it is subscribed."""
+        """Call `callback` whenever the high watermark or log start offset moves, or the log goes offline or is closed.
+
+        A callback that is subscribed several times is called once per change.
+        """
         self._subscribers.add(callback)
 
     def unsubscribe(self, callback: Callable[[], None]) -> None:
@@ -212,13 +248,18 @@ class Log:
     # ---- appending
 
     def append(self, batch: EncodedBatch, now_ms: int) -> AppendInfo:
-        """Append a producer's validated batch, in whose bytes its place is stamped, to the page cache. Raises
-        BrokerError: record_list_too_large, kafka_storage_error, the errors of ProducerState.check_append,
-        not_leader_or_follower for a log that follows another."""
+        """Append a producer's validated batch to the page cache.
+
+        The base offset and leader epoch are written into the batch's bytes.
+
+        Raises:
+            BrokerError: record_list_too_large, kafka_storage_error, not_leader_or_follower if the log follows another
+                one, or an error of `ProducerState.check_append`.
+        """
         return self._append(batch, now_ms, from_client=True, marker=None)
 
     def append_batch(self, data: bytes | bytearray | memoryview, now_ms: int) -> AppendInfo:
-        """Append a v2 batch of the broker's own, which is not validated again. Raises as append."""
+        """Append a v2 batch that the broker itself created, without validation. Raises BrokerError like `append`."""
         own = data if isinstance(data, bytearray) else bytearray(data)
         return self._append(EncodedBatch.of(own), now_ms, from_client=False, marker=None)
 
@@ -232,7 +273,14 @@ class Log:
         *,
         transaction_version: int = 0,
     ) -> AppendInfo:
-        """Write the marker that ends a producer's transaction. Raises as append. transaction_version: see Marker."""
+        """Append the marker that ends a producer's transaction.
+
+        Args:
+            transaction_version: See `Marker`.
+
+        Raises:
+            BrokerError: As `append`.
+        """
         batch = control_batch(
             control_type, self.log_end_offset, now_ms, producer_id=producer_id, producer_epoch=producer_epoch,
             coordinator_epoch=coordinator_epoch,
@@ -250,11 +298,11 @@ class Log:
         base_offset = local.log_end_offset
         last_offset = base_offset + sent.last_offset - sent.base_offset
         if last_offset >= layout.MAX_INT64:
-            what = f"offsets up to {last_offset}, the last one there is is 2^63-2: the log is full"
+            what = f"the log is full: the batch would end at offset {last_offset}, above the largest one, 2^63-2"
             hint = "write to another partition or topic"
             raise self.error(ErrorCode.record_list_too_large, what, base_offset, hint)
         if len(data) > self.config.segment_bytes:
-            what = f"a batch of {len(data)} bytes, segment.bytes of the topic is {self.config.segment_bytes}"
+            what = f"the batch has {len(data)} bytes, more than segment.bytes of the topic, {self.config.segment_bytes}"
             raise self.error(ErrorCode.record_list_too_large, what)
         _BASE_OFFSET.pack_into(data, layout.OFFSET_AT, base_offset)
         _LEADER_EPOCH.pack_into(data, layout.LEADER_EPOCH_AT, epoch)
@@ -279,12 +327,12 @@ class Log:
             elif (aborted := producers.appended(header, marker)) is not None:
                 segment.add_aborted(aborted)
         except (OSError, CorruptLog) as error:
-            self.fail(error, nothing_happened=local.log_end_offset == base_offset)
+            self.fail(error, unchanged=local.log_end_offset == base_offset)
         if self.config.flush_messages != EVERY_APPEND:
             self.high_watermark = last_offset + 1
             self.wake()
         if marker is not None:
-            producers.forget_ended(self.high_watermark)  # or nobody does while nobody reads
+            producers.forget_ended(self.high_watermark)  # otherwise only reads forget them
         return _new(AppendInfo, (base_offset, last_offset, append_time, local.log_start_offset, False))
 
     # ---- flushing
@@ -293,20 +341,26 @@ class Log:
         return self.local.needs_flush(now_ms) and self.failure is None and not self.is_closed
 
     def flush_epochs(self) -> None:
-        """Write truncated leader epochs to their file. Blocks; for a thread. Raises BrokerError kafka_storage_error."""
-        with self.failing():
+        """Write truncated leader epochs to their file. Blocks; any thread. Raises BrokerError kafka_storage_error."""
+        with self.offline_on_error():
             self.epochs.flush()
 
     def flush(self, up_to: int | None = None) -> None:
-        """Return when everything below `up_to` (default: all there is) is on disk. Blocks; for a thread. Raises
-        BrokerError kafka_storage_error; a failed fsync is never tried again, since the next one may claim success."""
+        """Return when all records below `up_to` (default: the log end offset) are on disk.
+
+        Blocks; call it from another thread than the one that owns the log. A failed fsync is never repeated, because
+        the next one may report success although data was lost.
+
+        Raises:
+            BrokerError: kafka_storage_error.
+        """
         local = self.local
         try:
             with local.flush_lock:
                 if up_to is not None and local.recovery_point >= up_to:
                     return
                 self.check()
-                with self.failing(nothing_happened=True):  # too many files: then no fsync failed
+                with self.offline_on_error(unchanged=True):  # without a descriptor no fsync was tried
                     end = local.flush()
         finally:
             local.flushed()
@@ -315,10 +369,11 @@ class Log:
             if self._subscribers:
                 self._call_soon(self.wake)
 
-    # ---- what leaves it
-
+    # ---- deletion
     def move_log_start(self, offset: int) -> None:
-        """Raise the log start offset, at most to the high watermark. Raises BrokerError kafka_storage_error."""
+        """Raise the log start offset to `offset`, which must not exceed the high watermark
+        (`maybeIncrementLogStartOffset`).
+        """
         if offset <= self.log_start_offset:
             return
         self.local.log_start_offset = offset
@@ -327,29 +382,35 @@ class Log:
         self.wake()
 
     def delete_records(self, offset: int) -> int:
-        """Let the log begin at `offset` (-1: the high watermark); returns the low watermark. Raises BrokerError:
-        offset_out_of_range, policy_violation for a topic without cleanup.policy delete."""
+        """Delete the records below `offset` (-1: below the high watermark), and return the new log start offset.
+
+        Raises:
+            BrokerError: offset_out_of_range; policy_violation if the topic's cleanup.policy does not contain delete.
+        """
         self.check()
         if not self.config.is_deleted:
-            what = "records are deleted only of topics whose cleanup.policy contains delete"
+            what = "records can be deleted only if the topic's cleanup.policy contains delete"
             raise self.error(ErrorCode.policy_violation, what)
         start = self.high_watermark if offset == -1 else offset
         if not 0 <= start <= self.high_watermark:
-            what = f"offset {offset}, records can be deleted up to the high watermark {self.high_watermark}"
+            what = f"records cannot be deleted up to offset {offset}, the high watermark is {self.high_watermark}"
             raise self.error(ErrorCode.offset_out_of_range, what, offset)
         self.move_log_start(start)
         return self.log_start_offset
 
     def delete_old_segments(self, now_ms: int) -> list[Path]:
-        """Remove segments by retention; the `.deleted` files that may be removed after file.delete.delay.ms. An active
-        segment that has to be copied to remote storage first is rolled.
+        """Remove segments by retention, and return their `.deleted` files, to be removed after file.delete.delay.ms.
 
-        Removes nothing before everything below the first segment that stays is on disk, with its name and its producer
-        snapshot: after a power cut the log would otherwise end below offsets that it had given out, or forget producers
-        whose records are gone. The caller tries again after a flush. Raises BrokerError.
+        An active segment that must be copied to remote storage first is rolled. No segment is removed until everything
+        below the first remaining segment is on disk, including that segment's name and producer snapshot. Otherwise the
+        log could end below offsets that it had assigned after a power failure, or forget producers whose records are
+        deleted. The caller tries again after a flush.
+
+        Raises:
+            BrokerError: kafka_storage_error.
         """
         self.check()
-        with self.failing():
+        with self.offline_on_error():
             deletion = segments_to_delete(
                 self.segments,
                 self.config,
@@ -371,7 +432,7 @@ class Log:
     # ---- housekeeping
 
     def update_config(self, config: LogConfig) -> None:
-        """Settings of segments apply from the next one on."""
+        """Apply a new configuration; segment settings take effect at the next roll."""
         self.config = self.local.config = config
         waits = config.flush_messages != EVERY_APPEND and self.high_watermark < self.log_end_offset
         if waits and not self.follows:
@@ -379,17 +440,21 @@ class Log:
             self.wake()
 
     def release_files(self) -> None:
-        """Close the writer's three descriptors; the next append opens the files again."""
-        with self.failing():
+        """Close the writer's three descriptors. The next append opens the files again."""
+        with self.offline_on_error():
             self.local.release_files()
 
     def close(self) -> None:
-        """Close: snapshot written, indexes trimmed, all on disk. Blocks; idempotent. Raises kafka_storage_error."""
+        """Write the producer snapshot, trim the indexes, flush everything and close. Blocks; idempotent.
+
+        Raises:
+            BrokerError: kafka_storage_error.
+        """
         if self.is_closed:
             return
         local = self.local
         try:
-            with self.failing():
+            with self.offline_on_error():
                 if self.failure is None and (local.take_snapshot() or not local.is_synced):
                     with local.flush_lock:
                         local.flush(whole=True)
@@ -397,7 +462,9 @@ class Log:
             self.discard()
 
     def discard(self) -> None:
-        """Close the files as they are: the log is deleted, or its disk has failed. Idempotent; waits for nothing."""
+        """Close the files without a flush, because the log was deleted or its disk has failed. Idempotent; does not
+        block.
+        """
         self.is_closed = True
         self.local.abandon()
         self.wake()
@@ -406,13 +473,22 @@ class Log:
     # ---- batches by offset
 
     def read_range(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> ReadResult:
-        """Whole batches from the one that holds `offset` on, all below `up_to`, of at most `max_bytes`, but with
-        at_least_one the first one in any case. Raises BrokerError: offset_out_of_range, kafka_storage_error."""
+        """Return whole batches from the one that contains `offset`, all below `up_to`.
+
+        Args:
+            max_bytes: Largest total size of the batches.
+            at_least_one: Return the first batch even if it is larger than `max_bytes`.
+
+        Raises:
+            BrokerError: offset_out_of_range, offset_moved_to_tiered_storage, kafka_storage_error.
+        """
         found = self.find_range(offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
         return ReadResult([self.read_slice(file_slice) for file_slice in found.slices], found.next_offset)
 
     def chunks(self, size: int) -> Iterator[bytes]:
-        """All batches below the present high watermark, some `size` bytes at a time. Raises as read_range."""
+        """Yield all batches below the present high watermark, in chunks of about `size` bytes. Raises like
+        `read_range`.
+        """
         offset, end = self.log_start_offset, self.high_watermark
         while offset < end:
             chunks, offset = self.read_range(offset, size, up_to=end, at_least_one=True)
@@ -424,89 +500,105 @@ class Log:
         try:
             return file_slice.read()
         except OSError as error:
-            self.fail(error, nothing_happened=True)
+            self.fail(error, unchanged=True)
 
     def find_range(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> FoundRange:
-        """As read_range, but only where those batches lie: the bytes can be read later, whatever happens to the log."""
+        """Find the batches that `read_range` returns. Their bytes can be read later, whatever happens to the log
+        meanwhile.
+        """
         local = self.local
         while True:
-            local_start = self.local_log_start_offset  # before the check: retention moves the log start offset first
+            # Read before the check, because retention moves the log start offset first.
+            local_start = self.local_log_start_offset
             self.check_fetch_offset(offset)
             if offset < local_start:
-                what = f"offset {offset} lies in remote storage, the local log begins at {local_start}"
+                what = f"offset {offset} is in remote storage, the local log starts at {local_start}"
                 raise self.error(ErrorCode.offset_moved_to_tiered_storage, what, offset)
             swaps = local.swaps
             try:
                 found = local.find_range(offset, max_bytes, up_to, at_least_one)
-                # Else retention took the beginning meanwhile, or compaction the file.
+                # Otherwise retention removed the segment meanwhile, or compaction replaced it: search again.
                 if offset >= self.local_log_start_offset and swaps == local.swaps:
                     return found
             except FileNotFoundError as error:
                 if self.is_closed or (offset >= self.local_log_start_offset and swaps == local.swaps):
-                    self.fail(error)  # the file was not ours to lose
+                    self.fail(error)  # removed by someone else
             except (OSError, CorruptLog) as error:
                 if swaps == local.swaps or is_out_of_descriptors(error):
-                    self.fail(error, nothing_happened=True)
+                    self.fail(error, unchanged=True)
 
     def check_fetch_offset(self, offset: int) -> None:
-        """Raise BrokerError offset_out_of_range unless the log holds `offset`, or will next."""
+        """Raise BrokerError offset_out_of_range unless `offset` is between the log start and log end offsets."""
         self.check()
         if not self.local.log_start_offset <= offset <= self.local.log_end_offset:
-            what = f"offset {offset}, the log goes from {self.local.log_start_offset} to {self.local.log_end_offset}"
+            start, end = self.local.log_start_offset, self.local.log_end_offset
+            what = f"offset {offset} is outside of the log, which has offsets {start} to {end}"
             raise self.error(ErrorCode.offset_out_of_range, what, offset)
 
     def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
-        """Those with records in [offset, up_to). Raises BrokerError."""
+        """Return the aborted transactions with records in [offset, up_to). Raises BrokerError."""
         self.check()
-        with self.failing(nothing_happened=True):
+        with self.offline_on_error(unchanged=True):
             return aborted_in(segments_from(self.segments, offset), offset, up_to)
 
     # ---- offsets by timestamp
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """The first record with a timestamp of at least `timestamp` ms. Raises BrokerError."""
+        """Return the first record with a timestamp of at least `timestamp` ms, or None. Raises BrokerError."""
         self.check()
         start = self.local.log_start_offset
-        with self.failing(nothing_happened=True):
+        with self.offline_on_error(unchanged=True):
             for segment in self.segments:
-                if segment.max_timestamp[0] >= timestamp:
+                if segment.max_timestamp.timestamp >= timestamp:
                     found = offset_in_segment(segment, timestamp, start)
                     if found is not None:
                         return found
         return None
 
     def max_timestamp_offset(self) -> TimestampAndOffset | None:
-        """As offset_lookup.offset_of_max_timestamp. Raises BrokerError."""
+        """Return the first record with the largest timestamp, or None if no record has one. Raises BrokerError."""
         self.check()
-        with self.failing(nothing_happened=True):
+        with self.offline_on_error(unchanged=True):
             return offset_of_max_timestamp(self.segments)
 
     # ---- leader epochs
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch that this log's leader, always this broker, writes with."""
+        """Leader epoch that this broker writes with."""
         return max(self.epochs.latest, 0)
 
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset), (-1, -1) when it is not known: OffsetForLeaderEpoch's answer."""
+    def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
+        """Answer OffsetForLeaderEpoch; see `LeaderEpochs.end_offset_for`."""
         return self.epochs.end_offset_for(epoch, self.local.log_end_offset)
 
-    def diverging_epoch(self, offset: int, last_epoch: int) -> tuple[int, int] | None:
-        """(epoch, end offset) of the last epoch here that a log can have in common with this one which holds, before
-        `offset`, a batch of `last_epoch`; None where all of it can be common (Partition.readRecords). Raises
-        BrokerError offset_out_of_range, also for an epoch of which nothing is known."""
+    def diverging_epoch(self, offset: int, last_epoch: int) -> EpochEndOffset | None:
+        """Find where a follower's log diverges from this one (Kafka: `Partition.readRecords`, KIP-595).
+
+        Args:
+            offset: The follower's fetch offset.
+            last_epoch: Leader epoch of the follower's batch before `offset`.
+
+        Returns:
+            The last epoch that both logs can share, with its end offset here; None if the logs need not diverge.
+
+        Raises:
+            BrokerError: offset_out_of_range, also if `last_epoch` is unknown.
+        """
         self.check()
-        epoch, end = self.end_offset_for_epoch(last_epoch)
+        known = self.end_offset_for_epoch(last_epoch)
+        epoch, end = known
         if min(epoch, end) < 0 or offset < self.local.log_start_offset:
-            what = f"offset {offset} after a batch of leader epoch {last_epoch}, of which nothing is known here"
+            what = f"offset {offset} follows a batch of leader epoch {last_epoch}, which is unknown here"
             raise self.error(ErrorCode.offset_out_of_range, what, offset)
-        return (epoch, end) if epoch < last_epoch or end < offset else None
+        return known if epoch < last_epoch or end < offset else None
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """Raise BrokerError unless `epoch`, what a client takes for the current one, is; -1 is never wrong."""
+        """Raise BrokerError unless `epoch`, the client's current leader epoch, is correct or -1 (not known to the
+        client).
+        """
         current = self.leader_epoch
         if epoch in (-1, current):
             return
         code = ErrorCode.fenced_leader_epoch if epoch < current else ErrorCode.unknown_leader_epoch
-        raise self.error(code, f"leader epoch {epoch} was asked for, the current one is {current}")
+        raise self.error(code, f"the request has leader epoch {epoch}, the current one is {current}")

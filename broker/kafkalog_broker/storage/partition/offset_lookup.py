@@ -1,5 +1,7 @@
-"""Look-ups in segments, local or remote: offsets by timestamp (UnifiedLog.fetchOffsetByTimestamp), which read and
-decompress, and are for a thread; aborted records."""
+"""Look-ups of offsets by timestamp in segments, local or remote (Kafka: `UnifiedLog.fetchOffsetByTimestamp`).
+
+They read and decompress batches, so they run on worker threads.
+"""
 
 from __future__ import annotations
 
@@ -17,81 +19,85 @@ from kafkalog_broker.storage.partition.segment_lookup import BatchBounds, Segmen
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.batch_header import BatchHeader, parse_header, wrapper_value_at
 from kafkalog_spark.format.layout import ATTRIBUTE_LOG_APPEND_TIME, MIN_INT64, NO_TIMESTAMP, RECORDS_AT, TimestampType
-from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
-"""Timestamps of ListOffsets that ask for the end, the beginning, the record of the largest timestamp (KIP-734)."""
+"""Special timestamps of ListOffsets: log end, log start, and the record with the largest timestamp (KIP-734)."""
 
-_unpacking = threading.Lock()
-"""Held while a batch is searched: one small batch may decompress to MAX_DECOMPRESSED bytes, and many threads search."""
-REMEMBERED = 64  # answers that a segment remembers: about 20 kB. Consumers of many groups begin at the same time
+_decompressing = threading.Lock()
+"""Held while a batch is searched, so that only one thread at a time decompresses up to MAX_DECOMPRESSED bytes."""
+MAX_CACHED = 64
+"""Results cached per segment, about 20 kB. The consumers of many groups often start at the same timestamp."""
 
 
 class TimestampAndOffset(NamedTuple):
-    """A record: its timestamp (ms), its offset, and the leader epoch that wrote it (-1 when not known)."""
+    """Offset of a record, with its timestamp in ms and its leader epoch (-1 if unknown)."""
 
     timestamp: int
     offset: int
     leader_epoch: int
 
 
-def aborted_in(segments: Iterable[LogSegment], offset: int, up_to: int) -> list[AbortedTransaction]:
-    """Aborted transactions in [offset, up_to); `segments` begin with that of `offset`. Raises OSError, CorruptIndex."""
-    found: list[AbortedTransaction] = []
-    for segment in segments:
-        search = collect_aborted(segment.aborted(), offset, up_to)
-        found += search.transactions
-        if search.complete:
-            break
-    return found
-
-
 def offset_in_segment(segment: SegmentLookup, timestamp: int, log_start_offset: int) -> TimestampAndOffset | None:
-    """The first record of a segment, at or above the log start offset, with a timestamp of at least `timestamp` ms.
-    Raises BrokerError (CORRUPT_MESSAGE), CorruptLog, OSError."""
-    # From the offset in the time index on: up to there everything is older.
+    """Return the first record at or above the log start offset with a timestamp of at least `timestamp` ms, or None.
+
+    Raises:
+        BrokerError: CORRUPT_MESSAGE if the batch cannot be decoded.
+        CorruptLog, OSError: If the segment cannot be read.
+    """
+    # All records before the offset of this entry are older.
     entry = segment.time_index().floor_before(timestamp)
     bounds = segment.locate(max(log_start_offset, segment.base_offset if entry is None else entry.offset))
     for candidate in () if bounds is None else segment.bounds_from(bounds.position):
         if _header(segment, candidate).max_timestamp >= timestamp:
             search = partial(_in_batch, segment, candidate, timestamp, log_start_offset)
-            found = _answered(segment, (candidate.position, timestamp, log_start_offset), search)
+            found = _cached(segment, (candidate.position, timestamp, log_start_offset), search)
             if found is not None:
                 return found
     return None
 
 
 def offset_of_max_timestamp(segments: Iterable[LogSegment]) -> TimestampAndOffset | None:
-    """The first record with the largest timestamp; None when none has one. Raises as offset_in_segment."""
-    latest = max(segments, key=lambda segment: segment.max_timestamp[0])
+    """Return the first record with the largest timestamp; None if no record has one.
+
+    Raises like `offset_in_segment`.
+    """
+    latest = max(segments, key=lambda segment: segment.max_timestamp.timestamp)
     timestamp, offset = latest.max_timestamp
     bounds = None if timestamp == NO_TIMESTAMP else latest.locate(offset)
     for candidate in () if bounds is None else latest.bounds_from(bounds.position):
         if _header(latest, candidate).max_timestamp == timestamp:
-            return _answered(latest, (candidate.position, MAX_TIMESTAMP, 0), partial(_max_of, latest, candidate))
+            return _cached(latest, (candidate.position, MAX_TIMESTAMP, 0), partial(_max_of, latest, candidate))
     return None
 
 
-def _answered(
-    segment: SegmentLookup, question: tuple[int, int, int], search: Callable[[], TimestampAndOffset | None]
+def _cached(
+    segment: SegmentLookup, key: tuple[int, int, int], search: Callable[[], TimestampAndOffset | None]
 ) -> TimestampAndOffset | None:
-    """Cached result of `search`, for question (position, timestamp, lowest offset): a batch never changes, and one of
-    60 kB may decompress to 60 MB. Raises BrokerError (CORRUPT_MESSAGE)."""
-    answers = segment.time_lookup_cache
-    if question in answers:
-        return cast(TimestampAndOffset | None, answers[question])
+    """Return the cached result of `search`, or call it.
+
+    Batches never change, and decompressing one may be expensive.
+
+    Args:
+        key: Position of the batch, timestamp, lowest offset.
+
+    Raises:
+        BrokerError: CORRUPT_MESSAGE if the batch cannot be decoded.
+    """
+    cache = segment.time_lookup_cache
+    if key in cache:
+        return cast(TimestampAndOffset | None, cache[key])
     try:
-        with _unpacking:
+        with _decompressing:
             found = search()
-    except CorruptBatch as error:  # what is in one batch: the log is as good as before
-        position, timestamp, _ = question
+    except CorruptBatch as error:  # one damaged batch does not take the log offline
+        position, timestamp, _ = key
         raise BrokerError(
             ErrorCode.corrupt_message,
             f"the batch at byte {position} of {segment.log_path} cannot be searched for timestamp {timestamp}: {error}",
         ) from error
-    if len(answers) >= REMEMBERED:
-        answers.clear()
-    answers[question] = found
+    if len(cache) >= MAX_CACHED:
+        cache.clear()
+    cache[key] = found
     return found
 
 
@@ -124,7 +130,7 @@ def _in_batch(
 
 
 def _max_of(segment: LogSegment, bounds: BatchBounds) -> TimestampAndOffset:
-    """The first record of a batch that has its max timestamp (DefaultRecordBatch.offsetOfMaxTimestamp)."""
+    """Return the first record with a batch's largest timestamp (Kafka: `DefaultRecordBatch.offsetOfMaxTimestamp`)."""
     header = _header(segment, bounds)
     if header.magic == 2 and header.record_count > 0 and header.attributes & ATTRIBUTE_LOG_APPEND_TIME:
         return TimestampAndOffset(header.max_timestamp, header.base_offset, header.leader_epoch)
@@ -133,7 +139,10 @@ def _max_of(segment: LogSegment, bounds: BatchBounds) -> TimestampAndOffset:
 
 
 def _messages(header: BatchHeader, batch: bytes) -> Iterator[tuple[int, int]]:
-    """(offset, timestamp) of a message of format v0 or v1, or of each in a wrapper; LogAppendTime is the wrapper's."""
+    """Yield offset and timestamp of a message of format v0 or v1, or of each message in a wrapper.
+
+    With LogAppendTime all have the wrapper's timestamp.
+    """
     if not header.codec:
         yield header.last_offset, header.max_timestamp
         return

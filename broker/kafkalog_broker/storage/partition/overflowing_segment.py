@@ -1,8 +1,7 @@
-"""Split of a segment whose offsets exceed what an index entry can hold relative to its base offset (Kafka's
-`splitOverflowedSegment`).
+"""Split of a segment with offsets too far above its base offset for an index entry (Kafka: `splitOverflowedSegment`).
 
-Brokers before Kafka 1.1.1 could write such segments during compaction (KAFKA-6264). The bytes are copied unchanged
-into several segments, which replace the old one as cleaned segments do.
+Brokers before Kafka 1.1.1 could write such segments during compaction (KAFKA-6264). The bytes are copied unchanged into
+several segments, which replace the old one in the way that cleaned segments do.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, holding, publish
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, publish, segment_containing
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import names
 from kafkalog_spark.format.atomic_file import (
@@ -26,11 +25,18 @@ from kafkalog_spark.format.transaction_index import load_transaction_index
 from kafkalog_spark.log.read.header_windows import Window, header_windows
 from kafkalog_spark.store.local_store import DescriptorFile
 
-_COPIED = 1 << 20  # bytes at once
+_COPY_SIZE = 1 << 20  # bytes per read
 
 
 def split_segment(directory: Path, base_offset: int, index_interval_bytes: int) -> list[int]:
-    """Replace a segment that is not in use by segments without overflow; their base offsets. Raises OSError."""
+    """Replace a segment that is not in use by segments without overflow.
+
+    Returns:
+        Their base offsets.
+
+    Raises:
+        OSError: If a file cannot be read, written or renamed.
+    """
     pieces = write_pieces(directory, base_offset, index_interval_bytes)
     publish(pieces)
     plain = [directory / (names.segment_name(base_offset) + suffix) for suffix in names.SEGMENT_SUFFIXES]
@@ -47,8 +53,14 @@ def split_segment(directory: Path, base_offset: int, index_interval_bytes: int) 
 
 
 def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -> list[CleanedSegment]:
-    """The segment's bytes as several `.cleaned` segments, finished. The first one has the old base offset, and may be
-    empty. What follows the last good batch goes along, for recovery to judge. Raises OSError; no file is left then."""
+    """Copy a segment's bytes into several finished `.cleaned` segments.
+
+    The first one has the old base offset and may be empty. Bytes after the last good batch are copied too; recovery
+    decides about them.
+
+    Raises:
+        OSError: If a file cannot be read or written; no file is left then.
+    """
     pieces: list[CleanedSegment] = []
     fd = open_regular(directory / (names.segment_name(base_offset) + names.LOG_SUFFIX))
     try:
@@ -64,13 +76,13 @@ def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -
                 next_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
         copied = sum(piece.size for piece in pieces)
         while copied < found.st_size:
-            copied += pieces[-1].append_unread(os.pread(fd, _COPIED, copied))
+            copied += pieces[-1].append_unread(os.pread(fd, _COPY_SIZE, copied))
         try:
             path = directory / (names.segment_name(base_offset) + names.TRANSACTION_INDEX_SUFFIX)
-            for aborted in load_transaction_index(path, base_offset):  # they stay with their markers
-                holding(aborted.last_offset, pieces).aborted.append(aborted)
+            for aborted in load_transaction_index(path, base_offset):  # an entry belongs to the segment of its marker
+                segment_containing(aborted.last_offset, pieces).aborted.append(aborted)
         except (CorruptLog, UnsupportedFormat):
-            pass  # recovery makes it again
+            pass  # recovery rebuilds the index
         for piece in pieces:
             piece.finish(found.st_mtime_ns)
     except BaseException:
@@ -83,7 +95,11 @@ def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -
 
 
 def _runs(window: Window, base_offset: int, next_offset: int) -> list[tuple[int, int, int]]:
-    """(first row, row after the last, base offset of their segment) of the neighbours that go into one segment."""
+    """Split the rows of a window into runs of adjacent batches that go into the same segment.
+
+    Returns:
+        First row, row after the last, base offset of the segment; for each run.
+    """
     runs: list[tuple[int, int, int]] = []
     begun, last_offsets = 0, window.table[:, H.LAST_OFFSET]
     while begun < len(window.table):
@@ -93,7 +109,7 @@ def _runs(window: Window, base_offset: int, next_offset: int) -> list[tuple[int,
             runs.append((begun, ended, base_offset))
         if ended < len(window.table):
             row = window.table[ended]
-            # A message of v0 or v1 may wrap others, whose offsets are lower than its own by an unknown number.
+            # A message of format v0 or v1 may be a wrapper, whose first offset is not in its header.
             lowest = int(last_offsets[ended - 1]) + 1 if ended else next_offset
             base_offset = max(lowest, int(row[H.LAST_OFFSET]) - MAX_RELATIVE_OFFSET)
             if row[H.MAGIC] == 2:
@@ -103,12 +119,12 @@ def _runs(window: Window, base_offset: int, next_offset: int) -> list[tuple[int,
 
 
 def _copy(fd: int, table: npt.NDArray[np.int64], piece: CleanedSegment) -> None:
-    """Append the batches of these rows, neighbours in the file."""
+    """Append the batches of `table`, which are adjacent in the file."""
     batches = table[:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]]
     begun = 0
     while begun < len(table):
         sizes = np.cumsum(table[begun:, H.SIZE])
-        ended = begun + max(int(np.searchsorted(sizes, _COPIED, side="right")), 1)
+        ended = begun + max(int(np.searchsorted(sizes, _COPY_SIZE, side="right")), 1)
         size = int(table[begun:ended, H.SIZE].sum())
         piece.append(os.pread(fd, size, int(table[begun, H.POSITION])), batches[begun:ended])
         begun = ended

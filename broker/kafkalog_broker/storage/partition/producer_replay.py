@@ -1,4 +1,4 @@
-"""Producer state rebuilt from snapshots and from batches in the log."""
+"""Rebuilds producer state from snapshots and from batches in the log."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ _log = logging.getLogger(__name__)
 
 
 def replay(state: ProducerState, window: Window) -> list[AbortedTransaction]:
-    """Take a window's batches into `state`; the transactions they abort, for the transaction index. Of a producer's
-    batches outside of transactions only the last five matter, so only these are looked at one by one."""
+    """Apply a window's batches to `state`, and return the transactions that they abort, for the transaction index.
+
+    Only the last five of a producer's batches outside of transactions matter, so the others are skipped.
+    """
     aborted = []
     for row in _rows_that_matter(window.table).tolist():
         header = window.header(row)
@@ -42,10 +44,13 @@ def replay(state: ProducerState, window: Window) -> list[AbortedTransaction]:
 
 
 def first_bad_marker(window: Window) -> tuple[int, CorruptBatch] | None:
-    """The first control batch whose record cannot be read (row, why): recovery cuts there (InvalidRecordException)."""
+    """Return the row and the error of the first control batch that cannot be read; None if all are good.
+
+    Recovery truncates there (Kafka: `InvalidRecordException`).
+    """
     table = window.table
-    of_control = (table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
-    for row in np.flatnonzero(of_control & (table[:, H.PRODUCER_ID] >= 0) & (table[:, H.COUNT] > 0)).tolist():
+    is_control = (table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
+    for row in np.flatnonzero(is_control & (table[:, H.PRODUCER_ID] >= 0) & (table[:, H.COUNT] > 0)).tolist():
         try:
             read_marker(window.batch(row))
         except CorruptBatch as error:
@@ -54,35 +59,48 @@ def first_bad_marker(window: Window) -> tuple[int, CorruptBatch] | None:
 
 
 def read_marker(batch: memoryview) -> Marker | None:
-    """Marker in the control batch; None when it ends no transaction. CorruptBatch when its record is too short."""
+    """Return the marker in a control batch; None if it does not end a transaction.
+
+    Raises CorruptBatch if it is too short.
+    """
     ended = transaction_end(batch)
     return None if ended is None else Marker(*ended)
 
 
 def _rows_that_matter(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     ids = table[:, H.PRODUCER_ID]
-    of_producers = ids >= 0
-    if not of_producers.any():
+    has_producer = ids >= 0
+    if not has_producer.any():
         return np.empty(0, np.int64)
-    of_transactions = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
-    plain = of_producers & ((table[:, H.ATTRIBUTES] & of_transactions) == 0)
+    transaction_bits = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
+    plain = has_producer & ((table[:, H.ATTRIBUTES] & transaction_bits) == 0)
     rows = np.flatnonzero(plain)
-    # Sorted by producer, then by position: the fifth last of each producer is the one five places before the next's.
+    # Sorted by producer, then by position: a row is one of its producer's last five unless the fifth row after it has
+    # the same producer.
     by_producer = rows[np.argsort(ids[rows], kind="stable")]
     is_last = np.ones(len(by_producer), bool)
     is_last[:-BATCHES_KEPT] = ids[by_producer[:-BATCHES_KEPT]] != ids[by_producer[BATCHES_KEPT:]]
-    return np.sort(np.concatenate((np.flatnonzero(of_producers & ~plain), by_producer[is_last])))
+    return np.sort(np.concatenate((np.flatnonzero(has_producer & ~plain), by_producer[is_last])))
 
 
 def newest_snapshot(directory: Path, offsets: Iterable[int]) -> tuple[ProducerState | None, list[int]]:
-    """The state in the newest of the snapshots at `offsets` that can be read, None without one; the offsets of those
-    that are damaged and newer. Raises OSError."""
+    """Load the newest readable producer snapshot.
+
+    Args:
+        offsets: Offsets of the snapshots on disk.
+
+    Returns:
+        The state, or None without a readable snapshot; the offsets of newer snapshots that are damaged.
+
+    Raises:
+        OSError: If a file cannot be read.
+    """
     damaged = []
     for offset in sorted(offsets, reverse=True):
         try:
             entries = read_producer_snapshot(directory / (names.segment_name(offset) + names.PRODUCER_SNAPSHOT_SUFFIX))
         except (CorruptLog, UnsupportedFormat) as error:
-            _log.warning("%s; an older one is taken", error)
+            _log.warning("%s; trying an older producer snapshot", error)
             damaged.append(offset)
         else:
             state = ProducerState()
@@ -94,8 +112,15 @@ def newest_snapshot(directory: Path, offsets: Iterable[int]) -> tuple[ProducerSt
 def replay_segments(
     state: ProducerState, directory: Path, segments: Sequence[tuple[int, int | None]], since: int
 ) -> None:
-    """Take the batches that end at or after `since` into `state`. segments: (base offset, bytes that count; None: all).
-    Changes no file. Raises CorruptBatch, UnsupportedFormat with file, position and offset; OSError."""
+    """Apply the batches that end at or after `since` to `state`. Changes no file.
+
+    Args:
+        segments: Base offset and number of bytes to read of each segment; None for the whole .log.
+
+    Raises:
+        CorruptBatch, UnsupportedFormat: With file, position and offset.
+        OSError: If a file cannot be read.
+    """
     first = max((base for base, _ in segments if base <= since), default=0)
     for base, size in segments:
         if base < first:

@@ -1,6 +1,9 @@
-"""Producer state of one log: the last five batches of each producer, and the open transactions (Kafka's
-ProducerStateManager, ProducerStateEntry and ProducerAppendInfo). Nothing changes before the bytes are in the log:
-`check_append` finds duplicates and refuses what is out of order, then `appended` takes the batch in."""
+"""Producer state of one log: the last five batches of each producer, and open transactions.
+
+Corresponds to Kafka's `ProducerStateManager`, `ProducerStateEntry` and `ProducerAppendInfo`. State changes only after
+the bytes are in the log: `check_append` detects duplicates and refuses batches that are out of order, `appended`
+applies the batch.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,11 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction
 
 _log = logging.getLogger(__name__)
 
-BATCHES_KEPT = 5  # a producer has at most five requests in flight: a duplicate is among them
+BATCHES_KEPT = 5  # a producer has at most five requests in flight, so a duplicate is among its last five batches
 
 
 class KnownBatch(NamedTuple):
-    """Batch that a producer wrote lately. timestamp: ms, its largest."""
+    """One of the last batches of a producer (Kafka: `BatchMetadata`). `timestamp` is its largest one, in ms."""
 
     last_sequence: int
     last_offset: int
@@ -45,8 +48,12 @@ class KnownBatch(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """Content of a control record that ends a transaction. transaction_version: what its coordinator asks for, which is
-    not in the log. From 2 on (KIP-890) a marker has a higher epoch than the transaction it ends."""
+    """Control record that ends a transaction (Kafka: `EndTransactionMarker`).
+
+    Attributes:
+        transaction_version: Requested by the coordinator; it is not in the log. From version 2 on (KIP-890) a marker
+            has a higher epoch than the transaction that it ends.
+    """
 
     control_type: ControlType
     coordinator_epoch: int
@@ -54,9 +61,16 @@ class Marker(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """State of a producer id. Epochs are -1 while unknown; `last_timestamp` in ms; `batches`: the last ones, oldest
-    first. It never changes: each batch takes another one's place, so that a list of them is a picture of one moment
-    that a thread may write to disk. And it is small, since anybody can invent producer ids: 0.4 kB each, all in all."""
+    """State of one producer ID.
+
+    It is immutable: each batch replaces the object. A list of them is therefore a consistent snapshot that another
+    thread can write to disk. It is small (0.4 kB), because clients can invent any number of producer IDs.
+
+    Attributes:
+        epoch, coordinator_epoch: -1 if unknown.
+        last_timestamp: In ms.
+        batches: The last batches, oldest first.
+    """
 
     id: int
     epoch: int = NO_PRODUCER_EPOCH
@@ -70,7 +84,7 @@ class Producer(NamedTuple):
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def entry(self) -> ProducerEntry:
-        """The row of a snapshot: of the batches only the last one survives."""
+        """Return the row of a producer snapshot, which contains only the last batch."""
         last = self.batches[-1] if self.batches else None
         sequence, offset, delta = (NO_SEQUENCE, -1, 0) if last is None else last[:3]
         return ProducerEntry(
@@ -79,22 +93,27 @@ class Producer(NamedTuple):
         )  # fmt: skip
 
 
-_EPOCH_BUMP = 2  # the transaction version from which on the end of a transaction raises the epoch
+_EPOCH_BUMP_VERSION = 2  # transaction version from which on the end of a transaction raises the producer epoch
 
 
 class ProducerState:
-    """All producers of one partition, for its one writer. `end_offset`: up to there batches have been taken in."""
+    """All producers of one partition. Belongs to the thread that owns the log.
+
+    Attributes:
+        end_offset: Offset up to which batches are applied.
+        verifications: Producers whose first batch waits for the transaction coordinator.
+    """
 
     def __init__(self, end_offset: int = 0) -> None:
         self.end_offset = end_offset
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}  # first offset -> producer id, in the order of first offsets
         self._ended: list[tuple[int, int]] = []
-        """(first offset, marker's offset) of transactions whose marker may still lie above the high watermark."""
+        """(first offset, marker's offset) of transactions whose marker may be at or above the high watermark."""
         self.verifications = Verifications()
 
     def producers(self) -> list[Producer]:
-        """All of them as they are now: 10 ns a producer."""
+        """Return all producers as of now."""
         return list(self._producers.values())
 
     # ---- appending
@@ -102,9 +121,18 @@ class ProducerState:
     def check_append(
         self, batch: BatchHeader, marker: Marker | None = None, *, from_client: bool = True
     ) -> KnownBatch | None:
-        """The batch that this one repeats, or None when it may be appended. from_client=False leaves sequences
-        unchecked: coordinators do not count. Raises BrokerError: invalid_producer_epoch, out_of_order_sequence_number,
-        invalid_txn_state, transaction_coordinator_fenced."""
+        """Check a batch before it is appended.
+
+        Args:
+            from_client: False leaves sequences unchecked, because coordinators do not number their batches.
+
+        Returns:
+            The earlier batch if this one is a duplicate; None if it may be appended.
+
+        Raises:
+            BrokerError: invalid_producer_epoch, out_of_order_sequence_number, invalid_txn_state,
+                transaction_coordinator_fenced.
+        """
         producer = self._producers.get(batch.producer_id)
         if batch.is_control:
             if producer is not None and marker is not None:
@@ -119,20 +147,20 @@ class ProducerState:
         if from_client:
             knows_batches = producer is not None and bool(producer.batches)
             self.verifications.check(batch.producer_id, batch.base_sequence, knows_batches=knows_batches)
-        if producer is None:  # any first sequence: what was known may have been expired or deleted
+        if producer is None:  # any first sequence is allowed, because the state may have expired or been deleted
             return None
         if from_client:
             _check_sequence(producer, batch)
         if producer.transaction_first_offset != NO_TRANSACTION and not batch.is_transactional:
             raise BrokerError(
                 ErrorCode.invalid_txn_state,
-                f"producer id {batch.producer_id} has a transaction open since offset "
-                f"{producer.transaction_first_offset}, a batch outside of it cannot be written",
+                f"producer id {batch.producer_id} cannot write a batch outside of its transaction, which is open since "
+                f"offset {producer.transaction_first_offset}",
             )
         return None
 
     def appended(self, batch: BatchHeader, marker: Marker | None = None) -> AbortedTransaction | None:
-        """Apply a batch that is in the log now; the transaction that it aborts, for the transaction index."""
+        """Apply a batch that is in the log now; return the transaction that it aborts, for the transaction index."""
         self.end_offset = batch.last_offset + 1
         if batch.producer_id < 0 or (batch.is_control and marker is None):
             return None
@@ -160,8 +188,8 @@ class ProducerState:
     def _end_transaction(self, producer: Producer, last_offset: int, marker: Marker) -> AbortedTransaction | None:
         first = producer.transaction_first_offset
         if first == NO_TRANSACTION:
-            return None  # an empty transaction: the marker only moves epochs on
-        # As ProducerStateManager.lastStableOffset(completedTxn): the LSO once this transaction has ended.
+            return None  # an empty transaction: the marker only raises epochs
+        # Kafka's ProducerStateManager.lastStableOffset(completedTxn): the LSO after this transaction has ended.
         others = (offset for offset, owner in self._open.items() if owner != producer.id)
         stable = min(others, default=last_offset + 1)
         self._open.pop(first, None)
@@ -173,42 +201,45 @@ class ProducerState:
     # ---- transactions
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """True when the producer has written to this partition since it began its transaction, with that epoch."""
+        """Return whether the producer has written to this partition in its current transaction, with that epoch."""
         producer = self._producers.get(producer_id)
         return producer is not None and producer.transaction_first_offset != NO_TRANSACTION and producer.epoch == epoch
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Of the oldest transaction that is open, or whose marker is not below the high watermark."""
+        """First offset of the oldest transaction that is open or whose marker is at or above the high watermark."""
         self.forget_ended(high_watermark)
         if not self._open and not self._ended:
             return None
         return min([*self._open, *(first for first, _ in self._ended)])
 
     def forget_ended(self, high_watermark: int) -> None:
+        """Forget ended transactions whose marker is below the high watermark."""
         if self._ended:
             self._ended = [ended for ended in self._ended if ended[1] >= high_watermark]
 
-    # ---- the log's beginning and end
+    # ---- log start, expiration
 
     def on_log_start_offset(self, log_start_offset: int) -> None:
-        """Records below are gone. Producers stay known; what ended below is stable."""
+        """Adapt to a higher log start offset: ended transactions below it are stable. Producers are kept."""
         self._ended = [ended for ended in self._ended if ended[1] >= log_start_offset]
         self.end_offset = max(self.end_offset, log_start_offset)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers without an open transaction whose last batch is that old."""
-        for one in self.producers():
-            if one.transaction_first_offset == NO_TRANSACTION and now_ms - one.last_timestamp >= expiration_ms:
-                del self._producers[one.id]
+        """Forget producers without an open transaction whose last batch is at least `expiration_ms` old."""
+        for producer in self.producers():
+            is_old = now_ms - producer.last_timestamp >= expiration_ms
+            if is_old and producer.transaction_first_offset == NO_TRANSACTION:
+                del self._producers[producer.id]
         self.verifications.expire(now_ms, expiration_ms)
 
     # ---- snapshots
 
     def entries(self) -> list[ProducerEntry]:
+        """Return the rows of a snapshot."""
         return [producer.entry() for producer in self._producers.values()]
 
     def load(self, entries: Iterable[ProducerEntry], end_offset: int) -> None:
-        """Replace the state by a snapshot taken at `end_offset`."""
+        """Replace the state with a snapshot taken at `end_offset`."""
         self.clear(end_offset)
         for entry in entries:
             batch = KnownBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
@@ -219,7 +250,8 @@ class ProducerState:
             if entry.has_open_transaction:
                 self._open[entry.transaction_first_offset] = entry.producer_id
 
-    def become(self, other: ProducerState) -> None:
+    def replace_with(self, other: ProducerState) -> None:
+        """Take over the state of `other`, which must not be used afterwards."""
         self._producers, self._open, self._ended = other._producers, other._open, other._ended
         self.verifications, self.end_offset = other.verifications, other.end_offset
 
@@ -235,12 +267,12 @@ def _check_epoch(producer: Producer, batch: BatchHeader) -> None:
     if batch.producer_epoch < producer.epoch:
         raise BrokerError(
             ErrorCode.invalid_producer_epoch,
-            f"producer id {batch.producer_id} writes with epoch {batch.producer_epoch}, the latest is {producer.epoch}",
+            f"producer id {batch.producer_id} has epoch {batch.producer_epoch}, the current one is {producer.epoch}",
         )
 
 
 def _check_sequence(producer: Producer, batch: BatchHeader) -> None:
-    """ProducerAppendInfo.checkSequence."""
+    """As Kafka's `ProducerAppendInfo.checkSequence`."""
     if batch.producer_epoch != producer.epoch:
         if batch.base_sequence != 0 and producer.epoch != NO_PRODUCER_EPOCH:
             raise BrokerError(
@@ -262,18 +294,18 @@ def _check_sequence(producer: Producer, batch: BatchHeader) -> None:
 def _check_marker(producer: Producer, batch: BatchHeader, marker: Marker) -> None:
     _check_epoch(producer, batch)
     is_open = producer.transaction_first_offset != NO_TRANSACTION
-    # The same epoch again, and nothing open: the marker was written before and its coordinator does not know it. No
-    # epoch is above the largest: Kafka brokers could leave a transaction of that epoch open (KAFKA-20090).
+    # Without an open transaction the same epoch is allowed: the coordinator repeats a marker because it does not know
+    # that it was written. The largest epoch cannot rise; Kafka could leave a transaction of it open (KAFKA-20090).
     must_rise = is_open and batch.producer_epoch < MAX_PRODUCER_EPOCH
-    if marker.transaction_version >= _EPOCH_BUMP and batch.producer_epoch == producer.epoch and must_rise:
+    if marker.transaction_version >= _EPOCH_BUMP_VERSION and batch.producer_epoch == producer.epoch and must_rise:
         raise BrokerError(
             ErrorCode.invalid_producer_epoch,
-            f"a marker with epoch {batch.producer_epoch} for producer id {batch.producer_id}, whose open transaction "
-            f"was written with the same: in version {marker.transaction_version} it must be higher",
+            f"a marker for producer id {batch.producer_id} has epoch {batch.producer_epoch}, that of the open "
+            f"transaction; in transaction version {marker.transaction_version} it must be higher",
         )
     if marker.coordinator_epoch < producer.coordinator_epoch:
         raise BrokerError(
             ErrorCode.transaction_coordinator_fenced,
-            f"a marker of coordinator epoch {marker.coordinator_epoch} for producer id {batch.producer_id}, the "
+            f"a marker for producer id {batch.producer_id} has coordinator epoch {marker.coordinator_epoch}, the "
             f"latest is {producer.coordinator_epoch}",
         )

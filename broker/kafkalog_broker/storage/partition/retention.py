@@ -1,14 +1,16 @@
-"""Retention: which segments of a log go, and why (UnifiedLog.deleteOldSegments).
+"""Retention: which segments to delete, and why (Kafka: `UnifiedLog.deleteOldSegments`).
 
-In Kafka's order: the segment lies below the log start offset, the log is larger than retention.bytes, the segment is
-older than retention.ms. Each goes on from the oldest up to the first that stays. With a cleanup.policy without `delete`
-only the first counts; an empty one limits the local log where segments are copied to remote storage. A negative limit
-is none. Where segments are copied to remote storage, the limits are those of local retention, and only what was copied
-goes, or lies below the log start offset; the log still begins where it did.
+There are three reasons, checked in Kafka's order: the segment is below the log start offset; the log is larger than
+retention.bytes; the segment is older than retention.ms. Each removes segments from the oldest up to the first one that
+it does not apply to. A negative limit means no limit. If cleanup.policy lacks `delete`, only the first reason applies;
+if the policy is empty and segments are copied to remote storage, the limits still apply to the local log.
 
-An active segment is never copied. If it exceeds the local limits, it is rolled, so that it is copied and removed later
-(KAFKA-16385). A segment with a timestamp in the future stays until then, and so do those after it. Where segments
-are copied to remote storage, the time of its last modification counts instead (KAFKA-20609).
+Where segments are copied to remote storage, the limits are those of local retention. Only copied segments, and those
+below the log start offset, are deleted then, and the log start offset does not move. An active segment is never copied.
+If it exceeds the local limits it is rolled, so that it is copied and deleted later (KAFKA-16385).
+
+A segment with a timestamp in the future is kept until then, with all later ones. Where segments are copied to remote
+storage, its modification time is used instead (KAFKA-20609).
 """
 
 from __future__ import annotations
@@ -20,18 +22,23 @@ from pathlib import Path
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition.log_segment import LogSegment
+from kafkalog_broker.storage.partition.segment_lookup import SegmentEnd
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.log.read.local_log_dir import log_files
 
 FAR_AHEAD_MS = 3_600_000
-"""Default of message.timestamp.after.max.ms. A producer's clock that is less far ahead delays retention by less."""
+"""Default of message.timestamp.after.max.ms. Timestamps less far in the future delay retention only by that much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """The `count` oldest segments are to go. log_start_offset: where the log, remote storage included, begins without
-    them; the caller moves there first, and where these are all makes an empty one before. rolls_active: the caller
-    rolls the active segment, which exceeds the limits but has to be copied to remote storage first."""
+    """Segments to delete.
+
+    Attributes:
+        count: Number of oldest segments to delete. If these are all, the caller first rolls a new one.
+        log_start_offset: Log start offset, remote storage included, that the caller sets before the deletion.
+        rolls_active: The caller rolls the active segment, which exceeds the limits but must be copied first.
+    """
 
     count: int
     log_start_offset: int
@@ -48,14 +55,23 @@ def segments_to_delete(
     now_ms: int,
     highest_remote_offset: int = -1,
 ) -> Deletion:
-    """The segments to delete now. segments: by base offset, the last one active. highest_remote_offset: the last one
-    copied to remote storage, -1 for none. None goes that holds offsets at or above the high watermark, nor an active
-    one that is empty. Raises OSError."""
+    """Return the segments to delete now.
+
+    Segments with offsets at or above the high watermark, and an empty active segment, are never deleted.
+
+    Args:
+        segments: By base offset, the last one active.
+        highest_remote_offset: Last offset copied to remote storage, or -1.
+
+    Raises:
+        OSError: If a file cannot be read.
+    """
     count = 0
     last = len(segments) - 1
     deletable = highest_remote_offset + 1 if config.copies_segments else log_end_offset
     retention_bytes, retention_ms = config.local_limits
-    sizes = list(accumulate(segment.size for segment in reversed(segments)))[::-1]  # of each with those after it
+    # Size of each segment together with all later ones.
+    sizes = list(accumulate(segment.size for segment in reversed(segments)))[::-1]
 
     def upper_bound(slot: int) -> int:
         return segments[slot + 1].base_offset if slot < last else log_end_offset
@@ -63,7 +79,7 @@ def segments_to_delete(
     def is_below_start(slot: int) -> bool:
         return slot < last and upper_bound(slot) <= log_start_offset
 
-    def is_surplus(slot: int) -> bool:
+    def exceeds_size(slot: int) -> bool:
         return sizes[slot] - segments[slot].size >= retention_bytes
 
     def is_old(slot: int) -> bool:
@@ -75,14 +91,14 @@ def segments_to_delete(
     reasons = [is_below_start]
     if config.limits_local_log:
         if retention_bytes >= 0:
-            reasons.append(is_surplus)
+            reasons.append(exceeds_size)
         if retention_ms >= 0:
             reasons.append(is_old)
     rolls_active = False
-    for goes in reasons:
+    for applies in reasons:
         while count <= last and (count < last or segments[last].size):
             upper = upper_bound(count)
-            if high_watermark < upper or not goes(count):
+            if high_watermark < upper or not applies(count):
                 break
             if not (upper <= deletable or is_below_start(count)):
                 rolls_active = rolls_active or count == last
@@ -95,8 +111,14 @@ def segments_to_delete(
 
 
 def segment_from_future(segments: Sequence[LogSegment], config: LogConfig, now_ms: int) -> LogSegment | None:
-    """The oldest segment, if a timestamp far in the future keeps retention by time from removing it and all others.
-    None if nothing is kept. Raises OSError."""
+    """Return the oldest segment if its timestamp is so far in the future that it blocks retention by time.
+
+    Returns:
+        None if retention by time is not blocked.
+
+    Raises:
+        OSError: If a file cannot be read.
+    """
     if config.copies_segments or not config.is_deleted or config.retention_ms < 0:
         return None
     oldest = segments[0]
@@ -104,13 +126,17 @@ def segment_from_future(segments: Sequence[LogSegment], config: LogConfig, now_m
 
 
 def may_be_due(directory: Path, config: LogConfig, log_start_offset: int, now_ms: int) -> bool:
-    """False when `segments_to_delete` would find none in a log that is not open, by its files alone. Raises OSError."""
-    if config.remote_storage_enable:  # what was copied is known when it is open
+    """Return whether retention may delete segments of a log that is not open, judging by its files alone.
+
+    Raises OSError.
+    """
+    if config.remote_storage_enable:  # which segments were copied is known only once the log is open
         return True
     files = log_files(directory)
     sizes = [facts.st_size for facts in files.values()]
-    segments = [  # the oldest decides; the second stands for all others
-        LogSegment(directory, base, (size, MAX_INT64), now_ms)
+    # Whether the oldest segment is deleted depends only on the total size of the others, so one stands for them all.
+    segments = [
+        LogSegment(directory, base, SegmentEnd(size, MAX_INT64), now_ms)
         for base, size in zip(files, (*sizes[:1], sum(sizes[1:])), strict=False)
     ]
     deletion = segments_to_delete(

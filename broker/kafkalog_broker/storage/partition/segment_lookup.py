@@ -1,4 +1,4 @@
-"""Lookups of offsets, positions and times in one segment, local or remote."""
+"""Look-ups of offsets and positions in one segment, local or remote, by its offset index and batch headers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from kafkalog_spark.format.time_index import TimeIndex
 
 _BOUNDS = struct.Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
 SCAN_READ = 8192
-"""Bytes read at once in the search for a batch: index.interval.bytes, and a batch of a usual size after it."""
+"""Bytes per read in the search for a batch: index.interval.bytes, plus a batch of usual size."""
 
 
 class BatchBounds(NamedTuple):
-    """Where a batch lies. base_offset of a message in format v0 or v1: the lowest it can be."""
+    """Position and offsets of one batch.
+
+    Attributes:
+        base_offset: For a message of format v0 or v1: the lowest offset that it can have.
+        last_offset: Last offset of the batch.
+    """
 
     position: int
     size: int
@@ -28,24 +33,43 @@ class BatchBounds(NamedTuple):
         return self.position + self.size
 
 
+class SegmentEnd(NamedTuple):
+    """Readable end of a segment: the size of its whole batches in bytes, and the offset after them."""
+
+    size: int
+    next_offset: int
+
+
+class BatchEnd(NamedTuple):
+    """End of a batch: the position and the offset after it."""
+
+    position: int
+    next_offset: int
+
+
 class ReadAt(Protocol):
+    """File that can be read at any position."""
+
     def read(self, position: int, size: int) -> bytes:
-        """As FileHandle.read."""
+        """As `FileHandle.read`."""
 
 
 class SegmentLookup:
-    """Positions of offsets in a segment's .log, local or remote, by its offset index and the headers of batches.
+    """Finds batches in a segment's .log, local or remote.
 
-    The offset index is a hint: an entry is used only if its offset lies in the batch at its position. Otherwise the
-    search begins where it would without an index.
+    The offset index is only a hint: an entry is used only if its offset lies in the batch at its position. Otherwise
+    the search begins where it would without an index.
 
     Attributes:
-        end: (bytes of whole batches, the offset after them).
+        end: Readable end of the segment. Replaced as a whole, so that readers on other threads see both values
+            together.
+        time_lookup_cache: Results of timestamp look-ups, by position, timestamp and lowest offset; see
+            offset_lookup.py.
     """
 
     __slots__ = ()
     base_offset: int
-    end: tuple[int, int]
+    end: SegmentEnd
     log_path: str
     time_lookup_cache: dict[tuple[int, int, int], Any]
 
@@ -54,20 +78,26 @@ class SegmentLookup:
         return self.end[0]
 
     def handle(self) -> ReadAt:
-        """The .log. Raises OSError."""
+        """Open the .log. Raises OSError."""
         raise NotImplementedError
 
     def time_index(self) -> TimeIndex:
+        """Load the time index. Raises OSError."""
         raise NotImplementedError
 
-    def _index_floor(self, target: int, field: int) -> tuple[int, int]:
-        """(offset, position) of the last entry of the offset index whose relative offset (field 0) or position (field
-        1) is not above `target`; (base offset, 0) if there is none."""
+    def _index_floor(self, target: int, column: int) -> tuple[int, int]:
+        """Find the last entry of the offset index at or below `target`.
+
+        Args:
+            column: Value to compare: 0 for relative offsets, 1 for positions.
+
+        Returns:
+            Offset and position of the entry; the base offset and 0 without one.
+        """
         raise NotImplementedError
 
     def position_of(self, offset: int) -> int:
-        """Where the last batch with an index entry at or before `offset` begins; 0 if there is none, or if the entry is
-        wrong."""
+        """Return the position of the last indexed batch at or before `offset`; 0 if there is none or it is wrong."""
         try:
             first = next(self._bounds_by_index(offset - self.base_offset, 0), None)
         except CorruptBatch:
@@ -75,41 +105,49 @@ class SegmentLookup:
         return 0 if first is None else first.position
 
     def locate(self, offset: int) -> BatchBounds | None:
-        """The first batch that ends at or past `offset`: the one that holds it, or the next one; None behind all.
-
-        Raises CorruptBatch.
-        """
+        """Return the first batch that ends at or after `offset`; None past the end. Raises CorruptBatch."""
         for bounds in self._bounds_by_index(offset - self.base_offset, 0):
             if bounds.last_offset >= offset:
                 return bounds
         return None
 
-    def boundary(self, start: int, limit: int) -> tuple[int, int]:
-        """(position, offset) at the end of the last batch of those from `start`, where a batch begins, that ends at or
-        before `limit`; (start, -1) when not even the first one ends there."""
-        position, offset = start, -1
+    def last_batch_end(self, start: int, limit: int) -> BatchEnd | None:
+        """Return the end of the last whole batch between the positions `start` and `limit`.
+
+        Args:
+            start: Position of a batch.
+
+        Returns:
+            None if not even the batch at `start` ends at or before `limit`.
+
+        Raises:
+            CorruptBatch: If a header is damaged.
+        """
+        found: BatchEnd | None = None
         for bounds in self._bounds_by_index(limit - 1, 1, start, limit):
             if bounds.end > limit:
-                if bounds.position > start and offset < 0:
-                    return bounds.position, bounds.base_offset
+                if bounds.position > start and found is None:
+                    return BatchEnd(bounds.position, bounds.base_offset)
                 break
-            position, offset = bounds.end, bounds.last_offset + 1
-        return position, offset
+            found = BatchEnd(bounds.end, bounds.last_offset + 1)
+        return found
 
     def _bounds_by_index(
-        self, target: int, field: int, start: int = 0, limit: int | None = None
+        self, target: int, column: int, start: int = 0, limit: int | None = None
     ) -> Iterator[BatchBounds]:
-        """As `bounds_from`, from the batch of the index entry for `target`, see _index_floor; from `start` if no entry
-        after that is right."""
-        offset, position = self._index_floor(target, field)
+        """Yield batches as `bounds_from` does, from the batch of the index entry for `target` (see `_index_floor`).
+
+        Begins at `start` if there is no correct entry after that position.
+        """
+        offset, position = self._index_floor(target, column)
         if position > start:
             bounds = self.bounds_from(position, limit)
             try:
                 first = next(bounds, None)
             except CorruptBatch:
                 first = None
-            # `boundary` needs the base offset, which a message in format v0 or v1 does not tell
-            lowest = self.base_offset if field == 0 else self.base_offset + 1
+            # `last_batch_end` needs the exact base offset, which a message of format v0 or v1 does not contain.
+            lowest = self.base_offset if column == 0 else self.base_offset + 1
             if first is not None and lowest <= first.base_offset <= offset <= first.last_offset:
                 yield first
                 yield from bounds
@@ -117,9 +155,11 @@ class SegmentLookup:
         yield from self.bounds_from(start, limit)
 
     def bounds_from(self, position: int, limit: int | None = None) -> Iterator[BatchBounds]:
-        """The batches from `position` on, up to the first that begins at or past `limit`.
+        """Yield the batches from `position` on, up to the first one that begins at or after the position `limit`.
 
-        Raises CorruptBatch, also for offsets that do not rise from batch to batch or lie outside the segment.
+        Raises:
+            CorruptBatch: If a header is damaged, or offsets do not rise from batch to batch or lie outside of the
+                segment.
         """
         handle = self.handle()
         size, next_offset = self.end
@@ -145,13 +185,13 @@ class SegmentLookup:
             position += whole
             lowest = last + 1
 
-    def check_batches(self, data: bytes, at: int, position: int, limit: int) -> tuple[int, int]:
-        """Look at the headers in data[at:], which are the bytes of the .log from `position` on, where a batch begins.
+    def check_batches(self, data: bytes, at: int, position: int, limit: int) -> BatchEnd | None:
+        """Check the batch headers in data[at:], the bytes of the .log from `position` on, where a batch begins.
 
-        A loop of its own beside `bounds_from`, because it sees every batch that is sent to a consumer.
+        A loop of its own beside `bounds_from`, because every batch read from remote storage passes through it.
 
         Returns:
-            (position, offset) at the end of the last batch that ends at or before `limit`; (position, -1) without one.
+            End of the last batch that ends at or before `limit`; None if there is none.
 
         Raises:
             CorruptBatch: As `bounds_from`, also for the batch after these if its header is in `data`.
@@ -174,19 +214,19 @@ class SegmentLookup:
             offset = lowest = last + 1
         else:
             if at < file_end <= len(data):
-                what = f"{file_end - at} bytes are left, which is no whole batch"
+                what = f"{file_end - at} bytes are left, which is not a whole batch"
                 raise CorruptBatch(what, path=self.log_path, position=at + to_position)
-        return at + to_position, offset
+        return None if offset < 0 else BatchEnd(at + to_position, offset)
 
     def _wrong(self, position: int, whole: int, magic: int, base: int, last: int, lowest: int) -> CorruptBatch:
-        """The error for the header of a batch of `whole` bytes, offsets `base` to `last`, where `lowest` may follow."""
+        """Return the error for a damaged header. lowest: the lowest offset that the batch may have."""
         left = self.end[0] - position
         if not (0 <= magic <= 2 and layout.LEGACY_MIN_SIZE[0] <= whole <= left):
-            what = f"{whole - layout.LOG_OVERHEAD} as the length of a batch of magic {magic}, {left} bytes are left"
+            what = f"the batch has length {whole - layout.LOG_OVERHEAD} and magic {magic}, {left} bytes are left"
             return CorruptBatch(what, path=self.log_path, position=position)
         return CorruptBatch(
-            f"the batch has offsets {base} to {last}, expected offsets within {lowest} and {self.end[1] - 1}: after "
-            "the batch before it, and before the next segment",
+            f"the batch has offsets {base} to {last}, expected offsets between {lowest}, which follows the previous "
+            f"batch, and {self.end[1] - 1}, the segment's last one",
             path=self.log_path,
             position=position,
             offset=base,

@@ -1,46 +1,69 @@
-"""ListOffsets version 0: base offsets of segments and the log end offset (Kafka's `legacyFetchOffsetsBefore`).
+"""ListOffsets version 0: base offsets of segments and the log end offset (Kafka: `legacyFetchOffsetsBefore`).
 
-Messages of format v0 have no timestamps, so consumers of that time searched by the modification times of segments.
+Messages of format v0 have no timestamps, so these consumers search by the modification times of segments.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.offset_lookup import EARLIEST, LATEST
 
-Place = tuple[int, int]  # an offset, and from when on it counts (ms)
+
+class OffsetAndTime(NamedTuple):
+    """A segment's base offset or the log end offset, and the modification time in ms that it is found by."""
+
+    offset: int
+    modified_ms: int
 
 
-def listed_offsets(places: Sequence[Place], timestamp: int, most: int, high_watermark: int) -> list[int]:
-    """At most `most` offsets, falling, from the newest one that was there at `timestamp` ms on; LATEST, EARLIEST: from
-    the last, from the first one on. places: by offset. Consumers see no end above the high watermark, but that."""
+def offsets_before(
+    candidates: Sequence[OffsetAndTime], timestamp: int, max_offsets: int, high_watermark: int
+) -> list[int]:
+    """Return up to `max_offsets` offsets in descending order, from the newest candidate not later than `timestamp`.
+
+    Offsets above the high watermark are replaced by it, because consumers must not see them.
+
+    Args:
+        candidates: By offset, from `segment_start_offsets`.
+        timestamp: In ms; LATEST begins at the last candidate, EARLIEST at the first one.
+    """
     if timestamp == LATEST:
-        end = len(places)
+        end = len(candidates)
     elif timestamp == EARLIEST:
-        end = min(len(places), 1)
+        end = min(len(candidates), 1)
     else:
-        end = next((slot for slot in range(len(places), 0, -1) if places[slot - 1][1] <= timestamp), 0)
-    found = sorted((offset for offset, _ in places[max(end - most, 0) : end]), reverse=True)
+        slots = range(len(candidates), 0, -1)
+        end = next((slot for slot in slots if candidates[slot - 1].modified_ms <= timestamp), 0)
+    found = sorted((offset for offset, _ in candidates[max(end - max_offsets, 0) : end]), reverse=True)
     if found and found[0] > high_watermark:
         return [high_watermark, *(offset for offset in found if offset <= high_watermark)]
     return found
 
 
-def segment_places(
+def segment_start_offsets(
     segments: Iterable[LogSegment], log_start_offset: int, log_end_offset: int, now_ms: int, *, with_times: bool
-) -> list[Place]:
-    """Where segments begin, and the log end offset when the last one holds something. with_times: the files are asked
-    for theirs; for a thread. A segment that is removed meanwhile is left out. Raises OSError."""
-    places: list[Place] = []
+) -> list[OffsetAndTime]:
+    """Return the start offsets of segments, and the log end offset unless the last segment is empty.
+
+    A segment that is removed meanwhile is omitted.
+
+    Args:
+        with_times: Read the modification times of the files; this blocks. Otherwise the times are 0.
+
+    Raises:
+        OSError: If a file's modification time cannot be read.
+    """
+    found: list[OffsetAndTime] = []
     for segment in segments:
         try:
             modified_ms = os.stat(segment.log_path).st_mtime_ns // 1_000_000 if with_times else 0
         except FileNotFoundError:
             continue
-        places.append((max(segment.base_offset, log_start_offset), modified_ms))
-    if not places or places[-1][0] < log_end_offset:
-        places.append((log_end_offset, now_ms))
-    return places
+        found.append(OffsetAndTime(max(segment.base_offset, log_start_offset), modified_ms))
+    if not found or found[-1].offset < log_end_offset:
+        found.append(OffsetAndTime(log_end_offset, now_ms))
+    return found

@@ -1,8 +1,8 @@
-"""Producers whose first batch of a transaction waits for the coordinator (Kafka's VerificationStateEntry, KIP-890).
+"""Producers whose first batch of a transaction waits for the coordinator (Kafka: `VerificationStateEntry`, KIP-890).
 
 A producer has several requests in flight. If the coordinator cannot verify the first one but verifies the second, the
-second batch must not be appended, because the first would be out of order for ever. Therefore the lowest sequence seen
-counts until a batch has been appended.
+second batch must not be appended, because the first would then be out of order for ever. Therefore the lowest sequence
+seen so far is kept until a batch is appended.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ class _Verification:
 
 
 class Verifications:
-    """By producer id. Forgotten with the first batch, or as old producers are."""
+    """Verification state by producer ID. An entry is removed with the first appended batch, or after it expires."""
 
     def __init__(self) -> None:
         self._entries: dict[int, _Verification] = {}
 
     def begin(self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, adds_partitions: bool) -> None:
-        """A batch waits for the coordinator's word. adds_partitions: its producer speaks the second version."""
+        """Note that a batch waits for verification by the coordinator.
+
+        Args:
+            adds_partitions: The producer uses transaction version 2, where Produce adds partitions to the transaction.
+        """
         known = self._entries.get(producer_id)
         if known is None:
             self._entries[producer_id] = _Verification(epoch, sequence, adds_partitions, now_ms)
@@ -39,26 +43,32 @@ class Verifications:
             known.lowest_sequence = min(known.lowest_sequence, sequence)
 
     def check(self, producer_id: int, sequence: int, *, knows_batches: bool) -> None:
-        """Raise BrokerError out_of_order_sequence_number for a batch that comes before its predecessor. knows_batches:
-        the partition knows a batch of the producer's epoch; in the second version each transaction has one of its own,
-        and begins with sequence 0."""
+        """Raise BrokerError out_of_order_sequence_number if an earlier batch of the producer is still being verified.
+
+        Args:
+            knows_batches: True if the partition has a batch of the producer's epoch. In transaction version 2 every
+                transaction has an epoch of its own, which begins with sequence 0.
+        """
         entry = self._entries.get(producer_id)
         if entry is None:
             return
         if entry.adds_partitions and sequence != 0 and not knows_batches:
             raise BrokerError(
                 ErrorCode.out_of_order_sequence_number,
-                f"producer id {producer_id} begins with sequence {sequence} where nothing is known of it, expected 0",
+                f"producer id {producer_id}, of which no batch is known, begins with sequence {sequence}, expected 0",
             )
         if sequence > entry.lowest_sequence:
             raise BrokerError(
                 ErrorCode.out_of_order_sequence_number,
-                f"producer id {producer_id} sends sequence {sequence}, but {entry.lowest_sequence} is still to come",
+                f"producer id {producer_id} sends sequence {sequence} before {entry.lowest_sequence}, which is not "
+                "verified yet",
             )
 
     def clear(self, producer_id: int) -> None:
+        """Forget a producer whose batch was appended."""
         self._entries.pop(producer_id, None)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers whose verification began at least `expiration_ms` ago."""
         for producer_id in [key for key, entry in self._entries.items() if now_ms - entry.since_ms >= expiration_ms]:
             del self._entries[producer_id]

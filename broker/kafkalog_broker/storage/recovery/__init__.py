@@ -1,1 +1,1 @@
-"""From a directory to a log that can be opened: tidying up, recovery after a crash, producer state."""
+"""From a partition's directory to a log that can be opened: file cleanup, recovery after a crash, producer state."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class LoadProgress(NamedTuple):
-    """Progress of all threads together. Bytes: of the segments that recovery has to scan."""
+    """Progress of all loading threads together. Bytes are those of the segments that recovery scans."""
 
     logs_done: int
     logs_total: int
@@ -17,9 +17,9 @@ class LoadProgress(NamedTuple):
 
     @property
     def percent(self) -> int:
-        """Share of the bytes; of the logs where there is nothing to scan."""
+        """Share of the bytes that are done; share of the logs if no segment is scanned."""
         done, total = (self.bytes_done, self.bytes_total) if self.bytes_total else (self.logs_done, self.logs_total)
-        # A log that is cut has bytes that are never scanned, and one that grew while it was listed has more.
+        # The share may exceed 100 %, because a segment can be larger than when it was listed.
         return min(100 * done // total, 100) if total else 100
 
     def __str__(self) -> str:
@@ -30,19 +30,27 @@ class LoadProgress(NamedTuple):
 
 
 class ProgressWatch:
-    """progress: called after each window of bytes and each log, by one thread at a time."""
+    """Sums up the progress of several threads."""
 
     def __init__(self, logs: int, size: int, progress: Callable[[LoadProgress], None]) -> None:
+        """Start at zero.
+
+        Args:
+            size: Number of bytes to scan.
+            progress: Called after each window of bytes and each log, by one thread at a time.
+        """
         self._guard = threading.Lock()
         self._state = LoadProgress(0, logs, 0, size)
         self._progress = progress
 
     def bytes_done(self, count: int) -> None:
+        """Count scanned bytes; any thread."""
         with self._guard:
             self._state = self._state._replace(bytes_done=self._state.bytes_done + count)
             self._progress(self._state)
 
     def log_done(self) -> None:
+        """Count a loaded log; any thread."""
         with self._guard:
             self._state = self._state._replace(logs_done=self._state.logs_done + 1)
             self._progress(self._state)

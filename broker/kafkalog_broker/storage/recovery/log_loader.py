@@ -1,12 +1,12 @@
-"""Load the log of one partition from its directory (LogLoader): tidy up, recover after a crash, restore state.
+"""Loads the log of one partition from its directory (Kafka: `LogLoader`).
 
-After a clean shutdown the end of the active segment and the newest producer snapshot are all that is read. After a
-crash every segment from the recovery point on is checked batch by batch; the log is cut at the first bad batch, what
-follows goes, and indexes, leader epochs, transaction indexes and producer state are made from the batches.
+After a clean shutdown only the end of the active segment and the newest producer snapshot are read. After a crash every
+segment from the recovery point on is checked batch by batch. The log is truncated at the first bad batch, later
+segments are removed, and indexes, leader epochs, transaction indexes and producer state are rebuilt from the batches.
 
-When `load_log` returns, the files are as after a clean shutdown. They are not flushed: the recovery point stays, and
-the next flush puts on disk what recovery has written. Only where a second crash could mix old and new files are they
-synced at once: between dependent removals and renames, and before a cut (see `_remove_behind_cut`).
+When `load_log` returns, the files are as after a clean shutdown, but not flushed: the recovery point stays, and the
+next flush syncs what recovery wrote. Files are synced immediately only where a second crash could mix old and new ones:
+between dependent removals and renames, and before a truncation (see `_remove_later_segments`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
-from kafkalog_broker.storage.partition.local_log import LoadedLog
+from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.overflowing_segment import split_segment
 from kafkalog_broker.storage.partition.producer_replay import first_bad_marker, newest_snapshot, replay, replay_segments
 from kafkalog_broker.storage.partition.producer_state import ProducerState
@@ -49,16 +49,17 @@ _DAY_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
-    """Facts of a log that are known before its directory is read.
+    """Facts about a log that are known before its directory is read.
 
     Attributes:
-        recovery_point: As checkpointed, 0 without a checkpoint.
-        log_start_offset: As checkpointed, 0 without a checkpoint.
+        clean: The log directory was shut down cleanly.
+        recovery_point: Checkpointed recovery point, 0 without one.
+        log_start_offset: Checkpointed log start offset, 0 without one.
         has_remote_segments: The log may begin below its first local segment.
         is_compacted: Compaction may have left gaps between the segments.
         contiguous_from: Compaction has left no gap between two segments at or above this offset, so that a gap there
-            shows that unflushed records were lost. None if that is not known.
-        may_recover: False for a thread that has no time to read segments.
+            shows that unflushed records were lost. None if unknown.
+        may_recover: False on a thread that must not spend time on reading segments.
     """
 
     directory: Path
@@ -76,26 +77,33 @@ class LoadRequest:
 
 
 class RecoveryNeeded(KafkalogError):
-    """A log whose segments have to be read before it can be opened."""
+    """The log's segments have to be read before it can be opened, but `may_recover` is False."""
 
 
 def bytes_to_recover(directory: Path, recovery_point: int) -> int:
-    """Bytes that `load_log` would scan after a crash."""
+    """Return the number of bytes that `load_log` would scan after a crash."""
     files = log_files(directory)
     first = _floor(list(files), recovery_point)
     return sum(facts.st_size for base, facts in files.items() if base >= first)
 
 
 def load_log(request: LoadRequest, on_bytes: Callable[[int], None] | None = None) -> LoadedLog:
-    """Make the directory whole and say what it holds. on_bytes: called with the bytes that recovery has scanned. Raises
-    CorruptLog for damage in a segment that was flushed and that nothing asks to cut, RecoveryNeeded without
-    `may_recover`, OSError."""
+    """Clean up and recover the directory of a log.
+
+    Args:
+        on_bytes: Called with numbers of bytes that recovery has scanned.
+
+    Raises:
+        CorruptLog: If a flushed segment, which recovery does not check, is damaged.
+        RecoveryNeeded: If recovery is needed, but `may_recover` is False.
+        OSError: If a file cannot be read or written.
+    """
     while True:
         try:
             return _Loader(request, on_bytes).load()
         except OffsetOverflow as overflow:
             bases = split_segment(request.directory, overflow.base_offset, request.index_interval_bytes)
-            _log.warning("%s; it is split into the segments %s", overflow, ", ".join(map(str, bases)))
+            _log.warning("%s; the segment was split into %s", overflow, ", ".join(map(str, bases)))
 
 
 class _Loader:
@@ -114,16 +122,14 @@ class _Loader:
     def load(self) -> LoadedLog:
         request, files = self._request, self._files
         recover_from = self._recover_from()
-        # An index can always be made again; recovery does so for its segments.
+        # Missing indexes are rebuilt here, except those of segments that recovery rebuilds anyway.
         incomplete = [
             base for base in self._bases if base not in files.complete and (recover_from is None or base < recover_from)
         ]
         if not request.may_recover and (incomplete or recover_from is not None):
-            raise RecoveryNeeded(
-                "an index or a leader epoch checkpoint has to be made again", path=str(self._directory)
-            )
+            raise RecoveryNeeded("an index or the leader epoch checkpoint must be rebuilt", path=str(self._directory))
         for base in incomplete:
-            _log.warning("%s has not both indexes; they are made again", self._path(base, names.LOG_SUFFIX))
+            _log.warning("%s lacks an index; rebuilding its indexes", self._path(base, names.LOG_SUFFIX))
             recover_segment(self._directory, base, request.index_interval_bytes, may_cut=False, sync=True)
         if recover_from is not None:
             end = self._recover(recover_from)
@@ -133,9 +139,8 @@ class _Loader:
         start = max(request.log_start_offset, first)
         if not self._bases or end < start:
             end = self._start_over(start, end)
-        # A leader that has not written yet has its epoch begin at the log end. Kafka drops such an entry here and gets
-        # it from its controllers again; here the file is all that remembers it, unless its
-        # batches were cut off just now.
+        # The epoch of a leader that has not written yet begins at the log end. Kafka drops such an entry here, because
+        # its controllers know the epoch. Here only this file does, so the entry stays unless its batches were cut off.
         cut = any(segment.damage is not None for segment in self._recovered)
         self._epochs.truncate_from_end(end if cut else end + 1)
         self._epochs.truncate_from_start(start)
@@ -160,7 +165,7 @@ class _Loader:
     # ---- what has to be recovered
 
     def _recover_from(self) -> int | None:
-        """Base offset of the first segment that is to be checked; None when all can be believed."""
+        """Return the base offset of the first segment to check; None if no segment needs recovery."""
         found: list[int] = []
         if not self._request.clean and self._bases:
             first = _floor(self._bases, self._request.recovery_point)
@@ -169,22 +174,22 @@ class _Loader:
         try:
             self._epochs = LeaderEpochs.read(self._directory)
         except (CorruptFile, UnsupportedFormat) as error:
-            _log.warning("%s; leader epochs are taken from the log again", error)
+            _log.warning("%s; rebuilding leader epochs from the log", error)
             found.append(_floor(self._bases, 0))
         for base in sorted(self._files.transactional):
             try:
                 load_transaction_index(self._path(base, names.TRANSACTION_INDEX_SUFFIX), base)
             except (CorruptLog, UnsupportedFormat) as error:
-                _log.warning("%s; the segment is recovered", error)
+                _log.warning("%s; recovering the segment", error)
                 found.append(base)
                 break
         return min(found) if found and self._bases else None
 
     def _has_padded_index(self, base: int) -> bool:
-        """True if zeros follow the entries of an index, as only in a segment that is being written.
+        """Return whether zeros follow the entries of an index, as only in a segment that is being written.
 
-        A clean stop puts the active segment on disk and the recovery point at its end. The next start grows its indexes
-        again, and a roll trims them. If power fails before the flush that follows the roll, the segment lies below the
+        A clean shutdown syncs the active segment and puts the recovery point at its end. The next start enlarges its
+        indexes again, and a roll trims them. If power fails before the flush after the roll, the segment is below the
         recovery point, but its indexes are not trimmed on disk.
         """
         for suffix, entry_size in (
@@ -195,7 +200,7 @@ class _Loader:
                     size = os.fstat(fd).st_size
                     last = os.pread(fd, entry_size, max(size - entry_size, 0))
             except FileNotFoundError:
-                continue  # made again by `load`
+                continue  # `load` rebuilds it
             if size and not any(last):
                 return True
         return False
@@ -203,7 +208,7 @@ class _Loader:
     # ---- the end of the log
 
     def _recover(self, first: int) -> int:
-        """Check the segments from `first` on; the log end offset."""
+        """Check the segments from `first` on, and return the log end offset."""
         self._load_producers_at(first)
         end = first
         for slot in range(self._bases.index(first), len(self._bases)):
@@ -214,10 +219,10 @@ class _Loader:
                 aborted += replay(self._producers, window)
                 self._assign_epochs(window)
 
-            behind = self._bases[slot + 1 :]
+            later = self._bases[slot + 1 :]
             segment = recover_segment(
                 self._directory, base, self._request.index_interval_bytes, on_window, self._on_bytes,
-                first_bad=first_bad_marker, before_cut=partial(self._remove_behind_cut, behind),
+                first_bad=first_bad_marker, before_cut=partial(self._remove_later_segments, later),
             )  # fmt: skip
             if aborted:
                 data = b"".join(map(format_transaction, aborted))
@@ -227,38 +232,40 @@ class _Loader:
             self._recovered.append(segment)
             end = segment.next_offset
             if segment.damage is not None:
-                _log.warning("%s; %d bytes are cut off", segment.damage, segment.truncated_bytes)
+                _log.warning("%s; truncated the segment by %d bytes", segment.damage, segment.truncated_bytes)
                 del self._bases[slot + 1 :]
                 break
-            if behind and self._is_hole(end, behind[0]):
+            if later and self._is_hole(end, later[0]):
                 _log.warning(
                     "%s ends at offset %d, the next segment begins at %d: unflushed records between them were lost",
-                    self._path(base, names.LOG_SUFFIX), end, behind[0],
+                    self._path(base, names.LOG_SUFFIX), end, later[0],
                 )  # fmt: skip
-                self._remove_behind_cut(behind)
+                self._remove_later_segments(later)
                 del self._bases[slot + 1 :]
                 break
-            if behind:
-                self._snapshot(behind[0])
+            if later:
+                self._snapshot(later[0])
         return end
 
     def _is_hole(self, end: int, next_base: int) -> bool:
-        """True if records between two segments were lost in a power cut.
+        """Return whether records between two segments were lost in a power failure.
 
-        A new segment may reach the disk before the end of the one that was rolled. What follows the gap is not kept,
-        so that the log stays a prefix of what was appended, and an idempotent producer cannot append twice. A gap that
-        retention has left, or compaction, is not a hole.
+        A new segment may reach the disk before the end of the previous one. Segments after such a gap are not kept, so
+        that the log remains a prefix of what was appended, and an idempotent producer cannot append twice. Gaps that
+        retention or compaction left are not holes.
         """
         contiguous_from = self._request.contiguous_from
         if contiguous_from is None or not max(end, contiguous_from) < next_base:
             return False
         return not any(end <= deleted < next_base for deleted in self._files.deleted)
 
-    def _remove_behind_cut(self, bases: Sequence[int]) -> None:
-        """Remove the segments behind a cut before it is made: if one of them came back after a power cut, while the cut
-        stayed, it would follow a gap."""
+    def _remove_later_segments(self, bases: Sequence[int]) -> None:
+        """Remove the segments after a truncation point before the truncation.
+
+        If one of them reappeared after a power failure while the truncation stayed, it would follow a gap.
+        """
         for base in bases:
-            _log.warning("%s follows the cut and is removed", self._path(base, names.LOG_SUFFIX))
+            _log.warning("%s follows the truncated segment and is removed", self._path(base, names.LOG_SUFFIX))
             self._remove_segment(base)
         if bases:
             fsync_directory(self._directory)
@@ -270,7 +277,7 @@ class _Loader:
             self._epochs.assign(int(epochs[row]), int(window.table[row, H.BASE_OFFSET]))
 
     def _find_epochs_below_first(self, start: int) -> None:
-        """Add the epochs of records that were deleted, but came back after a crash.
+        """Add the epochs of records that were deleted, but reappeared after a crash.
 
         DeleteRecords and retention truncate the leader epochs before the new log start offset is checkpointed.
         """
@@ -295,7 +302,9 @@ class _Loader:
             self._epochs.replace([*found, *(entry for entry in entries if entry.epoch > found[-1].epoch)])
 
     def _end_of_closed_log(self) -> int:
-        """The log end offset, from headers after the last index entry; recovers the segment when the index misleads."""
+        """Return the log end offset from the headers after the last index entry; recover the segment if the index is
+        wrong.
+        """
         if not self._bases:
             return 0
         base = self._bases[-1]
@@ -306,15 +315,17 @@ class _Loader:
                 last_entry = index.floor(base + MAX_RELATIVE_OFFSET)
                 return end_of_closed_segment(fd, base, last_entry, os.fstat(fd).st_size)
             except (CorruptBatch, UnsupportedFormat) as error:
-                _log.warning("%s; the segment is recovered", error.at(path=str(path)))
+                _log.warning("%s; recovering the segment", error.at(path=str(path)))
         return self._recover(base)
 
     def _start_over(self, start: int, end: int) -> int:
-        """Make an empty log at `start`: there was none, or it ends before its log start offset. The first append
-        assigns a leader epoch again."""
+        """Create an empty log at `start`, because the directory is empty or the log ends before its log start offset.
+
+        The first append assigns a leader epoch again.
+        """
         if self._bases:
             _log.warning(
-                "%s ends at offset %d, before its log start offset %d; its segments are removed and it begins there",
+                "%s ends at offset %d, before its log start offset %d; removing its segments and starting there",
                 self._directory,
                 end,
                 start,
@@ -337,14 +348,14 @@ class _Loader:
     # ---- producer state
 
     def _restore_producers(self, start: int, end: int) -> None:
-        """Bring producer state to the log's end, and leave the snapshots that belong to it."""
+        """Load producer state as of the log end, and remove snapshots that do not belong to the log."""
         if not self._recovered:
             self._load_producers_at(end)
         for offset in [offset for offset in self._snapshots if offset > end]:
             self._remove_snapshot(offset)
         aligned = set(self._bases)
         strays = [offset for offset in self._snapshots if offset not in aligned]
-        for offset in strays[:-1]:  # as removeStraySnapshots: the newest one may be that of the last close
+        for offset in strays[:-1]:  # as removeStraySnapshots; the newest one may have been written by the last close
             self._remove_snapshot(offset)
         self._producers.end_offset = end
         self._producers.on_log_start_offset(start)
@@ -353,22 +364,26 @@ class _Loader:
             self._snapshot(end)
 
     def _load_producers_at(self, offset: int) -> None:
-        """State at `offset`, a segment's base or the log end: the newest good snapshot, and the batches after it."""
+        """Load producer state as of `offset`, a segment's base offset or the log end.
+
+        Uses the newest good snapshot and the batches after it.
+        """
         had_snapshots = bool(self._snapshots)
-        # Of producers in a snapshot below the first segment nobody knows what they wrote between: the sequence that
-        # they go on with would be refused. A producer that is not known may begin with any.
+        # A snapshot below the first segment is outdated: its producers may have written batches that are deleted, and
+        # their next sequence would be refused. An unknown producer may begin with any sequence.
         for known in [known for known in self._snapshots if known < min(self._bases, default=0)]:
             path = self._path(known, names.PRODUCER_SNAPSHOT_SUFFIX)
-            _log.warning("%s is removed: the log begins at %d, and what came between is gone", path, self._bases[0])
+            _log.warning("%s is removed, because the log now begins at offset %d", path, self._bases[0])
             self._remove_snapshot(known)
         state, damaged = newest_snapshot(self._directory, [known for known in self._snapshots if known <= offset])
         for known in damaged:
             self._remove_snapshot(known)
         self._producers = state or ProducerState(offset)
-        # A log without snapshots that was closed cleanly has no producers: Kafka does not scan it either. One whose
-        # snapshots are all damaged may have open transactions, whose records nobody may see.
+        # A cleanly closed log without snapshots has no producers; Kafka does not scan it either. If there are only
+        # damaged snapshots, it must be scanned, because open transactions hide records from consumers.
         if state is None and not had_snapshots and self._request.clean:
-            for known in (*self._bases[-2:], offset):  # nor does the next start after a crash (rebuildProducerState)
+            # With these snapshots a start after a crash does not scan it either (rebuildProducerState).
+            for known in (*self._bases[-2:], offset):
                 self._snapshot(known)
             return
         since = state.end_offset if state is not None else min(self._bases, default=offset)
@@ -376,14 +391,14 @@ class _Loader:
             if since < offset:
                 segments = [(base, None) for base in self._bases if base < offset]
                 replay_segments(self._producers, self._directory, segments, since)
-        except (CorruptBatch, UnsupportedFormat) as error:  # damage in a flushed segment is not cut off here
-            _log.warning("%s; producers are known only up to there", error)
+        except (CorruptBatch, UnsupportedFormat) as error:  # a flushed segment is not truncated here
+            _log.warning("%s; producer state ends there", error)
 
     def _snapshot(self, offset: int) -> None:
         if offset <= max(self._request.log_start_offset, *self._bases[:1]):
             return
         path = self._path(offset, names.PRODUCER_SNAPSHOT_SUFFIX)
-        # After a clean stop the event loop opens the log, and must not wait for the disk: the next flush does.
+        # After a clean shutdown the event loop opens the log and must not wait for the disk; the next flush syncs it.
         write_producer_snapshot(path, self._producers.entries(), sync=not self._request.clean)
         if path not in self._new_snapshots:
             self._new_snapshots.append(path)

@@ -1,10 +1,10 @@
-"""Files of a partition's directory, put in order before a log is loaded.
+"""Cleanup of a partition's directory before its log is loaded.
 
-An interrupted deletion, cleaning or split leaves files with a suffix. `names.live_segments` decides which of them are
-the log; here the directory is made to hold exactly these files, under their plain names. A crash at any point leaves a
-directory that gives the same log again: other files are removed before a file gets its plain name, and `.cleaned`
-files, whose presence marks `.swap` files as unfinished, are removed last. The directory is synced between these steps,
-because a power cut may keep a later rename and lose an earlier one.
+An interrupted deletion, cleaning or split leaves files with a suffix. `names.live_segments` decides which of them
+belong to the log; here the directory is changed to contain exactly these files, under their plain names. A crash at any
+point leaves a directory that yields the same log again: other files are removed before a file gets its plain name, and
+`.cleaned` files, which mark `.swap` files as unfinished, are removed last. The directory is fsynced between these
+steps, because a power failure may keep a later rename and lose an earlier one.
 """
 
 from __future__ import annotations
@@ -23,9 +23,18 @@ from kafkalog_spark.log.write.header_reader import headers_from
 
 
 class StartupFiles(NamedTuple):
-    """Plan for a directory: remove files, then rename (old name, new name); the log is `base_offsets` then. returned:
-    files to remove before all others. complete: segments with both indexes; others' are made again. transactional:
-    segments with a transaction index. deleted: base offsets, rising, of segments that wait for their removal."""
+    """Cleanup plan of a directory: first remove files, then rename them.
+
+    Attributes:
+        returned: Files to remove before all others: segments whose deletion a power failure undid.
+        removals: Other files to remove, in order.
+        renames: Old and new names.
+        base_offsets: Segments of the log after the cleanup.
+        snapshots: Offsets of producer snapshots.
+        complete: Segments that have both indexes; those of the others must be rebuilt.
+        transactional: Segments that have a transaction index.
+        deleted: Base offsets of segments renamed `.deleted`, ascending.
+    """
 
     returned: tuple[str, ...]
     removals: tuple[str, ...]
@@ -40,12 +49,14 @@ class StartupFiles(NamedTuple):
 def plan_startup(
     listing: Iterable[str], next_offset: Callable[[str], int], *, completes_retention: bool = False
 ) -> StartupFiles:
-    """Plan for the listing of a partition directory.
+    """Plan the cleanup of a partition directory.
 
     Args:
+        listing: Names in the directory.
         next_offset: As in `names.live_segments`.
-        completes_retention: The log is not compacted and was not shut down cleanly. Then an older segment below one
-            that is named `.deleted` is removed, too: retention has renamed both, and a power cut has undone one rename.
+        completes_retention: True for a log that is not compacted and was not shut down cleanly. Then older segments
+            below one that is named `.deleted` are removed too: retention renamed both, and a power failure undid one
+            rename.
     """
     listing = list(listing)
     live = names.live_segments(listing, next_offset)
@@ -60,7 +71,7 @@ def plan_startup(
     swapped = [name for name in kept if name.endswith(names.SWAP_SUFFIX)]
 
     def log_first(name: str) -> tuple[str, bool]:
-        """A .log takes its .swap indexes until they lose the suffix, too; the other way round they would be orphans."""
+        """Rename a .log before its indexes: a plain .log may use .swap indexes, but a plain index needs its .log."""
         base_offset, _, suffixes = name.partition(".")
         return base_offset, not suffixes.startswith(names.LOG_SUFFIX[1:])
 
@@ -101,9 +112,9 @@ def _file_names(segments: Iterable[names.SegmentFiles]) -> set[str]:
 def _count_below_deleted(
     live: Sequence[names.SegmentFiles], deleted: Sequence[int], next_offset: Callable[[str], int]
 ) -> int:
-    """Return the number of segments before the last gap in which retention has renamed a segment `.deleted`.
+    """Return the number of segments below the last gap that retention left when it renamed segments to `.deleted`.
 
-    A truncation leaves `.deleted` files, too. They are no gap: the log goes on above them in an older segment.
+    Truncation leaves `.deleted` files too, but no gap: an older segment covers their offsets.
     """
     for slot in range(len(live) - 1, 0, -1):
         before = live[slot - 1]
@@ -114,12 +125,12 @@ def _count_below_deleted(
 
 
 def _removal_stage(name: str) -> int:
-    """`.swap` files are removed first and `.cleaned` files last."""
+    """Return the order of removal: `.swap` files first, `.cleaned` files last."""
     return 0 if name.endswith(names.SWAP_SUFFIX) else 2 if name.endswith(names.CLEANED_SUFFIX) else 1
 
 
 def tidy(directory: Path, *, completes_retention: bool = False) -> StartupFiles:
-    """Make a partition directory hold its log only; what was done. Raises OSError."""
+    """Carry out the cleanup of a partition directory, and return its plan. Raises OSError."""
     plan = plan_startup(
         os.listdir(directory),
         lambda name: next_offset_of(directory / name),
@@ -127,7 +138,7 @@ def tidy(directory: Path, *, completes_retention: bool = False) -> StartupFiles:
     )
     for name in plan.returned:
         (directory / name).unlink()
-    if plan.returned:  # while the `.deleted` files show where the log begins
+    if plan.returned:  # must be on disk while `.deleted` files still show where the log begins
         fsync_directory(directory)
     for stage, removed in groupby(plan.removals, _removal_stage):
         if stage > _removal_stage(plan.removals[0]):
@@ -142,9 +153,10 @@ def tidy(directory: Path, *, completes_retention: bool = False) -> StartupFiles:
 
 
 def next_offset_of(path: Path) -> int:
-    """Return the offset after the last whole batch of a .log file, or its base offset without one.
+    """Return the offset after the last whole batch of a .log file; its base offset if it has no batch.
 
-    Reads all headers."""
+    Reads all headers.
+    """
     file_name = names.parse_segment_file(path.name)
     assert file_name is not None
     next_offset = file_name.base_offset

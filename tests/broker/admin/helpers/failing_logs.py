@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.storage.partition.local_log import create_log_files
+from kafkalog_broker.storage.partition.loaded_log import create_log_files
 
 
 def fail_log_creation(monkeypatch: pytest.MonkeyPatch, partition: int) -> None:

@@ -12,6 +12,7 @@ import pytest
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning_request import CleaningRequest
 from kafkalog_broker.storage.partition.log_segment import LogSegment
+from kafkalog_broker.storage.partition.segment_lookup import SegmentEnd
 from kafkalog_spark.errors import CorruptBatch
 from tests.broker.storage.helpers.cleaned_logs import Host, transient_files
 from tests.broker.storage.helpers.stored_logs import NOW, contents, log_config
@@ -28,7 +29,7 @@ def legacy_segments(source: Path, target: Path, bases: list[int], end: int) -> l
         if path.name.endswith(".deleted") or not replaced:
             shutil.copy2(path, target / name)
     return [
-        LogSegment(target, base, ((target / f"{base:020d}.log").stat().st_size, behind), created_ms=0)
+        LogSegment(target, base, SegmentEnd((target / f"{base:020d}.log").stat().st_size, behind), created_ms=0)
         for base, behind in zip(bases, [*bases[1:], end], strict=True)
     ]
 
@@ -74,7 +75,7 @@ def made_by_old_clients(tmp_path: Path, segments: dict[int, bytes], end: int) ->
         (directory / f"{base:020d}.log").write_bytes(data)
     bases = [*segments, end]
     return [
-        LogSegment(directory, base, (len(segments.get(base, b"")), behind), 0)
+        LogSegment(directory, base, SegmentEnd(len(segments.get(base, b"")), behind), 0)
         for base, behind in zip(bases, [*bases[1:], end], strict=True)
     ]
 

@@ -51,7 +51,7 @@ VECTORS = (
 
 @pytest.mark.parametrize("size", range(len(VECTORS)))
 def test_the_hash_is_siphash_2_4_with_128_bits(size):
-    assert hash_of(made(secret=SECRET), bytes(range(size))).hex() == VECTORS[size]
+    assert hash_of(made(hash_seed=SECRET), bytes(range(size))).hex() == VECTORS[size]
 
 
 def test_each_map_has_a_secret_of_its_own():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from kafkalog_broker.storage.compaction.cleaning_request import Throttler
+from kafkalog_broker.storage.compaction.throttler import Throttler
 
 
 class Time:
@@ -24,7 +24,7 @@ def test_what_was_too_fast_is_slept_off():
     limited = throttler(time, 1000)
     for _ in range(10):
         time.now += 0.1
-        limited.observed(200)
+        limited.maybe_throttle(200)
     assert sum(time.slept) + 1.0 == 2.0  # 2,000 bytes take two seconds
 
 
@@ -33,7 +33,7 @@ def test_what_is_slow_enough_is_not_held_up():
     limited = throttler(time, 1000)
     for _ in range(10):
         time.now += 0.4
-        limited.observed(300)
+        limited.maybe_throttle(300)
     assert time.slept == []
 
 
@@ -41,9 +41,9 @@ def test_another_rate_holds_from_then_on():
     time = Time()
     limited = throttler(time, math.inf)
     time.now = 1.0
-    limited.observed(10**9)
+    limited.maybe_throttle(10**9)
     assert time.slept == []
     limited.rate = 100
     time.now = 2.0
-    limited.observed(300)
+    limited.maybe_throttle(300)
     assert time.slept == [2.0]

@@ -95,7 +95,7 @@ def assert_same(log: Log, leader: Log, end: int | None = None) -> None:
     assert log.log_end_offset == end
     assert epochs_below(log, end) == epochs_below(leader, end)
     for offset in range(0, end, 7):
-        assert log.epochs.epoch_of(offset) == leader.epochs.epoch_of(offset)
+        assert log.epochs.epoch_for_offset(offset) == leader.epochs.epoch_for_offset(offset)
     for up_to in {end, end // 2}:
         found = [entry[:2] for entry in log.aborted_transactions(0, up_to)]
         assert found == [one[:2] for one in leader.aborted_transactions(0, up_to) if one.last_offset < end]

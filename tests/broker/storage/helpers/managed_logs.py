@@ -44,7 +44,7 @@ class Started:
     def create_logs(self, topic):
         """The logs that a topic of the registry has not got yet: of a new one, or after add_partitions."""
         new = [number for number in range(topic.partitions) if (topic.name, number) not in self.logs.partitions()]
-        places = self.logs.place_all({(topic.name, number): topic.id for number in new})
+        places = self.logs.prepare_partitions({(topic.name, number): topic.id for number in new})
         config = LogConfig.of(self.config, topic.configs)
         try:
             return [self.logs.create(topic.name, number, topic.id, config, places) for number in new]

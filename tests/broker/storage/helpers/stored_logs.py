@@ -15,7 +15,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.partition.local_log import create_log_files
+from kafkalog_broker.storage.partition.loaded_log import create_log_files
 from kafkalog_broker.storage.partition.log import AppendInfo, Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.log.tiered.remote_names import TopicIdPartition

@@ -45,7 +45,7 @@ def test_an_index_size_may_shrink_below_an_entry_while_the_broker_runs(tmp_path)
 
 
 @pytest.mark.parametrize("error", [ValueError("a fault of ours"), RuntimeError("another"), MemoryError()])
-def test_whatever_a_log_raises_while_it_is_loaded_is_its_own_failure(tmp_path, monkeypatch, caplog, error):
+def test_exception_while_loading_takes_only_that_log_offline(tmp_path, monkeypatch, caplog, error):
     broker = started(tmp_path / "one")
     broker.create("orders", 3)
     broker.append(partition=1)
@@ -66,7 +66,7 @@ def test_whatever_a_log_raises_while_it_is_loaded_is_its_own_failure(tmp_path, m
     broker.logs.shutdown()
 
 
-def test_a_partition_that_is_missing_and_cannot_be_made_does_not_keep_the_broker_from_starting(tmp_path, monkeypatch):
+def test_broker_starts_when_a_missing_partition_cannot_be_created(tmp_path, monkeypatch):
     broker = started(tmp_path)
     broker.topics.create("orders", 2)
     broker.crash()
@@ -83,7 +83,7 @@ def test_a_partition_that_is_missing_and_cannot_be_made_does_not_keep_the_broker
     assert started(tmp_path).append().base_offset == 0
 
 
-def test_too_many_open_files_fail_the_new_partition_and_not_the_directory(tmp_path, monkeypatch):
+def test_out_of_descriptors_fails_the_new_partition_but_not_the_directory(tmp_path, monkeypatch):
     broker = started(tmp_path)
 
     def create(*_, **__):

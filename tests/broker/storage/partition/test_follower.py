@@ -95,7 +95,7 @@ def test_a_follower_of_kafkas_log_has_kafkas_files(golden, tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_follower_of_any_history_says_what_its_leader_says(seed, tmp_path):
+def test_follower_of_random_history_equals_its_leader(seed, tmp_path):
     chance = random.Random(seed)
     leader = Leader(tmp_path / "leader", chance)
     log, follower = new_follower(tmp_path / "follower", segment_bytes=chance.choice((700, 1500, 10**6)))
@@ -123,12 +123,14 @@ def test_gaps_of_compaction_are_kept(tmp_path):
     assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (2, 900)]
 
 
-def test_what_does_not_continue_the_log_is_refused_and_changes_nothing(tmp_path):
+def test_batch_below_log_end_offset_is_refused_and_changes_nothing(tmp_path):
     log, follower = new_follower(tmp_path)
     follower.append(window(records(0, 10, leader_epoch=0)), NOW)
     before = log_bytes(log)
     for offset, count in ((0, 10), (5, 10), (9, 1)):
-        with pytest.raises(UnexpectedAppendOffset, match=r"orders-0 .*the log goes on at 10.*fetch from") as caught:
+        with pytest.raises(
+            UnexpectedAppendOffset, match=r"orders-0 .*expected offset 10 or above.*fetch from"
+        ) as caught:
             follower.append(window(records(offset, count, leader_epoch=0)), NOW)
         assert caught.value.offset == offset
     assert (log.log_end_offset, log_bytes(log)) == (10, before)
@@ -188,7 +190,7 @@ def test_a_marker_that_cannot_be_read_is_refused(tmp_path):
     follower.append(window(marker), NOW)
 
 
-def test_only_a_leader_takes_what_producers_send(tmp_path):
+def test_append_to_a_follower_is_refused(tmp_path):
     log, follower = new_follower(tmp_path)
     follower.append(window(records(0, 10, leader_epoch=3)), NOW)
     assert code_of(log.append, validated(), NOW) == ErrorCode.not_leader_or_follower
@@ -196,7 +198,7 @@ def test_only_a_leader_takes_what_producers_send(tmp_path):
     assert log.log_end_offset == 10
 
 
-def test_the_high_watermark_is_handed_in_and_never_above_the_end(tmp_path):
+def test_follower_high_watermark_is_the_leaders_bounded_by_the_log_end(tmp_path):
     log, follower = new_follower(tmp_path, flush_messages=1)
     follower.append(window(records(0, 10)), NOW)
     assert log.high_watermark == 0
@@ -244,12 +246,12 @@ EPOCHS = [(1, 0), (3, 10), (5, 20)]  # epoch 5 ends at 30
         ((-1, -1), 30, "it knows nothing: nothing to go by"),
     ],
 )
-def test_where_two_logs_part(answer, end, why, tmp_path):
+def test_truncation_offset_of_diverged_logs(answer, end, why, tmp_path):
     """AbstractFetcherThread.getOffsetTruncationState (KIP-101, KIP-279)."""
     _, follower = new_follower(tmp_path)
     for epoch, offset in EPOCHS:
         follower.append(window(records(offset, 10, leader_epoch=epoch)), NOW)
-    assert follower.end_of_epoch(*answer) == end, why
+    assert follower.truncation_offset(*answer) == end, why
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -277,7 +279,7 @@ def test_after_an_unclean_election_the_follower_has_the_new_leaders_log(seed, tm
         found, end = new.log.end_offset_for_epoch(epoch)
         if found == epoch and end >= log.log_end_offset:
             break
-        follower.truncate_to(follower.end_of_epoch(found, end))
+        follower.truncate_to(follower.truncation_offset(found, end))
         rounds += 1
         assert rounds < 20
     copy(new.log, follower, log)

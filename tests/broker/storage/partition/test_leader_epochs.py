@@ -30,12 +30,12 @@ def on_disk(epochs, tmp_path):
     return [tuple(entry) for entry in epochs.entries]
 
 
-def test_an_epoch_is_written_before_anybody_relies_on_it(epochs, tmp_path):
+def test_assigned_epoch_is_on_disk_on_return(epochs, tmp_path):
     assert (tmp_path / LEADER_EPOCH_CHECKPOINT).read_bytes() == b"0\n3\n2 10\n4 30\n7 60\n"
     assert epochs.latest == 7
 
 
-def test_the_same_epoch_again_is_no_news(epochs, tmp_path):
+def test_assigning_the_latest_epoch_again_writes_nothing(epochs, tmp_path):
     (tmp_path / LEADER_EPOCH_CHECKPOINT).unlink()
     epochs.assign(7, 80)
     assert not (tmp_path / LEADER_EPOCH_CHECKPOINT).exists()
@@ -66,11 +66,11 @@ def test_the_end_offset_of_an_epoch_is_where_the_next_one_begins(epochs, epoch, 
 def test_without_epochs_no_end_is_known(tmp_path):
     empty = LeaderEpochs.read(tmp_path)
     assert empty.end_offset_for(0, END) == (-1, -1)
-    assert (empty.latest, empty.epoch_of(5)) == (-1, -1)
+    assert (empty.latest, empty.epoch_for_offset(5)) == (-1, -1)
 
 
 def test_the_epoch_of_an_offset(epochs):
-    assert [epochs.epoch_of(offset) for offset in (9, 10, 29, 30, 59, 60, 1000)] == [-1, 2, 2, 4, 4, 7, 7]
+    assert [epochs.epoch_for_offset(offset) for offset in (9, 10, 29, 30, 59, 60, 1000)] == [-1, 2, 2, 4, 4, 7, 7]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_flush_that_fails_is_due_again(epochs, tmp_path, monkeypatch):
     assert on_disk(epochs, tmp_path) == [(4, 45), (7, 60)]
 
 
-def test_entries_that_go_back_are_dropped_on_reading(tmp_path):
+def test_entries_out_of_order_are_dropped_on_reading(tmp_path):
     made = LeaderEpochs(tmp_path, [EpochEntry(1, 5), EpochEntry(3, 9), EpochEntry(2, 7)])
     assert made.entries == (EpochEntry(1, 5), EpochEntry(2, 7))
     made.clear()
@@ -144,7 +144,7 @@ def test_entries_that_go_back_are_dropped_on_reading(tmp_path):
         (20, 3, "unknown"),
     ],
 )
-def test_where_a_clients_log_is_another_one(tmp_path, offset, last_epoch, expected):
+def test_diverging_epoch_of_a_client_with_another_log(tmp_path, offset, last_epoch, expected):
     """As Partition.readRecords; tests/interop/test_diverging_epochs.py asks a Kafka."""
     log = new_log(tmp_path)
     data = records(0, 10, leader_epoch=0) + records(10, 10, leader_epoch=2)

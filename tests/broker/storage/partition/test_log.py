@@ -135,7 +135,7 @@ def test_a_fetch_inside_a_batch_gets_the_whole_batch(log):
         assert log.read_range(offset, 1 << 20, up_to=10, at_least_one=False).chunks == [data]
 
 
-def test_the_first_batch_comes_whole_only_when_it_is_asked_for(log):
+def test_first_batch_above_max_bytes_is_returned_only_with_at_least_one(log):
     log.append(validated(10), NOW)
     log.append(validated(10), NOW)
     size = log.size_bytes // 2
@@ -178,7 +178,7 @@ def test_subscribers_are_woken_by_appends_until_they_leave(log):
     assert woken == [2]
 
 
-def test_a_log_that_goes_away_wakes_and_answers_that_it_is_gone(log):
+def test_closed_log_wakes_subscribers_and_raises_unknown_partition(log):
     woken = []
     log.append(validated(2), NOW)
     log.subscribe(lambda: woken.append(1))
@@ -233,7 +233,7 @@ def test_leader_epochs_of_clients_are_fenced_or_unknown(log):
     assert log.end_offset_for_epoch(3) == (3, 0)
 
 
-def test_a_log_of_another_broker_goes_on_in_its_latest_epoch(tmp_path):
+def test_log_of_another_broker_continues_in_its_latest_epoch(tmp_path):
     log = new_log(tmp_path, options={"leader_epoch": 5})
     log.append(validated(1), NOW)
     log.close()
@@ -241,5 +241,5 @@ def test_a_log_of_another_broker_goes_on_in_its_latest_epoch(tmp_path):
     again.append(validated(1), NOW)
     epochs = struct.unpack_from(">i", log_bytes(again)[again.size_bytes // 2 :], layout.LEADER_EPOCH_AT)
     assert epochs == (5,)
-    assert (again.epochs.epoch_of(1), again.end_offset_for_epoch(5)) == (5, (5, 2))
+    assert (again.epochs.epoch_for_offset(1), again.end_offset_for_epoch(5)) == (5, (5, 2))
     again.discard()

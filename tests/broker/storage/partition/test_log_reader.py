@@ -142,7 +142,7 @@ def test_offsets_for_timestamps_of_real_logs(golden, golden_copy):
     log.discard()
 
 
-def test_a_consumer_that_goes_on_needs_no_search(tmp_path, monkeypatch):
+def test_consecutive_fetches_need_no_index_search(tmp_path, monkeypatch):
     log = new_log(tmp_path)
     for _ in range(50):
         log.append(validated(5), NOW)
@@ -153,7 +153,7 @@ def test_a_consumer_that_goes_on_needs_no_search(tmp_path, monkeypatch):
     log.discard()
 
 
-def test_a_missing_or_lying_index_costs_time_and_no_records(tmp_path):
+def test_missing_or_wrong_index_loses_no_records(tmp_path):
     log = new_log(tmp_path, index_interval_bytes=0)
     for _ in range(20):
         log.append(validated(5), NOW)

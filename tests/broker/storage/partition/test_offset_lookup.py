@@ -93,20 +93,20 @@ def unpacked(monkeypatch):
     return calls
 
 
-def test_one_question_decompresses_a_batch_once(tmp_path, unpacked):
+def test_repeated_lookup_decompresses_a_batch_once(tmp_path, unpacked):
     made = batch(0, [V2Record(n, NOW + n, None, b"v") for n in range(50)], codec=1)
     log = loaded(tmp_path / "log", made)
     for _ in range(5):
         assert log.offset_for_timestamp(NOW + 7) == (NOW + 7, 7, 0)
         assert log.max_timestamp_offset() == (NOW + 49, 49, 0)
     assert len(unpacked) == 2
-    for wanted in range(2 * offset_lookup.REMEMBERED):
+    for wanted in range(2 * offset_lookup.MAX_CACHED):
         log.offset_for_timestamp(NOW - wanted)
-    assert len(log.segments[0].time_lookup_cache) <= offset_lookup.REMEMBERED
+    assert len(log.segments[0].time_lookup_cache) <= offset_lookup.MAX_CACHED
     log.discard()
 
 
-def test_a_batch_that_cannot_be_decompressed_is_an_answer_and_does_not_take_the_log_offline(tmp_path):
+def test_batch_that_cannot_be_decompressed_is_corrupt_message_and_log_stays_online(tmp_path):
     log = new_log(tmp_path / "log", message_timestamp_after_max_ms=2**62)
     made = bytearray(batch(0, [V2Record(n, NOW + n, None, b"v") for n in range(50)], codec=1))
     made[70:] = bytes(len(made) - 70)

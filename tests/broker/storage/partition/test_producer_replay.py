@@ -15,7 +15,7 @@ def control(key, value=b"\0\0\0\0\0\7"):
 
 
 @pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
-def test_a_marker_says_how_the_transaction_ended_and_who_said_so(kind):
+def test_marker_contains_control_type_and_coordinator_epoch(kind):
     encoded = control_batch(kind, 3, 1, producer_id=5, producer_epoch=0, coordinator_epoch=300)
     assert read_marker(memoryview(encoded.data)) == Marker(kind, 300)
 

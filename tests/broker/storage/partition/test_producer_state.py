@@ -105,7 +105,7 @@ def test_batches_of_the_log_are_not_checked(state):
     assert state.check_append(*data(7, 1), from_client=False) is None
 
 
-def test_producers_do_not_know_of_each_other(state):
+def test_producers_have_independent_sequences(state):
     append(state, data(0, 0, pid=1))
     assert append(state, data(0, 1, pid=2)) is None
 
@@ -225,7 +225,7 @@ def test_a_marker_of_the_second_version_may_be_written_again_when_nothing_is_ope
     assert code_of(state, second_version_marker(ControlType.ABORT, 3, epoch=0)) == ErrorCode.invalid_producer_epoch
 
 
-def test_what_a_coordinator_writes_is_held_to_epochs_but_not_to_sequences(state):
+def test_batches_of_a_coordinator_are_checked_for_epochs_but_not_for_sequences(state):
     append(state, data(0, 0, epoch=3, transactional=True))
     assert state.check_append(*data(0, 1, epoch=3, transactional=True), from_client=False) is None
     with pytest.raises(BrokerError) as caught:
@@ -263,7 +263,7 @@ def test_producers_that_never_wrote_are_forgotten_too(state):
     assert state.verifications._entries == {}
 
 
-def test_ended_transactions_are_not_kept_when_nobody_reads(state):
+def test_ended_transactions_are_forgotten_without_reads(state):
     for number in range(100):
         append(state, data(number, 2 * number, transactional=True))
         append(state, marker(ControlType.COMMIT, 2 * number + 1))

@@ -110,7 +110,7 @@ def test_a_fetch_of_a_file_that_was_swapped_while_it_was_read_is_done_again(tmp_
     log.discard()
 
 
-def test_a_position_in_the_old_segment_is_not_taken_for_one_in_the_new(tmp_path):
+def test_cached_position_of_a_replaced_segment_is_not_used_for_the_new_one(tmp_path):
     log = compacted_log(tmp_path, **{**SETTINGS, "segment_bytes": 1 << 20})
     write(log, 60, 5, random.Random(3))
     middle = log.read_range(0, 600, up_to=log.high_watermark, at_least_one=True).next_offset

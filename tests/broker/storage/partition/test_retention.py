@@ -39,7 +39,7 @@ def decided(segments=THREE, policy=KEEP, *, start=0, hw=None, end=30, now=NOW):
     )
 
 
-def test_nothing_goes_without_limits():
+def test_nothing_is_deleted_without_limits():
     assert not decided().count
     assert decided().log_start_offset == 0
 

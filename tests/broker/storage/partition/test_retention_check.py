@@ -9,7 +9,7 @@ from tests.broker.storage.helpers.stored_logs import NOW, log_config, new_log, v
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_it_says_what_the_decision_itself_would_say(tmp_path, seed):
+def test_may_be_due_agrees_with_segments_to_delete(tmp_path, seed):
     """Of closed logs as they lie on disk, against segments_to_delete."""
     rng = random.Random(seed)
     log = new_log(tmp_path)

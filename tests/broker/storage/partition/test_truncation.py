@@ -147,7 +147,7 @@ def test_a_transaction_whose_marker_is_cut_is_open_again(tmp_path):
         assert log.last_stable_offset == never_longer(leader.log, tmp_path / f"{marker}", marker).last_stable_offset
 
 
-def test_who_reads_meanwhile_sees_the_old_log_or_the_new_one(tmp_path):
+def test_reader_during_truncation_sees_the_old_log_or_the_new_one(tmp_path):
     """At every change of a file: what is read is a beginning of the log, whole batches, never an error."""
     leader = Leader(tmp_path / "leader", random.Random(1))
     leader.write(60)
@@ -169,7 +169,7 @@ def test_who_reads_meanwhile_sees_the_old_log_or_the_new_one(tmp_path):
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
-def test_a_kill_at_any_step_leaves_a_beginning_of_the_log(seed, tmp_path):
+def test_kill_at_any_step_of_a_truncation_leaves_a_prefix_of_the_log(seed, tmp_path):
     """Appending, truncating and beginning anew; each copy is recovered, then goes on following."""
     chance = random.Random(seed)
     leader = Leader(tmp_path / "leader", chance)

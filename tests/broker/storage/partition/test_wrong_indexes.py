@@ -62,7 +62,7 @@ def test_batch_whose_offset_is_too_large_is_an_error_where_the_next_one_shows_it
     (tmp_path / INDEX).write_bytes(b"")
     log = reopened(tmp_path, recovery_point=78, **CONFIG)
     with pytest.raises(
-        BrokerError, match=r"00000000000000000000\.log at byte \d+ .*offsets 3 to 5.*within 67"
+        BrokerError, match=r"00000000000000000000\.log at byte \d+ .*offsets 3 to 5.*between 67"
     ) as caught:
         log.read_range(70, 1000, up_to=log.log_end_offset, at_least_one=True)
     assert caught.value.code is ErrorCode.kafka_storage_error

@@ -138,7 +138,7 @@ def test_segments_behind_a_bad_batch_are_removed(tmp_path, caplog):
         name(0, ".log"), name(0, ".index"), name(0, ".timeindex"), name(1, ".snapshot"), LEADER_EPOCH_CHECKPOINT
     }  # fmt: skip
     assert "CRC-32C does not match" in caplog.text
-    assert f"{name(2, '.log')} follows the cut and is removed" in caplog.text
+    assert f"{name(2, '.log')} follows the truncated segment and is removed" in caplog.text
 
 
 def test_only_segments_from_the_recovery_point_on_are_scanned(tmp_path):
@@ -204,7 +204,7 @@ def test_an_index_that_leads_astray_is_made_again(tmp_path, caplog):
         (directory / name(0, ".index")).write_bytes(damaged)
         with caplog.at_level(logging.WARNING):
             assert load_log(request(directory, clean=True)).log_end_offset == 3
-        assert "the segment is recovered" in caplog.text
+        assert "recovering the segment" in caplog.text
         assert contents(directory)[name(0, ".index")] == whole[name(0, ".index")]
 
 

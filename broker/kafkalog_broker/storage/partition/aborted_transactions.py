@@ -1,0 +1,23 @@
+"""Look-up of aborted transactions in the transaction indexes of segments, local or remote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kafkalog_broker.storage.partition.log_segment import LogSegment
+from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
+
+
+def aborted_in(segments: Iterable[LogSegment], offset: int, up_to: int) -> list[AbortedTransaction]:
+    """Return the aborted transactions in [offset, up_to). Raises OSError, CorruptIndex.
+
+    Args:
+        segments: The segments from the one that contains `offset` on.
+    """
+    found: list[AbortedTransaction] = []
+    for segment in segments:
+        search = collect_aborted(segment.aborted(), offset, up_to)
+        found += search.transactions
+        if search.complete:
+            break
+    return found
