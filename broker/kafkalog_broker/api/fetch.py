@@ -33,18 +33,17 @@ from kafkalog_broker.fetching.fetch_request import (
 from kafkalog_broker.fetching.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, MAX_PARTITIONS, NO_SESSION
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
-from kafkalog_broker.protocol.hot_messages import (
-    ZERO_ID,
+from kafkalog_broker.protocol.fetch_messages import (
     EpochEnd,
     FetchResponse,
     PartitionFetchResponse,
     RefusedPartitions,
     TopicFetchResponse,
 )
+from kafkalog_broker.protocol.metadata_messages import ZERO_ID
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_spark.format import layout
 
 _LAST_V0_VERSION = 1  # messages v0
 _LAST_HARD_VERSION = 2  # hard byte limits
@@ -85,7 +84,7 @@ async def handle(request: Request, broker: Broker) -> FetchResponse:
 def _fetch_request(request: Request, broker: Broker) -> FetchRequest:
     entity, version = request.entity, request.version
     legacy, read_committed = None, False
-    max_bytes = min(getattr(entity, "max_bytes", layout.MAX_INT32), broker.config.fetch_max_bytes)
+    max_bytes = min(entity.max_bytes, broker.config.fetch_max_bytes)
     if version < _FIRST_BATCH_VERSION:
         legacy = LegacyFormat(0 if version <= _LAST_V0_VERSION else 1, hard_limits=version <= _LAST_HARD_VERSION)
         max_bytes = min(max_bytes, CONVERTED_BYTES)
@@ -141,7 +140,7 @@ def _partitions(
             if is_remembered or 0 <= index < count:
                 found[name, index] = FetchPartition(
                     name, index, partition.fetch_offset, partition.partition_max_bytes,
-                    getattr(partition, "current_leader_epoch", -1), getattr(partition, "last_fetched_epoch", -1),
+                    partition.current_leader_epoch, partition.last_fetched_epoch,
                 )  # fmt: skip
             else:
                 if name not in missing:

@@ -69,14 +69,14 @@ async def handle(request: Request, broker: Broker) -> Any:
     named = _named_partitions(request)
     if request.version == 0:
         return await _list_segments(request, broker, named, time_slice)
-    read_committed = getattr(request.entity, "isolation_level", 0) == READ_COMMITTED
+    read_committed = request.entity.isolation_level == READ_COMMITTED
     answers: dict[_Key, Answered[_Key]] = {}
     queries: list[tuple[_Key, TimestampQuery]] = []
     async for key, partition in time_slice.spread(named.partitions.items()):
         try:
             _check(request, key, named)
             log = broker.log(*key)
-            log.check_leader_epoch(getattr(partition, "current_leader_epoch", -1))
+            log.check_leader_epoch(partition.current_leader_epoch)
             _check_timestamp(partition.timestamp, request.version)
             found = query(
                 log, partition.timestamp, read_committed=read_committed, needs_timestamps=request.version == 1
@@ -91,8 +91,7 @@ async def handle(request: Request, broker: Broker) -> Any:
         reads = broker.remote.reads
         remote = [(key, one) for key, one in queries if one.is_remote]
         queries = [(key, one) for key, one in queries if not one.is_remote]
-        timeout = getattr(request.entity, "timeout", None)
-        timeout_ms = 0 if timeout is None else round(timeout.total_seconds() * 1000)
+        timeout_ms = round(request.entity.timeout.total_seconds() * 1000)
         for answer in await asyncio.gather(*(search_remote(reads, key, one, timeout_ms) for key, one in remote)):
             answers[answer.key] = answer
     while queries:

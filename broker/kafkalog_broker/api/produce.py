@@ -32,7 +32,7 @@ from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
-from kafkalog_broker.protocol.hot_messages import (
+from kafkalog_broker.protocol.produce_messages import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,

@@ -18,8 +18,8 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.consumer_quota import limited_bytes, throttle
 from kafkalog_broker.protocol.api_registry import api, on_error
-from kafkalog_broker.protocol.hot_messages import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
 from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.share_fetch_messages import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.share_fetch import FetchedShares, ShareFetch, ShareFetchParams
 from kafkalog_broker.share.share_sessions import (
@@ -120,7 +120,7 @@ async def _fetch(request: Request, broker: Broker, partitions: Sequence[TopicIdP
     max_bytes = limited_bytes(broker.quotas, request, min(entity.max_bytes, broker.config.fetch_max_bytes))
     params = ShareFetchParams(
         entity.member_id, entity.max_records, entity.batch_size, min(entity.min_bytes, max_bytes), max_bytes,
-        entity.max_wait.total_seconds(), getattr(entity, "share_acquire_mode", 0) == _RECORD_LIMIT,
+        entity.max_wait.total_seconds(), entity.share_acquire_mode == _RECORD_LIMIT,
     )  # fmt: skip
     connection = request.connection
     fetch = ShareFetch(broker.share_partitions, keys, params, broker.remote, request.connection.hold)

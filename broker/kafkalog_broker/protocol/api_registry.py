@@ -4,10 +4,10 @@ A file in `broker/kafkalog_broker/api` registers a handler `handler(request, bro
 and an error handler `f(request, code)` with `@on_error(key)`.
 
 A handler returns a response of the request's version (`protocol/responses.py`), a tuple with the names of its fields
-(`protocol/hot_messages.py`), or None for no response at all (Produce with acks=0). A handler that rarely awaits may be
-a plain function that returns either a response or an awaitable. If it raises BrokerError, the error handler of the API
-returns the response or an awaitable. If there is none, or it returns None, the connection is closed with one line in
-the log, as for any other exception.
+(`protocol/fetch_messages.py`), or None for no response at all (Produce with acks=0). A handler that rarely awaits may
+be a plain function that returns either a response or an awaitable. If it raises BrokerError, the error handler of the
+API returns the response or an awaitable. If there is none, or it returns None, the connection is closed with one line
+in the log, as for any other exception.
 
 A handler is not cancelled when its client disconnects, so it can finish what it has begun. A long wait should check
 `request.connection.closed` or register with `on_close`.

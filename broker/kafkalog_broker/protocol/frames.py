@@ -29,7 +29,7 @@ from kafkalog_broker.protocol.headers import (
     has_tagged_response_header,
     skip_tagged_fields,
 )
-from kafkalog_broker.protocol.hot_messages import parse_one_batch, produce_request
+from kafkalog_broker.protocol.produce_messages import parse_one_batch, produce_request
 from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_spark.format.messages.classes import StructValue
 from kafkalog_spark.format.messages.reader import Body

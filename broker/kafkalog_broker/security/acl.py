@@ -132,7 +132,7 @@ def filter_of(asked: Any) -> AclFilter:
     return AclFilter(
         _of(ResourceType, asked.resource_type_filter),
         asked.resource_name_filter,
-        _of(PatternType, getattr(asked, "pattern_type_filter", PatternType.LITERAL)),
+        _of(PatternType, asked.pattern_type_filter),
         asked.principal_filter,
         asked.host_filter,
         _of(Operation, asked.operation),
