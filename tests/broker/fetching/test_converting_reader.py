@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.api import fetch
+from kafkalog_broker.api.records import fetch
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.fetching import down_conversion
 from kafkalog_broker.fetching.converting_reader import CONVERTED_BYTES, ConvertingReader, _Slot

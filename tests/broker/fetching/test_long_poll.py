@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker import api
-from kafkalog_broker.api import fetch as fetch_api
+from kafkalog_broker.api.records import fetch as fetch_api
 from kafkalog_broker.fetching import fetch, fetch_read, long_poll
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE
 from kafkalog_broker.protocol.request import ConnectionInfo, Request

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.api import list_offsets
+from kafkalog_broker.api.records import list_offsets
 from kafkalog_broker.fetching import offset_query
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from tests.broker.api.helpers.admin_broker import AdminBroker
