@@ -110,7 +110,7 @@ class _PollsOfLog:
         self._any: set[LongPoll] = set()  # appends add nothing that they may read
         self._counted = log.appended_bytes  # appended bytes that were subtracted already
         self._state = _state(log)
-        self._next_look = 0.0
+        self._next_look: float | None = None  # no earlier than this; None without a rest
         self._asleep: asyncio.TimerHandle | None = None
         log.subscribe(self._moved)
 
@@ -145,7 +145,7 @@ class _PollsOfLog:
 
     def _moved(self) -> None:
         if self._asleep is None:
-            wait = self._next_look - self._polls.clock() if self._next_look else 0.0
+            wait = 0.0 if self._next_look is None else self._next_look - self._polls.clock()
             if wait <= 0:
                 self._look()
             else:
@@ -172,7 +172,7 @@ class _PollsOfLog:
                 if stable != before:
                     poll.wake()
         now = self._polls.clock()
-        self._next_look = now + _REST * (now - begin) if now - begin > _CHEAP_S else 0.0
+        self._next_look = now + _REST * (now - begin) if now - begin > _CHEAP_S else None
 
 
 def _state(log: Log) -> _LogState:

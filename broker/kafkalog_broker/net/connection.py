@@ -26,8 +26,7 @@ from kafkalog_broker.net.response_stream import BUFFER_BYTES
 from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES, ResponseWriter
 from kafkalog_broker.net.sasl_gate import NewSaslGate
 from kafkalog_broker.net.shared_resources import SharedResources
-from kafkalog_broker.protocol.request import ConnectionInfo
-from kafkalog_broker.runtime.byte_budget import Lease
+from kafkalog_broker.protocol.request import ConnectionInfo, MemoryLease
 from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, timed
 from kafkalog_broker.runtime.state_machine import next_state
 from kafkalog_broker.storage.partition.file_handles import FileSlice
@@ -68,7 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         self.info = ConnectionInfo(listener=listener)
         self.state = ConnectionState.ACCEPTED
         self.task: asyncio.Task[None] | None = None
-        self.leases: list[Lease] = []
+        self.leases: list[MemoryLease] = []
         self._shared, self._loop, self._fair_queue = shared, shared.loop, shared.fair_queue
         self._max_request_bytes = max_request_bytes
         self._is_encrypted, self._requires_sasl = is_encrypted, new_gate is not None
@@ -114,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         return self.requests.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._fair_queue.round_end = 0.0
+        self._fair_queue.round_end = None
         self._last_read = self._loop.time()
         try:
             self.requests.received(nbytes, self._busy)
@@ -254,7 +253,8 @@ class Connection(asyncio.BufferedProtocol):
         dispatch, queue, watch = self._dispatch, self._fair_queue, self._shared.watch
         requests, writer = self.requests, self._writer
         frames, limited = requests.frames, self._shared.memory.limited
-        now, slice_end = 0.0, 0.0  # slice_end is 0 after anything was awaited: a new slice begins
+        now = 0.0
+        slice_end: float | None = None  # None at the beginning, and after anything was awaited: a new slice begins
         while True:
             if not frames and not (requests.has_more and requests.make_frames()):
                 if requests.ended and not requests.has_more:
@@ -262,17 +262,17 @@ class Connection(asyncio.BufferedProtocol):
                 if writer.held:
                     writer.write_held()
                 await requests.wait_more()
-                slice_end = 0.0
+                slice_end = None
                 continue
-            if now >= slice_end:
+            if slice_end is None or now >= slice_end:
                 now = perf_counter()
-                if slice_end:
+                if slice_end is not None:
                     writer.write_held()
                     slice_end = await queue.wait_turn()
                     now = perf_counter()
                 else:
                     slice_end = queue.slice_now(now)
-                    if not slice_end:
+                    if slice_end is None:
                         writer.write_held()
                         slice_end = await queue.wait_slice()
                         now = perf_counter()
@@ -298,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
             if waits_for is not NOT_BEGUN:
                 writer.write_held()
                 pieces = await timed(served, partial(watch.note, api_key), waits_for)
-                slice_end = 0.0
+                slice_end = None
             del served
             if limited:
                 requests.done()
@@ -313,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
                 del pieces
             if writer.can_write is not None:
                 await writer.can_write
-                slice_end = 0.0
+                slice_end = None
             if self.leases:
                 self.release_leases()
             self._busy = False

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.net.dispatch import ConnectionClosed
+from kafkalog_broker.net.dispatch import ConnectionClosed, Piece
 from kafkalog_broker.net.response_stream import BUFFER_BYTES, ResponseStream
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.file_handles import FileSlice
@@ -103,7 +103,7 @@ class ResponseWriter:
             self._unsent_bytes = self.unread_bytes
             self.last_moved = self._loop.time()
 
-    def write(self, pieces: list[Any], waiting: Sequence[bytes | memoryview]) -> None:
+    def write(self, pieces: Sequence[Any], waiting: Sequence[bytes | memoryview]) -> None:
         """Write a response, or hold it back until the next request has its response.
 
         Args:
@@ -140,7 +140,7 @@ class ResponseWriter:
             self.transport.write(held[0] if len(held) == 1 else b"".join(held))
         held.clear()
 
-    async def stream(self, pieces: list[Any]) -> None:
+    async def stream(self, pieces: Sequence[Piece]) -> None:
         """Write a response with file slices, or a large one that is encrypted, as fast as the peer reads it.
 
         Other requests run in between, however fast the peer reads.

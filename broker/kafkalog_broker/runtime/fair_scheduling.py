@@ -1,14 +1,14 @@
-"""Fair scheduling of the event loop: long work yields to other requests between two of its steps.
+"""Fair scheduling of the event loop: long work yields to other requests between its steps.
 
     turn = TimeSlice()
     async for partition in turn.spread(partitions):
         ...
 
-Work in the form of a generator, which yields between its steps, runs in `run_in_slices`. Work that cannot be divided
+Work written as a generator that yields between its steps runs in `run_in_slices`. Work that cannot be divided
 into steps runs in a thread (`Broker.run_blocking`, `Broker.run_computing`). `spread` is an async generator, which costs
 too much for Fetch and Produce; they check `over` themselves.
 
-Everything that needs the loop for longer than a slice waits in one queue, so that long requests do not add up. An
+All work that needs the loop for longer than a slice waits in one queue, so that long requests do not add up. An
 iteration of the loop (ready callbacks run, then sockets are polled) has time slices for some requests that begin, and
 one longer turn for one request that continues. However many long requests there are, a short one only waits for the
 slices of the requests before it.
@@ -129,8 +129,9 @@ class FairQueue:
 
     Times are those of perf_counter.
 
-    round_end: when the slices that are given without waiting are used up. A connection that has read from its socket
-        sets it to 0, because a new iteration has begun.
+    Attributes:
+        round_end: When the slices that an iteration grants without waiting are used up. None before the first one of an
+            iteration: a connection that has read from its socket sets it, because a new iteration has begun.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -138,17 +139,17 @@ class FairQueue:
         self._beginning: deque[asyncio.Future[float]] = deque()  # have had no slice yet
         self._continuing: deque[asyncio.Future[float]] = deque()  # have had a slice or a turn
         self._is_scheduled = False  # `_grant` runs in the loop's next iteration
-        self.round_end = 0.0
+        self.round_end: float | None = None
 
-    def slice_now(self, now: float) -> float:
-        """Return the end of a slice that begins now, or 0.0 if the caller has to await `wait_slice`."""
+    def slice_now(self, now: float) -> float | None:
+        """Return the end of a slice that begins now, or None if the caller has to await `wait_slice`."""
         if self._is_scheduled:
-            return 0.0
+            return None
         end = self.round_end
-        if now >= end:
-            if end and now < end + STALE_S:
-                return 0.0
+        if end is None or now >= end + STALE_S:
             self.round_end = now + SLICES * SLICE_S
+        elif now >= end:
+            return None
         return now + SLICE_S
 
     async def wait_slice(self) -> float:

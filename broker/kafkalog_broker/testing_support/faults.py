@@ -151,7 +151,7 @@ class Faults:
     async def _handle(self, api: Api, request: Request, broker: Broker) -> Any:
         fault = self._met(request)
         if fault is None:
-            return await api.handled(request, self._view(request))
+            return await api.respond(request, self._view(request))
         _log.info("a fault for %s of %s: %s", api_name(api.key), request.connection, fault)
         if fault.delay_ms:
             await asyncio.sleep(fault.delay_ms / 1000)
@@ -159,7 +159,7 @@ class Faults:
             raise ConnectionClosed("a fault that was asked for", logging.INFO)
         if fault.error is not None:
             return await self._refused(api, request, fault.error, fault.topic)
-        answer = await api.handled(request, self._broker)
+        answer = await api.respond(request, self._broker)
         if fault.drop == "after":
             raise ConnectionClosed("a fault that was asked for, after the request was handled", logging.INFO)
         return answer
@@ -186,23 +186,23 @@ class Faults:
 
     async def _refused(self, api: Api, request: Request, code: ErrorCode, topic: str | None) -> Any:
         if api.key in BY_LOG:
-            return await api.handled(request, _Refusing(self._broker, [InjectedFault(api.key, error=code, times=None)]))
+            return await api.respond(request, _Refusing(self._broker, [InjectedFault(api.key, error=code, times=None)]))
         if api.key == METADATA:
             assert topic is not None
-            return _with_error(await api.handled(request, self._broker), request, topic, code)
+            return _with_error(await api.respond(request, self._broker), request, topic, code)
         assert api.on_error is not None
         if topic is None or api.key not in BY_TOPICS:
-            return await api.failed(request, code)
+            return await api.respond_to_error(request, code)
         known = self._broker.topics.get(topic)
         own: list[Any] = []
         others: list[Any] = []
         for one in request.entity.topics:
             is_it = names_topic(getattr(one, "name", None) or one.topic_id, topic, None if known is None else known.id)
             (own if is_it else others).append(one)
-        refused = await api.failed(_of_topics(request, own), code)
+        refused = await api.respond_to_error(_of_topics(request, own), code)
         if not others:
             return refused
-        answer = await api.handled(_of_topics(request, others), self._broker)
+        answer = await api.respond(_of_topics(request, others), self._broker)
         return answer._replace(topics=answer.topics + refused.topics)
 
 

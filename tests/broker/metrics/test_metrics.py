@@ -35,7 +35,7 @@ from kafkalog_broker.metrics.http_server import MAX_READING, MAX_SCRAPES, Metric
 from kafkalog_broker.metrics.metric_table import METRICS
 from kafkalog_broker.metrics.request_counts import RequestCounts, counted
 from kafkalog_broker.metrics.samples import Samples
-from kafkalog_broker.net.dispatch import answer_of
+from kafkalog_broker.net.dispatch import response_of
 from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.runtime.clock import SystemClock
 from kafkalog_broker.runtime.traffic import MAX_ENTRIES, Traffic
@@ -396,7 +396,7 @@ def test_requests_are_counted_for_all_kinds_of_frames_and_responses(frame: bytes
 
     async def go() -> None:
         for _ in range(3):
-            assert await answer_of(count(frame, ConnectionInfo())) == [b"12", b"345"]
+            assert await response_of(count(frame, ConnectionInfo())) == [b"12", b"345"]
 
     asyncio.run(go())
     found = counts.by_api["Produce"]

@@ -308,7 +308,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> None:
         return Echo(int.from_bytes(request.entity.member_id.encode()))
 
     monkeypatch.setattr(api_registry, "_APIS", {})
-    monkeypatch.setattr(api_registry, "_ERROR_ANSWERS", {})
+    monkeypatch.setattr(api_registry, "_ERROR_HANDLERS", {})
     api(18, 0, 4)(api_versions)
     api(12, 0, 4)(echo)
 

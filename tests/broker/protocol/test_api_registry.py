@@ -29,7 +29,7 @@ def test_a_key_cannot_be_registered_twice() -> None:
     with pytest.raises(ValueError, match="API key 2 is registered twice"):
         api(2, 1, 11)(handler)
     on_error(2)(answer)
-    with pytest.raises(ValueError, match="two error answers"):
+    with pytest.raises(ValueError, match="two error handlers"):
         on_error(2)(answer)
 
 

@@ -212,7 +212,7 @@ class DeniedAccess:
 def denying(served: Api) -> Api:
     async def handler(request: Request, broker: Any) -> Any:
         request.access = DeniedAccess()
-        return await served.handled(request, broker)
+        return await served.respond(request, broker)
 
     return replace(served, handler=handler)
 

@@ -61,7 +61,7 @@ def test_denied_client_does_not_create_the_topic(version: int) -> None:
     for _ in range(2):
         request = decoded(FIND, version, values())
         request.access = rights.access(request)
-        answer = read(request, asyncio.run(load_all()[FIND].handled(request, broker)))
+        answer = read(request, asyncio.run(load_all()[FIND].respond(request, broker)))
         seen.append(([told["error_code"] for told in answer.get("coordinators", [answer])], len(broker.created)))
         rights.acls.change((), allow("ANONYMOUS", "DESCRIBE", group="g"))
     refused = "group_authorization_failed"

@@ -79,7 +79,7 @@ class BrokerInProcess:
         try:
             if self.broker.authorizer is not None:
                 admit(request, self.broker.authorizer)
-            answer = self.run(found.handled(request, self.broker))
+            answer = self.run(found.respond(request, self.broker))
         except BrokerError as error:
             if found.on_error is None:
                 raise

@@ -34,7 +34,7 @@ def handled(broker, key, version, fields):
     """The handler of a request, not yet run."""
     ids = {TOPIC: broker.topics.get(TOPIC).id}
     request = decode_request(frame_of(request_entity(key, version, fields, ids)), ConnectionInfo())
-    return api.load_all()[key].handled(request, broker)
+    return api.load_all()[key].respond(request, broker)
 
 
 def records_of(answer):
