@@ -16,9 +16,9 @@ from kafkalog_broker.protocol.mirror_messages import (
     LATEST,
     LIST_OFFSETS,
     OFFSET_FOR_LEADER_EPOCH,
-    Asked,
     Key,
     SourceCluster,
+    SourceOffset,
     SourceTopic,
     epoch_ends,
     listed_offsets,
@@ -26,10 +26,10 @@ from kafkalog_broker.protocol.mirror_messages import (
 
 _log = logging.getLogger(__name__)
 
-_NOT_ANSWERED = Asked(ErrorCode.unknown_server_error, UNKNOWN)
+_NOT_ANSWERED = SourceOffset(ErrorCode.unknown_server_error, UNKNOWN)
 
 
-async def ask_offsets(connection: SourceConnection, keys: Collection[Key], timestamp: int) -> dict[Key, Asked]:
+async def ask_offsets(connection: SourceConnection, keys: Collection[Key], timestamp: int) -> dict[Key, SourceOffset]:
     """EARLIEST or LATEST, the high watermark, of partitions that the node leads. Raises SourceUnreachable."""
     by_topic: dict[str, list[Any]] = {}
     for name, index in keys:
@@ -48,7 +48,7 @@ async def log_bounds(connection: SourceConnection, key: Key) -> tuple[int, int]:
     return start, high_watermark
 
 
-def answered_offset(asked: Asked) -> int:
+def answered_offset(asked: SourceOffset) -> int:
     """Raises BrokerError, ImpossibleAnswer."""
     if asked.error:
         code = asked.error if isinstance(asked.error, ErrorCode) else ErrorCode.unknown_server_error
@@ -56,7 +56,7 @@ def answered_offset(asked: Asked) -> int:
     return check_offset("one of its offsets", asked.offset)
 
 
-async def end_of_epoch(connection: SourceConnection, key: Key, epoch: int) -> Asked | None:
+async def end_of_epoch(connection: SourceConnection, key: Key, epoch: int) -> SourceOffset | None:
     """Where a leader epoch ends at the leader; None when it does not say (before 2.1, or nobody may ask). Raises
     SourceUnreachable, ImpossibleAnswer."""
     if connection.version(OFFSET_FOR_LEADER_EPOCH) is None:

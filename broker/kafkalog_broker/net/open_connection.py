@@ -1,4 +1,4 @@
-"""Interface of a connection for the parts of a network that count, watch and close connections."""
+"""Interface of a connection for the code that counts, watches and closes connections."""
 
 from __future__ import annotations
 

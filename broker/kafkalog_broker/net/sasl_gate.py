@@ -36,7 +36,7 @@ _KEY_AND_VERSION = struct.Struct(">hh")
 
 
 class GateState(Enum):
-    """What happens to the next request."""
+    """State of the gate. The value says what the next request is."""
 
     AUTHENTICATING = "part of the first exchange"
     OPEN = "handled; the session has no end"
@@ -55,7 +55,7 @@ TRANSITIONS: Mapping[GateState, frozenset[GateState]] = {
 
 
 class SaslGate:
-    """Dispatch of one connection that has to authenticate."""
+    """Dispatch of one connection that must authenticate."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class SaslGate:
         if self._exchange is None:
             if not self._starts_reauthentication(frame):
                 if self._clock() >= self._session_end_s:
-                    raise ConnectionClosed("its session has expired, and it has not authenticated again", logging.INFO)
+                    raise ConnectionClosed("its session has expired without re-authentication", logging.INFO)
                 served = self._serve(frame, connection)
                 del frame  # as without a gate: the frame need not stay in memory while it is handled
                 return await response_of(served)
@@ -157,8 +157,12 @@ class SaslGate:
         self._authenticated(session.principal)
 
 
+NewSaslGate = Callable[[Dispatch, Callable[[str], None]], SaslGate]
+"""Makes the gate of a new connection from the dispatch of accepted requests and the callback `authenticated`."""
+
+
 def _expected_request(exchange: SaslExchange, frame: Frame) -> tuple[int, int]:
-    """API key and version of a request. Raises ConnectionClosed for one that the exchange does not expect."""
+    """Return API key and version of a request. Raises ConnectionClosed if the exchange does not expect it."""
     if len(frame) < _KEY_AND_VERSION.size:
         raise ConnectionClosed(f"a frame of {len(frame)} bytes has no room for a request header")
     key, version = _KEY_AND_VERSION.unpack_from(frame)
@@ -168,7 +172,3 @@ def _expected_request(exchange: SaslExchange, frame: Frame) -> tuple[int, int]:
         name = api_name(key) if key in registry() else f"API key {key}"
         raise ConnectionClosed(f"it sent {name} where it has to authenticate first (is its sasl.mechanism set?)")
     return key, version
-
-
-NewSaslGate = Callable[[Dispatch, Callable[[str], None]], SaslGate]
-"""Makes the gate of a new connection from the dispatch of accepted requests and the callback `authenticated`."""
