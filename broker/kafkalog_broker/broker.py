@@ -15,8 +15,8 @@ from uuid import UUID
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.current_config import CurrentConfig
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
+from kafkalog_broker.config.internal_topic_configs import internal_topic_configs
 from kafkalog_broker.config.listeners import Listener
-from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.log_flushes import LogFlushes

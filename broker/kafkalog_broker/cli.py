@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import format_address
-from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS, parse_overrides, read_server_properties
 from kafkalog_broker.config.property_names import nearest_property
+from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS, parse_overrides, read_server_properties
 from kafkalog_broker.net.event_loop import new_event_loop
 from kafkalog_broker.runtime.logging_setup import set_up_logging
 from kafkalog_broker.runtime.optional_packages import importing

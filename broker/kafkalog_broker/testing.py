@@ -288,7 +288,7 @@ def running_broker(
     if acls is not None:
         if not users:
             raise ValueError("acls need users, and users need security: SSL, SASL_PLAINTEXT or SASL_SSL")
-        from kafkalog_broker.config.properties import CLASS, STANDARD, SUPER_USERS
+        from kafkalog_broker.config.authorizer_settings import CLASS, STANDARD, SUPER_USERS
         from kafkalog_broker.testing_support.security import ADMIN
 
         properties = {CLASS: STANDARD, SUPER_USERS: f"User:{ADMIN}", **(properties or {})}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
-from kafkalog_broker.config.properties import AuthorizerSettings
+from kafkalog_broker.config.authorizer_settings import AuthorizerSettings
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol import acls
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, WILDCARD, Operation, PatternType, Permission, ResourceType

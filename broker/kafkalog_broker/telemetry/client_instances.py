@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 
 from crc32c import crc32c
 
-from kafkalog_broker.config import group_properties
+from kafkalog_broker.config import client_metrics_properties as properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.telemetry.subscriptions import ATTRIBUTES, Subscription
@@ -59,9 +59,9 @@ class ClientInstance:
         self.id, self.attributes, self.subscriptions = instance_id, attributes, subscriptions
         matching = [entry for entry in map(Subscription.of, subscriptions.values()) if entry.matches(attributes)]
         names = {name for entry in matching for name in entry.metrics}
-        self.metrics = [group_properties.ALL_METRICS] if group_properties.ALL_METRICS in names else sorted(names)
+        self.metrics = [properties.ALL_METRICS] if properties.ALL_METRICS in names else sorted(names)
         # As in Kafka an interval that is longer than the default has no effect.
-        self.interval_ms = min([group_properties.DEFAULT_INTERVAL_MS, *(entry.interval_ms for entry in matching)])
+        self.interval_ms = min([properties.DEFAULT_INTERVAL_MS, *(entry.interval_ms for entry in matching)])
         self.subscription_id = _subscription_id(instance_id, self.metrics, self.interval_ms)
         self.last_get_ms = self.last_push_ms = 0
         self.is_terminating = False

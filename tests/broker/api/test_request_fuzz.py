@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker import api
-from kafkalog_broker.config.properties import STANDARD
+from kafkalog_broker.config.authorizer_settings import STANDARD
 from kafkalog_broker.errors import BrokerError, MalformedRequest
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from kafkalog_broker.protocol.frames import decode_request, encode_response

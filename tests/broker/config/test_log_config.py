@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.definition import TOPIC_PROPERTIES, ConfigError
+from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.log_config import LogConfig
+from kafkalog_broker.config.property_list import TOPIC_PROPERTIES
 
 BROKER = BrokerConfig.from_properties({"log.retention.hours": "24", "log.segment.bytes": "2000000"})
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kafkalog_broker import api
+from kafkalog_broker.config.authorizer_settings import AuthorizerSettings
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.properties import AuthorizerSettings
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.security import authorizer as authorizer_module

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from kafkalog_broker.api import load_all
-from kafkalog_broker.config.properties import AuthorizerSettings
+from kafkalog_broker.config.authorizer_settings import AuthorizerSettings
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_broker.testing import allow
