@@ -123,9 +123,9 @@ def test_a_broker_with_security_makes_its_topics_and_lets_its_users_in(security,
     ("wanted", "said"),
     [
         ({"security": "TLS"}, "security is one of SSL, SASL_PLAINTEXT and SASL_SSL"),
-        ({"security": "SASL_SSL"}, "there must be users"),
+        ({"security": "SASL_SSL"}, "SASL_SSL needs users"),
         ({"users": {"a": "b"}}, "users need security"),
-        ({"security": "SASL_SSL", "users": {"kafkalog-testing": "x"}}, "is the broker's own"),
+        ({"security": "SASL_SSL", "users": {"kafkalog-testing": "x"}}, "is reserved for the test helpers"),
     ],
 )
 def test_security_that_cannot_be(wanted, said):

@@ -17,7 +17,7 @@ from kafkalog_broker.groups.offset_requests import CommitRequest, CommittedParti
 from kafkalog_broker.protocol.frames import decode_request
 from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.runtime import fair_scheduling
-from kafkalog_broker.testing_support.remote import frame_of
+from kafkalog_broker.testing_support.client_requests import frame_of
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from tests.broker.api.helpers.admin_scenario import create, new_topic
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess

@@ -41,7 +41,8 @@ from kafkalog_broker.runtime.clock import SystemClock
 from kafkalog_broker.runtime.traffic import MAX_ENTRIES, Traffic
 from kafkalog_broker.server import Options, Server
 from kafkalog_broker.startup.credentials import load_credentials
-from kafkalog_broker.testing_support.remote import frame_of, kept_port
+from kafkalog_broker.testing_support.client_requests import frame_of
+from kafkalog_broker.testing_support.kept_port import kept_port
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.write.encoded_batch import build_batch
 

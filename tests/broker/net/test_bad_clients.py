@@ -21,7 +21,7 @@ from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.testing import RunningBroker
-from kafkalog_broker.testing_support.remote import ask
+from kafkalog_broker.testing_support.client_requests import ask
 from tests.broker.net.helpers.served import (
     DEADLINE_S,
     TOPIC,

@@ -35,7 +35,7 @@ from kafkalog_broker.protocol.produce_messages import PartitionProduceResponse, 
 from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.protocol.responses import respond
 from kafkalog_broker.server import Options, Server
-from kafkalog_broker.testing_support.remote import frame_of
+from kafkalog_broker.testing_support.client_requests import frame_of
 from kafkalog_spark.log.write.encoded_batch import build_batch
 from tests.broker.manual_clock import ManualClock
 from tests.broker.metrics.test_metrics import fetch_frame, produce_frame

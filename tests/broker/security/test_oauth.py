@@ -338,7 +338,7 @@ def test_unsecured_tokens_are_taken_where_that_is_said() -> None:
 @pytest.mark.parametrize(
     ("properties", "text"),
     [
-        ({}, "needs keys"),
+        ({}, "needs the keys"),
         ({URL: "ftp://x"}, "expected a URL"),
         ({URL: "https://x", f"{OWN}sasl.server.callback.handler.class": "org.Mine"}, "classes of Java"),
         ({URL: "https://x", f"{OWN}sasl.jaas.config": "org.Mine required;"}, "OAuthBearerLoginModule"),

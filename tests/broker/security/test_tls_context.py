@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.security.tls_context import openssl_name, tls_context
-from kafkalog_broker.testing_support.security import Issued
+from kafkalog_broker.testing_support.certificate_authority import Issued
 from tests.broker.security.stores import authority, config, der, inline, pem_file, server, settings
 
 ALL_1_3 = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256"

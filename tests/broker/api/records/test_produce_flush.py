@@ -13,7 +13,7 @@ from kafkalog_broker import api
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.frames import decode_request
 from kafkalog_broker.protocol.request import ConnectionInfo
-from kafkalog_broker.testing_support.remote import frame_of
+from kafkalog_broker.testing_support.client_requests import frame_of
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.plain_entities import request_entity
 from tests.broker.api.helpers.transaction_requests import PRODUCE, TOPIC, batch, produce_fields

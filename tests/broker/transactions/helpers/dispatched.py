@@ -6,7 +6,7 @@ from typing import Any
 
 from kafkalog_broker.net.dispatch import response_of
 from kafkalog_broker.protocol.request import ConnectionInfo
-from kafkalog_broker.testing_support.remote import frame_of
+from kafkalog_broker.testing_support.client_requests import frame_of
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.api.helpers.transaction_requests import INIT, TIMEOUT_MS, TOPIC
