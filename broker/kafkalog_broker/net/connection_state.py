@@ -1,4 +1,4 @@
-"""States of a connection and the transitions between them. docs/architecture.md shows them as a diagram."""
+"""States of a connection and the transitions between them. docs/architecture.md explains when each happens."""
 
 from __future__ import annotations
 
