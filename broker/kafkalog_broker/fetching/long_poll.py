@@ -1,10 +1,10 @@
 """Waiting Fetch requests, woken by appends without reading the log (Kafka: DelayedFetch and its purgatory).
 
-When a log moves, one short loop subtracts the appended bytes from the bytes that each waiting request still misses.
-Only a request that misses nothing more is woken and reads. So an append costs 0.1 ms while 2,000 requests wait for many
-bytes, and a request for many partitions costs nothing when other partitions move. Bytes above a partition's limit, or
-above the last stable offset until it moves, do not count. Every other event of a log (its start moves, it is closed or
-goes offline) wakes all requests that wait for it.
+When a log changes, one short loop subtracts the appended bytes from the missing bytes of each waiting request. Only a
+request without missing bytes is woken and reads. So an append stays cheap while thousands of requests wait for many
+bytes, and a request for many partitions costs nothing when other partitions change. Bytes above a partition's limit, or
+above the last stable offset until it advances, do not count. Every other event of a log (its start offset changes, it
+is closed or goes offline) wakes all requests that wait for it.
 """
 
 from __future__ import annotations

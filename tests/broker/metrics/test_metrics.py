@@ -227,7 +227,7 @@ def test_readyz_is_200_only_while_the_broker_serves(config: BrokerConfig, monkey
         return seen
 
     starting, healthy, serving, failed = asyncio.run(go())
-    assert starting == (503, b"not ready: it starts, or stops\n")
+    assert starting == (503, b"not ready: the broker is starting or stopping\n")
     assert healthy == (200, b"ok\n")
     assert serving == (200, b"ready\n")
     assert failed == (503, b"not ready: all log directories have failed\n")

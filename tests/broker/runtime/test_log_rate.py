@@ -19,9 +19,9 @@ def test_lines_above_the_rate_are_counted_and_their_number_is_said(caplog: pytes
     lines.report_suppressed()
     lines.report_suppressed()
     assert caplog.messages[3:] == [
-        "7 lines like the one before were left out: more than 2 came in a second",
+        "7 similar lines were suppressed, above 2 a second",
         "refused 10",
-        "1 lines like the one before were left out: more than 2 came in a second",
+        "1 similar lines were suppressed, above 2 a second",
     ]
     now[0] = 1000.0
     for number in range(20, 25):

@@ -386,7 +386,7 @@ def test_a_batch_holds_a_million_records_at_most():
     assert validate(tiny(MAX_RECORDS, codec=ZSTD)).header.record_count == MAX_RECORDS
     error = refused(tiny(MAX_RECORDS + 1, codec=ZSTD))
     assert error.code == ErrorCode.invalid_record
-    assert "at most 1000000 are taken" in error.what
+    assert "at most 1000000 are allowed" in error.what
 
 
 @pytest.mark.parametrize("codec", sorted(set(CODECS.values()) - {NONE}))
