@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from kafkalog_broker import cli
-from kafkalog_broker.cli import configuration, log_ignored, main, parser, progress_teller
+from kafkalog_broker.cli import configuration, log_ignored, main, parser, progress_logger
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net.event_loop import new_event_loop
@@ -104,7 +104,7 @@ def test_unknown_properties_of_the_file_are_named_with_the_nearest_known_name(tm
 
 def test_recovery_tells_once_a_second_how_far_it_is(caplog):
     now = [100.0]
-    tell = progress_teller(lambda: now[0])
+    tell = progress_logger(lambda: now[0])
     with caplog.at_level("INFO"):
         for step in range(1, 41):
             now[0] += 0.125

@@ -1,8 +1,7 @@
-"""Client instances that push metrics, with their subscription and the state of their pushes (Kafka's
-ClientMetricsManager).
+"""Client instances that push metrics: their subscriptions and the state of their pushes (Kafka: ClientMetricsManager).
 
-They are in memory only, as in Kafka: an instance that is unknown after a restart gets UNKNOWN_SUBSCRIPTION_ID and
-requests its subscription again.
+As in Kafka they are in memory only: after a restart, an instance gets UNKNOWN_SUBSCRIPTION_ID and requests its
+subscription again.
 """
 
 from __future__ import annotations
@@ -22,13 +21,14 @@ from kafkalog_spark.format.codecs import KAFKA_CODECS
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 
 MAX_INSTANCES = 4096
-"""Clients choose their instance ids, so the number of instances is bounded; the one that was silent for longest is
-removed. (Kafka: 16,384.)"""
+"""Limit on instances, because clients choose their instance IDs. The least recently seen one is removed. (Kafka:
+16,384.)"""
 
 MAX_INSTANCES_OF_CONNECTION = 8
-"""For one more the first is removed. A client has one instance; a proxy may share a connection between clients."""
+"""Limit on instances of one connection, above which the first is removed. A client has one; a proxy may have
+several."""
 
-MAX_ATTRIBUTE = 200  # longer attributes are cut to so many characters: a client id may have 32 kB
+MAX_ATTRIBUTE = 200  # characters to which attributes are truncated: a client id may have 32 kB
 
 EXPIRY_MS = 60_000  # time after the last request until an instance is removed, if three intervals are not longer
 
