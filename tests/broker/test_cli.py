@@ -102,7 +102,7 @@ def test_unknown_properties_of_the_file_are_named_with_the_nearest_known_name(tm
     ]
 
 
-def test_recovery_tells_once_a_second_how_far_it_is(caplog):
+def test_recovery_logs_its_progress_once_a_second(caplog):
     now = [100.0]
     tell = progress_logger(lambda: now[0])
     with caplog.at_level("INFO"):
@@ -125,7 +125,7 @@ def test_recovery_tells_once_a_second_how_far_it_is(caplog):
         (LoadProgress(0, 0, 0, 0), 100),
     ],
 )
-def test_percent_of_what_is_to_be_recovered(progress, percent):
+def test_recovery_progress_in_percent(progress, percent):
     assert progress.percent == percent
 
 

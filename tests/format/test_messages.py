@@ -84,7 +84,7 @@ def test_every_definition_can_be_compiled_in_every_version() -> None:
             assert callable(found.write[prefix])
 
 
-def test_a_field_that_the_version_does_not_have_reads_as_its_default() -> None:
+def test_field_missing_in_the_version_reads_as_its_default() -> None:
     value = message("OffsetCommitValue")
     oldest = value.decode(value.encode((5, 7, "m", 9, 11, UUID(int=1)), 0))
     assert oldest == (5, -1, "m", 9, -1, None)

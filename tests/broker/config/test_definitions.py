@@ -232,7 +232,7 @@ SILENT = [
 
 
 @pytest.mark.parametrize("name", SILENT)
-def test_a_property_that_nobody_reads_is_named_at_start_and_when_it_is_changed(name):
+def test_property_without_effect_is_logged_at_start_and_on_change(name):
     default = str(BROKER_PROPERTIES[name].default)
     assert BrokerConfig.from_properties({"log.dirs": "/x", name: default}).without_effect() == [name]
     assert BrokerConfig.from_properties({"log.dirs": "/x"}).with_dynamic({name: default}, {}).without_effect() == [name]

@@ -43,7 +43,7 @@ def test_a_cleanup_policy_is_a_list(policy, compacted, deleted):
         ({"remote.storage.enable": "true"}, "Tiered Storage functionality is disabled"),
     ],
 )
-def test_a_mistake_is_told_in_kafkas_words(overrides, said):
+def test_invalid_property_raises_kafkas_message(overrides, said):
     with pytest.raises(ConfigError, match=said):
         LogConfig.of(BROKER, overrides)
 

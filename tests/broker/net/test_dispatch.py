@@ -224,7 +224,7 @@ async def test_response_is_an_error_when_the_flush_fails_or_failed_while_it_was_
 
 
 @in_a_loop
-async def test_error_response_waits_for_what_the_request_has_written() -> None:
+async def test_error_response_waits_for_the_records_of_the_request() -> None:
     api(12, 0, 4)(lambda request, broker: dispatch_module._raising(broker))
     on_error(12)(heartbeat_answer)
     flushes = Flushes()

@@ -54,7 +54,7 @@ async def test_a_crowd_is_decoded_a_few_at_a_time(monkeypatch: pytest.MonkeyPatc
 
 
 @in_a_loop
-async def test_memory_is_given_back_when_nothing_came_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_free_memory_is_returned_after_an_idle_time(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, trimmed = asyncio.get_running_loop(), list[float]()
     now = loop.time()
     monkeypatch.setattr(loop, "time", lambda: now)

@@ -110,7 +110,7 @@ def test_large_and_small_requests_come_back(run: Run) -> None:
     run(test)
 
 
-def test_a_response_out_of_a_file_comes_whole_to_a_slow_reader(run: Run, tmp_path: Path) -> None:
+def test_response_from_a_file_reaches_a_slow_reader_completely(run: Run, tmp_path: Path) -> None:
     """More than the sockets hold."""
     data = random.Random(5).randbytes(50 * BUFFER_BYTES + 12_345)
     (tmp_path / "segment").write_bytes(data)

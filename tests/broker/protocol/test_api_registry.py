@@ -61,7 +61,7 @@ def test_a_lost_connection_calls_back_once() -> None:
     assert called == ["kept", "late"]
 
 
-def test_a_broker_error_names_its_code_when_nothing_else_is_said() -> None:
+def test_broker_error_without_text_names_its_code() -> None:
     assert str(BrokerError(ErrorCode.not_leader_or_follower)) == "not_leader_or_follower"
     error = BrokerError(ErrorCode.offset_out_of_range, "7 is behind the end", topic_partition="t-0", offset=7)
     assert str(error) == "t-0 (offset 7): 7 is behind the end"

@@ -114,7 +114,7 @@ def test_a_client_id_that_does_not_fit_is_malformed(length: int, client_id: byte
 
 
 @pytest.mark.parametrize(("key", "version"), [(5, 0), (-1, 0), (32767, 1), (3, 14), (3, -1), (1, -1), (37, 4)])
-def test_an_api_or_version_that_is_not_served_is_told_apart_from_damage(key: int, version: int) -> None:
+def test_unserved_api_or_version_raises_unsupported_version(key: int, version: int) -> None:
     with pytest.raises(UnsupportedVersion, match="is not served") as caught:
         decode_request(struct.pack(">hhih", key, version, 1, -1))
     assert caught.value.code is ErrorCode.unsupported_version

@@ -145,7 +145,7 @@ def test_a_file_that_changes_is_taken_and_others_are_left_alone(tmp_path: Path):
     assert tls.changed_files() is None
 
 
-def test_a_file_that_is_damaged_is_told_once_and_the_old_certificate_stays(
+def test_damaged_certificate_file_is_logged_once_and_the_old_certificate_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     path = tmp_path / "a.pem"

@@ -36,7 +36,7 @@ api.load_all()
         ({"api": "Fetch", "topic": "t", "delay_ms": 1}, "omit `topic`"),
     ],
 )
-def test_what_cannot_be_says_why(asked: dict[str, Any], said: str) -> None:
+def test_impossible_fault_raises_with_the_reason(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(FaultError, match=said):
         Faults(cast(Broker, None)).add(asked)
 

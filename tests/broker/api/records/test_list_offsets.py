@@ -53,7 +53,7 @@ def append(broker, topic, partition, times):
     log.append(validate_batch(made, log.config, now), now)
 
 
-def test_a_partition_that_is_asked_for_twice_is_answered_once_with_an_error(broker):
+def test_repeated_partition_has_one_result_with_an_error(broker):
     """ListOffsetsRequest.duplicatePartitions; a topic may be named twice."""
     asked = [("t", 0, LATEST), ("t", 1, LATEST), ("t", 0, EARLIEST), ("u", 0, LATEST), ("t", 2, LATEST)]
     asked += [("t", 1, LATEST), ("x", 0, LATEST), ("x", 0, LATEST)]

@@ -391,7 +391,7 @@ def test_a_batch_holds_a_million_records_at_most():
 
 @pytest.mark.parametrize("codec", sorted(set(CODECS.values()) - {NONE}))
 @pytest.mark.parametrize("is_good", [True, False])
-def test_what_a_large_batch_was_decompressed_into_is_given_back(codec, is_good):
+def test_decompression_buffer_of_a_large_batch_is_freed(codec, is_good):
     records = [V2Record(0, NOW, b"k", bytes(20 << 20))]
     data = batch(0, records, codec=codec, count=1 if is_good else 2, last_offset=0 if is_good else 1)
     with contextlib.suppress(BrokerError):
