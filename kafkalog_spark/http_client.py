@@ -1,9 +1,9 @@
-"""HTTP requests that end in time and go nowhere else than their URL: of schema registries and of a broker's keys.
+"""HTTP requests with a deadline and without redirects to other servers, for schema registries and a broker's JWKS URL.
 
-A request has one deadline for all of it, the connection, the answer and redirects: a byte now and then is no better
-than silence. (Only the look-up of a name ends when the system's resolver says so.) A redirect is followed to the same
-scheme, host and port only: who can send us elsewhere would see the credentials, and decide what is answered. Proxies
-are not used, whatever the environment says.
+One deadline covers the connection, the response and all redirects, so that a server cannot prolong a request by sending
+a byte now and then. Only the look-up of the host name has its own limit, that of the system's resolver. Redirects are
+followed only to the same scheme, host and port, because another server would see the credentials and determine the
+response. Proxies are never used.
 """
 
 from __future__ import annotations
@@ -19,54 +19,69 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 TIMEOUT_S = 10.0
-REDIRECTS = 3  # on one server: a path that moved, and one more for a slash
+REDIRECTS = 3  # enough for a moved path and a missing slash
 
 _MOVED = (301, 302, 303, 307, 308)
-_MOVED_AS_IT_IS = (307, 308)  # those after which a request with a body is the same request
+_MOVED_WITH_BODY = (307, 308)  # redirects after which a POST is repeated as a POST
 _PORTS = {"http": 80, "https": 443}
 
 
-class Answer(NamedTuple):
-    """Response of a server. reason: the phrase after the status code."""
+class Response(NamedTuple):
+    """Response of a server."""
 
     status: int
-    reason: str
+    reason: str  # phrase after the status code
     content: bytes
 
 
 @dataclass(frozen=True)
 class HttpClient:
-    """Sends requests. most_bytes: of an answer. tls: of https, by default the system's. clock: monotonic seconds."""
+    """Sender of requests.
 
-    most_bytes: int
+    Attributes:
+        max_bytes: Maximum size of a response body.
+        headers: Headers of every request.
+        tls: TLS context for https; None for the system's default.
+        clock: Returns monotonic seconds.
+    """
+
+    max_bytes: int
     headers: Mapping[str, str]
     tls: ssl.SSLContext | None = None
     clock: Callable[[], float] = time.monotonic
 
-    def send(self, url: str, body: bytes | None = None, content: str = "") -> Answer:
-        """GET, or POST with a body of that content type. Raises OSError (TimeoutError too) where there is no answer,
-        ValueError for one that is not taken."""
+    def send(self, url: str, body: bytes | None = None, content_type: str = "") -> Response:
+        """Send a GET, or a POST if there is a body, and return the response.
+
+        Args:
+            url: URL with scheme http or https.
+            body: Body of a POST.
+            content_type: Its content type.
+
+        Raises:
+            OSError: If there is no response, including TimeoutError.
+            ValueError: If the URL is invalid, the response is too large, or a redirect is not followed.
+        """
         deadline, parts = self.clock() + TIMEOUT_S, urlsplit(url)
         origin = _origin(parts)
         if parts.scheme not in _PORTS or not parts.hostname:
-            raise ValueError("it is no URL with http:// or https:// and a host")
+            raise ValueError("it is not a URL with http:// or https:// and a host")
+        headers = {**self.headers, **({"Content-Type": content_type} if content_type else {})}
         for _ in range(1 + REDIRECTS):
-            answer = self._sent(
-                parts, body, {**self.headers, **({"Content-Type": content} if content else {})}, deadline
-            )
-            if isinstance(answer, Answer):
-                return answer
-            parts = urlsplit(urljoin(parts.geturl(), answer))
+            result = self._send_once(parts, body, headers, deadline)
+            if isinstance(result, Response):
+                return result
+            parts = urlsplit(urljoin(parts.geturl(), result))
             if _origin(parts) != origin:
                 raise ValueError(
                     f"it redirects to another server; if {parts.geturl()[:200]} is right, make that the URL"
                 )
         raise ValueError(f"it redirects more than {REDIRECTS} times")
 
-    def _sent(
+    def _send_once(
         self, parts: SplitResult, body: bytes | None, headers: Mapping[str, str], deadline: float
-    ) -> Answer | str:
-        """The answer, or where a redirect leads."""
+    ) -> Response | str:
+        """Return the response, or the URL that a redirect leads to."""
         host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
         timed = _DeadlineSocket(deadline, self.clock)
         try:
@@ -77,13 +92,13 @@ class HttpClient:
             path = parts._replace(scheme="", netloc="", path=parts.path or "/", fragment="").geturl()
             method = "GET" if body is None else "POST"
             connection.request(method, path, body, {**headers, "Connection": "close"})
-            answer = connection.getresponse()
-            if answer.status in (_MOVED if body is None else _MOVED_AS_IT_IS):
-                return answer.getheader("Location", "")
-            content = answer.read(self.most_bytes + 1)
-            if len(content) > self.most_bytes:
-                raise ValueError(f"it is larger than {self.most_bytes} bytes")
-            return Answer(answer.status, answer.reason[:200], content)
+            response = connection.getresponse()
+            if response.status in (_MOVED if body is None else _MOVED_WITH_BODY):
+                return response.getheader("Location", "")
+            content = response.read(self.max_bytes + 1)
+            if len(content) > self.max_bytes:
+                raise ValueError(f"it is larger than {self.max_bytes} bytes")
+            return Response(response.status, response.reason[:200], content)
         except HTTPException as error:
             raise ConnectionError(f"its server does not speak HTTP: {type(error).__name__}") from None
         finally:
@@ -95,8 +110,10 @@ def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
 
 
 class _DeadlineSocket(io.RawIOBase):
-    """A socket for http.client of which everything together ends at the deadline: `settimeout` by itself is for each
-    call anew. http.client closes it before the body is read, so `close` does nothing; its owner calls `release`."""
+    """A socket for http.client with one deadline for all calls, whereas `settimeout` limits each call separately.
+
+    http.client closes the socket before the body is read, so `close` does nothing; the owner calls `release`.
+    """
 
     def __init__(self, deadline: float, clock: Callable[[], float]) -> None:
         self._deadline, self._clock = deadline, clock

@@ -19,15 +19,9 @@ from kafkalog_spark.cli.record_json import Shown, _escaped, _json_values, json_t
 from kafkalog_spark.cli.record_output import _LARGE
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.typed.ddl import with_leaves
-from kafkalog_spark.typed.decoder import (
-    FORMATS,
-    ResolvedFormat,
-    SchemaSources,
-    ValueDecoder,
-    check_options,
-    decode_column,
-)
+from kafkalog_spark.typed.ddl import map_leaves
+from kafkalog_spark.typed.decoder import ValueDecoder, decode_column
+from kafkalog_spark.typed.formats import FORMATS, ResolvedFormat, SchemaSources, check_options
 
 PARTS = ("value", "key")
 _YEAR = re.compile(r"(-?)(\d+)(.*)")
@@ -66,7 +60,7 @@ def _decoded_values(part: str, decoder: ValueDecoder, rows: pa.RecordBatch) -> p
     if found.bad is not None:
         good = pc.and_(good, pa.array(~found.bad))
     kind = found.columns.type
-    values = found.columns.filter(good).cast(with_leaves(kind, _countable)).to_pylist()
+    values = found.columns.filter(good).cast(map_leaves(kind, _countable)).to_pylist()
     texts = pa.array([_escaped(_json(value, kind)).encode() for value in values], _LARGE)
     return pc.replace_with_mask(json_text(rows.column(part)), good, texts)
 

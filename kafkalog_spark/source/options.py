@@ -44,7 +44,7 @@ from kafkalog_spark.source.foreign_options import IGNORED, OF_SPARK, OTHER_NAMES
 from kafkalog_spark.spark import librdkafka
 from kafkalog_spark.store.paths import is_local, normalised
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
-from kafkalog_spark.typed.decoder import FORMATS, ResolvedFormat, check_options, format_name, option_names
+from kafkalog_spark.typed.formats import FORMATS, ResolvedFormat, check_options, format_name, option_names
 
 NoMatch = Literal["error", "latest"]
 

@@ -17,7 +17,7 @@ from kafkalog_spark.log.decode.record_schema import DAMAGE_COLUMN_TYPES
 from kafkalog_spark.source.offsets import AT_EARLIEST, AT_LATEST
 from kafkalog_spark.source.options import GivenReadOptions, ReadOptions, parse_read_options, warn_of
 from kafkalog_spark.source.read_schema import kafkas_name
-from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources
+from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources
 
 
 @dataclass(frozen=True)
