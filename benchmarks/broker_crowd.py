@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from benchmarks.broker_sides import Side, delete_topic, new_topic, resident_mb
 from benchmarks.report import Report
 from kafkalog_broker.net.open_files import raise_open_files_limit
-from kafkalog_broker.testing_support.remote import ask
+from kafkalog_broker.testing_support.client_requests import ask
 
 CONNECTIONS = 1_000
 PARTITIONS = 2_000

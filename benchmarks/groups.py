@@ -27,7 +27,7 @@ from benchmarks.broker_sides import Side
 from benchmarks.report import Report, ratio
 from kafkalog_broker.protocol.client_messages import decode_response
 from kafkalog_broker.testing import RunningBroker
-from kafkalog_broker.testing_support.remote import exchange, frame_of
+from kafkalog_broker.testing_support.client_requests import exchange, frame_of
 from tests.broker.api.helpers.plain_entities import request_entity
 from tests.interop.real_kafka import RealKafka
 

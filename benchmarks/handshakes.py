@@ -22,7 +22,7 @@ from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from benchmarks.broker_metrics import cpu_s
 from benchmarks.report import Report
 from kafkalog_broker.testing import RunningBroker, running_broker
-from kafkalog_broker.testing_support.remote import exchange
+from kafkalog_broker.testing_support.client_requests import exchange
 
 SECONDS = 10.0
 RATES = (0, 250, 500)

@@ -23,7 +23,7 @@ from benchmarks.broker_metrics import cpu_s
 from benchmarks.broker_sides import PROPERTIES, Side, new_topic
 from benchmarks.report import Report
 from kafkalog_broker.testing import RunningBroker
-from kafkalog_broker.testing_support.remote import ask
+from kafkalog_broker.testing_support.client_requests import ask
 from tests.interop.real_kafka import RealKafka
 from tests.interop.test_quotas import connected
 

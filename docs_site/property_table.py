@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from kafkalog_broker.config.definition import BROKER_PROPERTIES, OWN_PREFIX, TOPIC_PROPERTIES
+from kafkalog_broker.config.property_list import BROKER_PROPERTIES, OWN_PREFIX, TOPIC_PROPERTIES
 
 PAGE = Path(__file__).parent.parent / "docs" / "broker.md"
 

@@ -15,8 +15,8 @@ from uuid import UUID
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.current_config import CurrentConfig
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
+from kafkalog_broker.config.internal_topic_configs import internal_topic_configs
 from kafkalog_broker.config.listeners import Listener
-from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.log_flushes import LogFlushes
@@ -92,7 +92,7 @@ class Broker:
     share_partitions: SharePartitionManager
 
     create_missing_topic: Callable[[Broker, str, int, Mapping[str, str]], Awaitable[Topic]]
-    """admin.topic_creation.ensure_topic, which this room must not import."""
+    """admin.topic_creation.ensure_topic, which this module may not import."""
 
     appender: Appender = field(init=False)
     ensuring: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an internal topic is created
@@ -182,7 +182,7 @@ class Broker:
                 self.logs.flush_soon(log)
 
     async def wait_for_producer_id(self) -> None:
-        """Return once `producer_ids.next()` has an ID to give, without another step of the event loop between.
+        """Return once `producer_ids.next()` can return an ID. The caller must call it without awaiting in between.
 
         Raises:
             BrokerError: coordinator_not_available if no block of IDs can be reserved on disk.
@@ -192,12 +192,12 @@ class Broker:
                 await self.run_blocking(self.producer_ids.fetch)
             except OSError as error:
                 raise BrokerError(
-                    ErrorCode.coordinator_not_available, f"no producer id to give out: {error}"
+                    ErrorCode.coordinator_not_available, f"no producer id is available: {error}"
                 ) from error
 
 
 def internal_partitions(config: BrokerConfig) -> Mapping[str, int]:
-    """Number of partitions of each coordinator's topic under a configuration."""
+    """Return the number of partitions of each coordinator's topic."""
     return {
         OFFSETS_TOPIC: config.offsets_topic_num_partitions,
         TRANSACTION_TOPIC: config.transaction_state_log_num_partitions,

@@ -1,7 +1,7 @@
 """The command kafkalog-broker.
 
-    kafkalog-broker --log-dir ./data                                  one node on 127.0.0.1:9092, topics made on demand
-    kafkalog-broker server.properties --override num.partitions=4     Kafka's own configuration file
+    kafkalog-broker --log-dir ./data                                  one node on 127.0.0.1:9092, topics created on
+    demand kafkalog-broker server.properties --override num.partitions=4     Kafka's own configuration file
     kafkalog-broker --log-dir ./mirror --mirror-of kafka1:9092        serves another cluster's topics, read-only
 
 A line on stdout reports that it serves. Logs go to stderr. SIGTERM and SIGINT stop it cleanly, a second signal
@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import format_address
-from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS, parse_overrides, read_server_properties
 from kafkalog_broker.config.property_names import nearest_property
+from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS, parse_overrides, read_server_properties
 from kafkalog_broker.net.event_loop import new_event_loop
 from kafkalog_broker.runtime.logging_setup import set_up_logging
 from kafkalog_broker.runtime.optional_packages import importing
@@ -45,22 +45,22 @@ if TYPE_CHECKING:
 ALL_TOPICS = ".*"
 _HOST, _PORT = "127.0.0.1", 9092  # as in EMBEDDED_DEFAULTS
 _STARTED = time.monotonic()
-_THREADS_END_S = 0.2  # threads that have nothing to do end in less
+_THREADS_END_S = 0.2  # time limit for idle threads to end
 COLLECTIONS = (10_000, 2, 250)
-"""Thresholds of Python's garbage collector. The youngest generation is collected after that many net allocations, which
-takes half a millisecond; all objects after seven million. With Python's default of 700, collections took a quarter of
-the processor time while many requests waited."""
+"""Thresholds of Python's garbage collector: the youngest generation is collected after that many net allocations. With
+Python's default of 700, collections took a large share of the time while many requests waited."""
 _LEVELS = ("debug", "info", "warning", "error")
 _log = logging.getLogger(__name__)
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     made = Parser(
         prog="kafkalog-broker",
         description="A Kafka-compatible broker that writes Kafka's own log directories.",
         epilog="Property names and values are Kafka's. Without a file: 127.0.0.1:9092, topics are created on demand. "
-        "The address is --host and --port, or the property listeners (what clients are told: advertised.listeners). "
-        "Each line logged ends with its logger; kafka-configs --entity-type broker-loggers sets one's level.",
+        "The address is --host and --port, or the property listeners (for clients: advertised.listeners). "
+        "Each line of the log ends with its logger; kafka-configs --entity-type broker-loggers sets its level.",
     )
     made.add_argument("properties", nargs="?", metavar="server.properties", help="Kafka's configuration file")
     made.add_argument(
@@ -68,10 +68,10 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--log-dir", metavar="DIR", help="short for --override log.dirs=DIR")
     made.add_argument("--host", help="short for --override listeners=PLAINTEXT://HOST:PORT (default: 127.0.0.1)")
-    made.add_argument("--port", type=_port, help="the same (default: 9092); 0: any that is free")
+    made.add_argument("--port", type=_port, help="the same (default: 9092); 0 for any free port")
     made.add_argument(
         "--add-scram", action="append", default=[], metavar="SCRAM-SHA-512=[name=...,password=...]",
-        help="a user of SCRAM that is to be there; one that is already keeps its password; may be repeated",
+        help="create a SCRAM user, unless it exists already; may be repeated",
     )  # fmt: skip
     made.add_argument(
         "--metrics", type=_address, metavar="HOST:PORT",
@@ -90,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--stop-at-eof", action="store_true", help="stop when stdin is closed: a broker that ends with its parent"
     )
-    made.add_argument("--control-fd", type=int, help=argparse.SUPPRESS)  # of testing_support/control.py
+    made.add_argument("--control-fd", type=int, help=argparse.SUPPRESS)  # for testing_support/control.py
     made.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     return made
 
@@ -105,12 +105,12 @@ def _address(text: str) -> tuple[str, int]:
 
 def _port(text: str) -> int:
     if not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: expected a number from 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, expected a number from 0 to 65535")
     return int(text)
 
 
 def configuration(arguments: argparse.Namespace) -> BrokerConfig:
-    """Configuration of file, overrides and defaults. Raises ConfigError."""
+    """Return the configuration from file, overrides and defaults. Raises ConfigError."""
     overrides = parse_overrides(arguments.override)
     if arguments.log_dir is not None:
         overrides["log.dirs"] = arguments.log_dir
@@ -126,12 +126,12 @@ def configuration(arguments: argparse.Namespace) -> BrokerConfig:
     if arguments.properties is not None:
         return BrokerConfig.from_properties(read_server_properties(arguments.properties), overrides)
     if not overrides.keys() & {"log.dirs", "log.dir"}:
-        raise ConfigError("where to keep the logs? Give --log-dir DIR or a configuration file")
+        raise ConfigError("no log directory: give --log-dir DIR or a configuration file")
     return BrokerConfig.from_properties(EMBEDDED_DEFAULTS, overrides)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the broker until it is asked to stop; the exit code."""
+    """Run the broker until it is stopped, and return the exit code."""
     arguments = parser().parse_args(argv)
     set_up_logging(arguments.log_level)
     try:
@@ -140,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         mirror = _mirror(arguments, config)
         if arguments.metrics is not None:
             with importing():
-                import kafkalog_broker.metrics.serving  # noqa: F401  now, for a sentence where its package is missing
+                import kafkalog_broker.metrics.serving  # noqa: F401  to report a missing package now
     except (ConfigError, OptionError) as error:
         print(f"kafkalog-broker: {error}", file=sys.stderr)
         return WRONG_USAGE
@@ -165,7 +165,7 @@ def log_ignored(config: BrokerConfig) -> None:
 
 
 def _mirror(arguments: argparse.Namespace, config: BrokerConfig) -> ServedMirror | None:
-    """None without --mirror-of. Raises OptionError."""
+    """Return the mirror to run; None without --mirror-of. Raises OptionError."""
     if arguments.mirror_of is None:
         given = {
             "--mirror-topics": arguments.mirror_topics != ALL_TOPICS,
@@ -199,7 +199,7 @@ async def _serve(
     gc.set_threshold(*COLLECTIONS)
     from kafkalog_broker.server import Options, Server  # here, so that a wrong configuration is reported quickly
 
-    options, control = Options(new_users, arguments.metrics, mirror, progress_teller()), None
+    options, control = Options(new_users, arguments.metrics, mirror, progress_logger()), None
     if arguments.control_fd is not None:
         from kafkalog_broker.testing_support.control import Control
 
@@ -213,7 +213,7 @@ async def _serve(
     # The 50 thousand objects of modules are never freed. A full collection would hold the loop to traverse them.
     gc.freeze()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _asked_to_stop, stop, number)
+        loop.add_signal_handler(number, _handle_signal, stop, number)
     if arguments.stop_at_eof:
         threading.Thread(target=_wait_for_eof, args=(loop, stop), daemon=True).start()
     partitions = sum(topic.partitions for topic in broker.topics)
@@ -234,11 +234,11 @@ async def _serve(
     begun = time.monotonic()
     await server.stop()
     took_ms = (time.monotonic() - begun) * 1000
-    ends_at_once = broker.remote is not None and await asyncio.to_thread(_threads_are_left)
+    has_blocked_threads = broker.remote is not None and await asyncio.to_thread(_has_blocked_threads)
     code = _stopped(broker, config, took_ms)
-    if ends_at_once:
+    if has_blocked_threads:
         # The interpreter would wait for threads that wait for remote storage. All logs are closed.
-        _log.warning("a request to remote storage has no answer yet: it is abandoned")
+        _log.warning("a request to remote storage has no response yet and is abandoned")
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -246,7 +246,7 @@ async def _serve(
     return code
 
 
-def _threads_are_left() -> bool:
+def _has_blocked_threads() -> bool:
     """Return True if a thread still waits for a response of remote storage."""
     from kafkalog_broker.remote.remote_log_manager import THREAD_NAMES  # loaded where there is remote storage
 
@@ -271,9 +271,9 @@ def _stopped(broker: Broker, config: BrokerConfig, took_ms: float) -> int:
     return OK
 
 
-def _asked_to_stop(stop: asyncio.Event, number: int) -> None:
+def _handle_signal(stop: asyncio.Event, number: int) -> None:
     if stop.is_set():
-        _log.warning("asked to stop again, so not cleanly: the next start has to recover")
+        _log.warning("second signal: stopping immediately, the next start has to recover")
         os._exit(128 + number)
     _log.info("%s: stopping", signal.Signals(number).name)
     stop.set()
@@ -285,7 +285,7 @@ def _wait_for_eof(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
     loop.call_soon_threadsafe(stop.set)
 
 
-def progress_teller(now_s: Callable[[], float] = time.monotonic) -> Callable[[object], None]:
+def progress_logger(now_s: Callable[[], float] = time.monotonic) -> Callable[[object], None]:
     """Return a function that logs the progress of loading, at most once a second."""
     last = now_s()
 

@@ -1,8 +1,8 @@
 """Errors of the broker.
 
 KafkalogError
-└── BrokerError                an error that has one of Kafka's codes
-    └── MalformedRequest       bytes that are not a request this broker can read: the connection is closed
+└── BrokerError                an error with one of Kafka's codes
+    └── MalformedRequest       bytes that are not a valid request; the connection is closed
         └── UnsupportedVersion     an API key or version that is not served
 """
 
@@ -155,10 +155,12 @@ class ErrorCode(enum.IntEnum):
 
 
 class BrokerError(KafkalogError):
-    """Error of a request, with the code that a Kafka client gets for it.
+    """Error of a request, with the code for the client.
 
-    `what` says what happened, what was expected and what came instead. The place attributes of KafkalogError
-    (topic_partition, path, position, offset) may be given or filled in later by `at`.
+    Args:
+        code: Kafka's error code.
+        what: What is wrong with which value, and what was expected; the name of the code by default.
+        place: topic_partition, path, position or offset, as for KafkalogError. `at` can add them later.
     """
 
     def __init__(self, code: ErrorCode, what: str = "", **place: Any) -> None:
@@ -167,19 +169,19 @@ class BrokerError(KafkalogError):
 
     @property
     def message(self) -> str | None:
-        """Text for the client beside the code; None where there is none."""
+        """Message for the client, or None if there is only the code."""
         return None if self.what == self.code.name else self.what
 
 
 class MalformedRequest(BrokerError):
-    """A frame or request that cannot be read. The peer does not speak the protocol, so the connection is closed."""
+    """The frame or request is not valid. The peer does not follow the protocol, so the connection is closed."""
 
     def __init__(self, what: str, **place: Any) -> None:
         super().__init__(ErrorCode.invalid_request, what, **place)
 
 
 class UnsupportedVersion(MalformedRequest):
-    """An API key or version that is not served. Kafka closes the connection, except for ApiVersions."""
+    """The API key or version is not served. As in Kafka, the connection is closed, except for ApiVersions."""
 
     def __init__(self, what: str, **place: Any) -> None:
         super().__init__(what, **place)

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "kafkalog(properties={}, topics={}, security='SSL', users={}, acls=[]): what the fixture kafkalog_broker is to "
-        "have",
+        "kafkalog(properties={}, topics={}, security='SSL', users={}, acls=[]): arguments for the fixture "
+        "kafkalog_broker",
     )
 
 
 @pytest.fixture
 def kafkalog_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
     """A running broker on a free port; its log directory is below tmp_path. Stopped cleanly after the test."""
-    # Here, not above: pytest loads this module in every project where kafkalog is installed.
+    # Imported here, because pytest loads this module in every project where kafkalog is installed.
     from kafkalog_broker.runtime.optional_packages import importing
     from kafkalog_spark.errors import OptionError
 

@@ -1,4 +1,4 @@
-"""A broker as a server: its start, part by part in the order of their dependencies, and its stop in reverse."""
+"""Starts and stops a broker: its parts in the order of their dependencies, and in reverse."""
 
 from __future__ import annotations
 
@@ -54,23 +54,24 @@ if TYPE_CHECKING:
     from kafkalog_broker.metrics.serving import Metrics  # loaded only with metrics
     from kafkalog_broker.mirror.command import ServedMirror  # with aiokafka, which only a mirror needs
 
-TICK_S = 1.0  # how often the parts are asked what is due; each part knows its own intervals
+TICK_S = 1.0  # interval of periodic work; each part checks whether its own interval has passed
 
-CERTIFICATES_S = 5.0  # how often certificate files are checked: one stat each
+CERTIFICATES_S = 5.0  # interval at which certificate files are checked for changes
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a broker is started with, besides its configuration.
+    """Options of a start besides the configuration.
 
-    new_users: SCRAM users to create; an existing user keeps its password.
-    metrics: host and port at which metrics are served, or None.
-    mirror: copies the topics of another cluster while they are served.
-    progress: called with the progress of loading logs.
-    clock: time of all parts.
-    scheduler: runs timers of groups and share groups.
+    Attributes:
+        new_users: SCRAM users to create; an existing user keeps its password.
+        metrics: Host and port at which metrics are served, or None.
+        mirror: Copies the topics of another cluster while they are served.
+        progress: Called with the progress of loading logs.
+        clock: Time of all parts.
+        scheduler: Runs timers of groups and share groups.
     """
 
     new_users: Sequence[NewUser] = ()
@@ -83,7 +84,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class ServerParts:
-    """What a started server consists of; see `Server`."""
+    """The parts of a started server; see `Server`."""
 
     broker: Broker
     network: Network
@@ -95,15 +96,16 @@ class ServerParts:
 class Server:
     """A broker that serves clients, made by `Server.start`. One per process and log directory.
 
-    broker: its parts.
-    network: its listeners and connections.
-    dirs: its log directories, which are locked.
-    periodic: what it does once a second.
-    metrics_address: host and port of the metrics, or None.
+    Attributes:
+        broker: Its parts.
+        network: Its listeners and connections.
+        dirs: Its log directories, which are locked.
+        periodic: What it does once a second.
+        metrics_address: Host and port of the metrics, or None.
     """
 
     def __init__(self, parts: ServerParts, started: AsyncExitStack) -> None:
-        """started: stops everything when it unwinds."""
+        """`started` stops everything when it unwinds."""
         self.broker, self.network, self.dirs, self.periodic = parts.broker, parts.network, parts.dirs, parts.periodic
         self.metrics_address = parts.metrics_address
         self._started = started
@@ -137,7 +139,7 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
     if options.metrics is not None:
         metrics = await _start_metrics(options.metrics, static_config, lifecycle, workers, started)
     open_files = raise_open_files_limit()
-    bound = await _bind(static_config, started)  # early, because a port in use is the commonest failure
+    bound = await _bind(static_config, started)  # early, because a port in use is the most common failure
     dirs = open_log_dirs(static_config.log_dirs, static_config.node_id, clock.now_ms())
     started.callback(dirs.close)
     directories = [log_dir.path for log_dir in dirs.online]
@@ -241,7 +243,7 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
 async def _start_metrics(
     address: tuple[str, int], config: BrokerConfig, lifecycle: Lifecycle, workers: Workers, started: AsyncExitStack
 ) -> Metrics:
-    """Serve metrics during the start too, of which they report the progress."""
+    """Start to serve metrics. They report the progress of the start."""
     from kafkalog_broker.metrics.serving import start_metrics
 
     names = [listener.name for listener in config.listeners]

@@ -1,4 +1,4 @@
-"""A broker for tests: a process of its own, in a directory of its own, on a free port, serving in well under a second.
+"""A broker for tests: a separate process with its own directory and a free port, which starts in less than a second.
 
     from kafkalog_broker.testing import running_broker
 
@@ -29,7 +29,9 @@ from typing import IO, TYPE_CHECKING, Any, Self
 from kafkalog_broker import errors as broker_errors
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, WILDCARD, Operation, PatternType, Permission, ResourceType
 from kafkalog_broker.security.acl import Acl, Pattern
-from kafkalog_broker.testing_support.remote import Channel, Faults, RemoteClock, ask, exchange, frame_of, kept_port
+from kafkalog_broker.testing_support.client_requests import ask, exchange, frame_of
+from kafkalog_broker.testing_support.control_client import Channel, Faults, RemoteClock
+from kafkalog_broker.testing_support.kept_port import kept_port
 from kafkalog_spark import errors
 
 __all__ = ["BrokerDied", "RunningBroker", "allow", "ask", "deny", "exchange", "frame_of", "running_broker"]
@@ -37,7 +39,7 @@ __all__ = ["BrokerDied", "RunningBroker", "allow", "ask", "deny", "exchange", "f
 if TYPE_CHECKING:
     from kafkalog_broker.testing_support.security import SecurityForTests
 
-START_SECONDS = 60  # a start takes less than one; recovery of a big log and a busy machine take longer
+START_SECONDS = 60  # a start takes less than one, recovery of a large log longer
 STOP_SECONDS = 60
 _SERVES = re.compile(r"serves (?P<addresses>\S+:\d+(?: and \S+:\d+)*), log\.dirs ")
 
@@ -45,14 +47,29 @@ Topics = Mapping[str, int | Mapping[str, Any]]
 
 
 class BrokerDied(RuntimeError):
-    """The broker ended instead of serving. The text holds the end of its log."""
+    """The broker ended instead of serving. The message contains the end of its log."""
 
 
 class RunningBroker:
-    """Broker process. `log_dir`: its log directory, which outlives the broker; with `log.dirs` in `properties` it only
-    says where its log file lies. `security`: who may connect; without it everybody. `control`: `faults` and `clock` may
-    be used. `arguments`: further ones of kafkalog-broker, for this and later starts. `command_prefix`: a command that
-    runs the broker's command line in the same process, such as `strace -D`."""
+    """A broker process.
+
+    Args:
+        log_dir: Log directory, which is not deleted. If `properties` has `log.dirs`, it only determines where the
+            broker's log file is.
+        properties: Properties of the broker.
+        security: Security of the listener; without it, any client can connect.
+        control: True to use `faults` and `clock`.
+        metrics: True to serve metrics.
+        arguments: Further arguments of kafkalog-broker, also for later starts.
+        command_prefix: Command that runs the broker in its own process, such as `strace -D`.
+
+    Attributes:
+        metrics_url: URL of the metrics, with `metrics`.
+        schema_registry_url: URL of Karapace, with `schema_registry` of `running_broker`.
+        faults: Faults that can be injected, with `control`.
+        clock: The broker's clock, which can be advanced, with `control`.
+        ports: Ports of the listeners by name.
+    """
 
     def __init__(
         self,
@@ -67,37 +84,45 @@ class RunningBroker:
     ) -> None:
         self.security = security
         self._control, self._metrics = control, metrics
-        self.metrics_url = ""  # where its metrics are, with `metrics`
-        self.schema_registry_url = ""  # where Karapace serves, with `schema_registry`
+        self.metrics_url = ""
+        self.schema_registry_url = ""
         self._channel = Channel()
         self.faults, self.clock = Faults(self._channel), RemoteClock(self._channel)
-        """Faults and clock of the broker."""
         self.log_dir = Path(log_dir)
         self.log_file = self.log_dir.with_name(self.log_dir.name + ".broker.log")
         self.properties = dict(properties or {})
         self.arguments = list(arguments)
         self._command_prefix = list(command_prefix)
         self.host, self.port = "127.0.0.1", 0
-        self.ports: dict[str, int] = {}  # addresses of the listeners, by name
+        self.ports: dict[str, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap(self) -> str:
-        """host:port for clients."""
+        """Address for clients, as host:port."""
         return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int | None:
-        """The process id while it runs."""
+        """Process ID, or None if the broker is not running."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def log(self) -> str:
-        """The broker's log so far, over all its starts."""
+        """Return the broker's log since its first start."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def start(self, properties: Mapping[str, object] | None = None) -> str:
-        """Start and wait until it serves; `bootstrap`. A restart listens on the port of the first start. `properties`:
-        further ones, for this and later starts. Raises BrokerDied with what it said when it ends or is too slow."""
+        """Start the broker and wait until it serves. A restart uses the port of the first start.
+
+        Args:
+            properties: Further properties, also for later starts.
+
+        Returns:
+            The address for clients (`bootstrap`).
+
+        Raises:
+            BrokerDied: If the broker ends or does not serve in time.
+        """
         if self.pid is not None:
             raise RuntimeError(f"already running as process {self.pid}")
         self.properties.update(properties or {})
@@ -110,7 +135,7 @@ class RunningBroker:
             "log.dirs": str(self.log_dir),
         }
         settings |= ({} if security is None else security.properties()) | self.properties
-        # -P: what lies in the current directory is not imported, whatever it is called.
+        # -P: modules in the current directory are not imported.
         command = [*self._command_prefix, sys.executable, "-P", "-m", "kafkalog_broker", "--stop-at-eof"]
         command += self.arguments
         for name, value in settings.items():
@@ -122,12 +147,12 @@ class RunningBroker:
         inherited = [] if control is None else [control.fileno()]
         command += [f"--control-fd={number}" for number in inherited]
         command += ["--metrics=127.0.0.1:0"] if self._metrics else []
-        # The project must be found in the child too when it runs from a source tree.
+        # If the test runs from a source tree, the broker process must find the packages too.
         roots = (Path(str(module.__file__)).resolve().parent.parent for module in (broker_errors, errors))
         path = os.pathsep.join([*dict.fromkeys(map(str, roots)), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.log_dir.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
-            # stdin is a pipe that closes when this process ends, however it ends: then the broker stops too.
+            # stdin is a pipe that closes when this process ends for any reason; the broker then stops too.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -157,7 +182,7 @@ class RunningBroker:
         return self.bootstrap
 
     def stop(self) -> None:
-        """A clean stop (SIGTERM). Raises RuntimeError when it takes too long or ends with an error."""
+        """Stop the broker cleanly (SIGTERM). Raises RuntimeError if it takes too long or ends with an error."""
         process = self._process
         if process is None:
             return
@@ -173,37 +198,38 @@ class RunningBroker:
             raise RuntimeError(f"the broker ended with {code}: {self.log()[-3000:]}")
 
     def kill(self) -> None:
-        """kill -9: what a crash of the process leaves."""
+        """Kill the broker (SIGKILL), as in a crash of the process."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._close_pipes()
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None) -> None:
-        """A topic, through the CreateTopics API. Raises RuntimeError with the broker's words when it refuses."""
+        """Create a topic by the CreateTopics API. Raises RuntimeError with the broker's message if it refuses."""
         from kafkalog_broker.protocol.client_messages import create_topic_request
 
-        answer = self.ask(create_topic_request(name, partitions, configs or {}))
-        for result in answer.topics:
+        response = self.ask(create_topic_request(name, partitions, configs or {}))
+        for result in response.topics:
             if result.error_code:
                 raise RuntimeError(f"topic {name}: {result.error_code.name}: {result.error_message}")
 
     def create_acls(self, *acls: Iterable[Acl]) -> None:
-        """Create the ACLs of `allow` and `deny`, through the CreateAcls API. Raises as `create_topic`."""
+        """Create ACLs made by `allow` and `deny`, by the CreateAcls API. Raises RuntimeError as `create_topic`."""
         from kafkalog_broker.protocol.client_messages import create_acls_request
 
-        wanted = [(*acl.pattern, *acl[1:]) for some in acls for acl in some]
-        for result in self.ask(create_acls_request(wanted)).results:
+        creations = [(*acl.pattern, *acl[1:]) for some in acls for acl in some]
+        for result in self.ask(create_acls_request(creations)).results:
             if result.error_code:
-                raise RuntimeError(f"an ACL: {result.error_code.name}: {result.error_message}")
+                raise RuntimeError(f"an ACL was refused: {result.error_code.name}: {result.error_message}")
 
     def ask(self, request: Any) -> Any:
-        """Send a request of `protocol/api_messages.py` over a connection of its own; the response. Raises OSError."""
+        """Send a request of `protocol/api_messages.py` over a new connection and return the response. Raises
+        OSError."""
         with self.connect() as connection:
             return ask(connection, request)
 
     def connect(self) -> socket.socket:
-        """A connection that may be used with `ask`: with security, as the broker's own user. Raises OSError."""
+        """Return a connection for `ask`; with security, it is authenticated as a super user. Raises OSError."""
         from kafkalog_broker.protocol.client_messages import plain_login_requests
 
         connection = socket.create_connection((self.host, self.port), 30)
@@ -215,25 +241,37 @@ class RunningBroker:
         if context is not None:
             connection = context.wrap_socket(connection, server_hostname=self.host)
         for request in plain_login_requests(ADMIN, self.security.password(ADMIN)) if self.security.has_sasl else ():
-            answer = ask(connection, request)
-            if answer.error_code:
-                raise ConnectionError(f"not let in: {answer.error_code.name}")
+            response = ask(connection, request)
+            if response.error_code:
+                raise ConnectionError(f"not authenticated: {response.error_code.name}")
         return connection
 
     def client(self, user: str | None = None, mechanism: str = "PLAIN") -> dict[str, Any]:
-        """The properties with which confluent-kafka gets in, besides `bootstrap.servers`. user: the first of `users` by
-        default. mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER."""
+        """Return the security settings of a client of confluent-kafka, to be used with `bootstrap.servers`.
+
+        Args:
+            user: Name of the user; the first one by default.
+            mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.
+        """
         return {} if self.security is None else self.security.client(user, mechanism)
 
     def token(self, user: str | None = None, seconds: float = 3600.0, **claims: Any) -> str:
-        """A token of OAUTHBEARER that ends in so many seconds. user: the first of `users` by default. claims: others
-        than usual, None: without one. Raises ValueError where there is no SASL."""
+        """Return a token of OAUTHBEARER.
+
+        Args:
+            user: Name of the user; the first one by default.
+            seconds: Time until it expires.
+            claims: Claims that replace the usual ones; None omits one.
+
+        Raises:
+            ValueError: If the broker has no SASL.
+        """
         if self.security is None or not self.security.has_sasl:
             raise ValueError("tokens need security: SASL_PLAINTEXT or SASL_SSL")
         return self.security.token(user, seconds, **claims)
 
     def ssl_context(self, user: str | None = None) -> ssl.SSLContext | None:
-        """For clients that take one (kafka-python, aiokafka); None without TLS."""
+        """Return the TLS context for clients that accept one (kafka-python, aiokafka); None without TLS."""
         return None if self.security is None else self.security.ssl_context(user)
 
     def _close_pipes(self) -> None:
@@ -265,22 +303,25 @@ def running_broker(
     schema_registry: bool = False,
     tiered: bool | str | os.PathLike[str] = False,
 ) -> Iterator[RunningBroker]:
-    """A broker that serves until the block ends.
+    """Run a broker until the context ends.
 
-    `topics`: name to number of partitions, or to {"partitions": 3, "retention.ms": 1000}. `log_dir`: where it keeps its
-    logs; without it, a temporary directory that is removed afterwards. `security`, `users`: SSL, SASL_PLAINTEXT or
-    SASL_SSL, and who may connect, by name and password; `broker.client("alice")` is what a client needs for it.
-    `acls`: who may do what, by `allow` and `deny`; without it, even an empty list, everybody may do everything.
-    `schema_registry`: Karapace serves beside it, at `broker.schema_registry_url` (docs/testing.md).
-    `tiered`: topics may have remote storage, in this folder, which is created; or where `properties` say
-    (`rsm.config.*`, such as those of S3), by default in a folder beside the log directory.
+    Args:
+        properties: Properties of the broker.
+        topics: Topics to create: a number of partitions by name, or {"partitions": 3, "retention.ms": 1000}.
+        log_dir: Log directory; by default a temporary directory, which is removed afterwards.
+        security: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+        users: Passwords by user name. `broker.client("alice")` returns the settings of a client.
+        acls: ACLs made by `allow` and `deny`. None allows everyone everything; an empty list denies everyone.
+        schema_registry: True to run Karapace too, at `broker.schema_registry_url` (docs/testing.md).
+        tiered: True or a directory, which is created, to allow remote storage for topics. With True, `properties`
+            (`rsm.config.*`) determine the storage; by default it is a directory next to the log directory.
     """
     directory = Path(log_dir) if log_dir is not None else Path(tempfile.mkdtemp(prefix="kafkalog-broker-")) / "data"
-    wanted_security = None
+    broker_security = None
     if security != "PLAINTEXT":
         from kafkalog_broker.testing_support.security import SecurityForTests  # with cryptography
 
-        wanted_security = SecurityForTests(security, users)
+        broker_security = SecurityForTests(security, users)
     elif users:
         raise ValueError("users need security: SSL, SASL_PLAINTEXT or SASL_SSL")
     if schema_registry and security != "PLAINTEXT":
@@ -288,7 +329,7 @@ def running_broker(
     if acls is not None:
         if not users:
             raise ValueError("acls need users, and users need security: SSL, SASL_PLAINTEXT or SASL_SSL")
-        from kafkalog_broker.config.properties import CLASS, STANDARD, SUPER_USERS
+        from kafkalog_broker.config.authorizer_settings import CLASS, STANDARD, SUPER_USERS
         from kafkalog_broker.testing_support.security import ADMIN
 
         properties = {CLASS: STANDARD, SUPER_USERS: f"User:{ADMIN}", **(properties or {})}
@@ -298,11 +339,11 @@ def running_broker(
             Path(tiered).mkdir(parents=True, exist_ok=True)
             folder = {"rsm.config.storage.root": os.fspath(tiered)}
         properties = {**_TIERED, **folder, **(properties or {})}
-    broker = RunningBroker(directory, properties, wanted_security, control=True)
+    broker = RunningBroker(directory, properties, broker_security, control=True)
     try:
         with broker:
-            for name, wanted in (topics or {}).items():
-                configs = {"partitions": wanted} if isinstance(wanted, int) else dict(wanted)
+            for name, definition in (topics or {}).items():
+                configs = {"partitions": definition} if isinstance(definition, int) else dict(definition)
                 broker.create_topic(name, configs.pop("partitions", 1), configs)
             if acls is not None:
                 broker.create_acls(*acls)
@@ -323,11 +364,21 @@ def allow(
     user: str, *operations: str, topic: str | None = None, group: str | None = None,
     transactional_id: str | None = None, cluster: bool = False, host: str = WILDCARD,
 ) -> list[Acl]:  # fmt: skip
-    """ACLs for `running_broker(acls=[...])`: the user may do these operations (READ, WRITE, ALL) with what is named.
-    A name that ends with `*` is the beginning of one. user: also a principal, `User:*`. Raises ValueError."""
+    """Return ACLs for `running_broker(acls=[...])` that allow operations on the named resources.
+
+    Args:
+        user: User name, or a principal such as `User:*`.
+        operations: READ, WRITE, ALL and so on.
+        topic, group, transactional_id: Names of resources; one that ends with `*` is a prefix.
+        cluster: True for the cluster.
+        host: Address of the client.
+
+    Raises:
+        ValueError: If an operation is unknown, or no resource is named.
+    """
     unknown = [name for name in operations if name.upper() not in Operation.__members__]
     if unknown or not operations:
-        raise ValueError(f"operations are READ, WRITE, ALL and so on, not {', '.join(unknown) or 'none at all'}")
+        raise ValueError(f"operations must be READ, WRITE, ALL and so on, not {', '.join(unknown) or 'empty'}")
     patterns = []
     for resource, name in (
         (ResourceType.TOPIC, topic), (ResourceType.GROUP, group), (ResourceType.TRANSACTIONAL_ID, transactional_id),
@@ -338,7 +389,7 @@ def allow(
         elif name is not None:
             patterns.append(Pattern(resource, PatternType.LITERAL, name))
     if not patterns:
-        raise ValueError("one of topic, group, transactional_id and cluster=True is needed")
+        raise ValueError("one of topic, group, transactional_id and cluster=True is required")
     principal = user if ":" in user else f"User:{user}"
     return [
         Acl(pattern, principal, host, Operation[name.upper()], Permission.ALLOW)
@@ -348,7 +399,7 @@ def allow(
 
 
 def deny(user: str, *operations: str, **named: Any) -> list[Acl]:
-    """As `allow`: denials, which take precedence over everything that is allowed."""
+    """Return ACLs that deny operations. Arguments are as for `allow`. Denials take precedence."""
     return [acl._replace(permission=Permission.DENY) for acl in allow(user, *operations, **named)]
 
 
@@ -356,11 +407,11 @@ _TIERED = {
     "remote.log.storage.system.enable": True, "remote.log.manager.task.interval.ms": 100,
     "log.retention.check.interval.ms": 100,
 }  # fmt: skip
-"""Its tasks run often: a test need not wait for half a minute."""
+"""Properties with which remote storage copies and deletes often enough for a test."""
 
 
 def _first_line(stream: IO[bytes], seconds: float) -> str:
-    """Text up to the first line break or the end; "" when neither comes in time."""
+    """Return the first line, or the text before the end; "" if neither arrives in time."""
     lines: list[bytes] = []
     reader = threading.Thread(target=lambda: lines.append(stream.readline()), daemon=True)
     reader.start()

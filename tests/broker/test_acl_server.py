@@ -10,7 +10,7 @@ from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopi
 
 from kafkalog_broker.protocol.client_messages import create_topic_request, plain_login_requests
 from kafkalog_broker.testing import RunningBroker, allow, deny, running_broker
-from kafkalog_broker.testing_support.remote import ask
+from kafkalog_broker.testing_support.client_requests import ask
 
 USERS = {"alice": "a", "bob": "b"}
 

@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from kafkalog_broker import cli
-from kafkalog_broker.cli import configuration, log_ignored, main, parser, progress_teller
+from kafkalog_broker.cli import configuration, log_ignored, main, parser, progress_logger
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net.event_loop import new_event_loop
@@ -102,9 +102,9 @@ def test_unknown_properties_of_the_file_are_named_with_the_nearest_known_name(tm
     ]
 
 
-def test_recovery_tells_once_a_second_how_far_it_is(caplog):
+def test_recovery_logs_its_progress_once_a_second(caplog):
     now = [100.0]
-    tell = progress_teller(lambda: now[0])
+    tell = progress_logger(lambda: now[0])
     with caplog.at_level("INFO"):
         for step in range(1, 41):
             now[0] += 0.125
@@ -125,7 +125,7 @@ def test_recovery_tells_once_a_second_how_far_it_is(caplog):
         (LoadProgress(0, 0, 0, 0), 100),
     ],
 )
-def test_percent_of_what_is_to_be_recovered(progress, percent):
+def test_recovery_progress_in_percent(progress, percent):
     assert progress.percent == percent
 
 

@@ -21,7 +21,7 @@ from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 
 from kafkalog_broker.security.scram import salted
 from kafkalog_broker.testing import RunningBroker
-from kafkalog_broker.testing_support.remote import ask, frame_of
+from kafkalog_broker.testing_support.client_requests import ask, frame_of
 from tests.broker.security.test_scram import final_of
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -25,7 +25,7 @@ from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.testing import RunningBroker, running_broker
-from kafkalog_broker.testing_support.remote import kept_port
+from kafkalog_broker.testing_support.kept_port import kept_port
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess

@@ -64,7 +64,7 @@ def test_a_temporary_directory_is_removed():
     assert broker.pid is None
 
 
-def test_a_broker_that_cannot_start_says_why():
+def test_broker_that_cannot_start_reports_the_reason():
     with pytest.raises(BrokerDied, match=r"did you mean num\.partitions"), running_broker({"num.partition": 1}):
         pass
 
@@ -123,11 +123,11 @@ def test_a_broker_with_security_makes_its_topics_and_lets_its_users_in(security,
     ("wanted", "said"),
     [
         ({"security": "TLS"}, "security is one of SSL, SASL_PLAINTEXT and SASL_SSL"),
-        ({"security": "SASL_SSL"}, "there must be users"),
+        ({"security": "SASL_SSL"}, "SASL_SSL needs users"),
         ({"users": {"a": "b"}}, "users need security"),
-        ({"security": "SASL_SSL", "users": {"kafkalog-testing": "x"}}, "is the broker's own"),
+        ({"security": "SASL_SSL", "users": {"kafkalog-testing": "x"}}, "is reserved for the test helpers"),
     ],
 )
-def test_security_that_cannot_be(wanted, said):
+def test_invalid_security_raises_value_error(wanted, said):
     with pytest.raises(ValueError, match=said), running_broker(**wanted):
         pass

@@ -14,8 +14,8 @@ from kio.schema.incremental_alter_configs.v1 import request as alter
 from kio.schema.metadata.v12.request import MetadataRequest
 
 from kafkalog_broker.testing import BrokerDied, RunningBroker, running_broker
-from kafkalog_broker.testing_support.remote import ask
-from kafkalog_broker.testing_support.security import Issued
+from kafkalog_broker.testing_support.certificate_authority import Issued
+from kafkalog_broker.testing_support.client_requests import ask
 from tests.broker.security.stores import authority, der, inline, pem_file, pkcs12_file, server
 
 pytestmark = pytest.mark.end_to_end

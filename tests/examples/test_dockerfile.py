@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from kafkalog_broker.testing_support.remote import kept_port
+from kafkalog_broker.testing_support.kept_port import kept_port
 from tests.pages import ROOT
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.xdist_group("dockerfile")]

@@ -59,32 +59,32 @@ def _field(field: Field) -> st.SearchStrategy[Any]:
 @given(data=st.data())
 def test_a_message_is_read_as_it_was_written_and_damage_is_malformed(head: Any, data: st.DataObject) -> None:
     found = message(head.name)
-    begin, version = data.draw(st.sampled_from(sorted(found.begins.items())))
+    prefix, version = data.draw(st.sampled_from(sorted(found.version_by_prefix.items())))
     values = data.draw(values_of(struct_of(definition(head), version)))
-    written = found.write[begin](values)
+    written = found.write[prefix](values)
     start = 0 if head.type == "metadata" else 2
-    assert found.read[begin](written, start) == (values, len(written))
+    assert found.read[prefix](written, start) == (values, len(written))
     for end in range(start, len(written)):
         with pytest.raises(Malformed):
-            found.read[begin](written[:end], start)
+            found.read[prefix](written[:end], start)
     damaged = bytearray(written)
     for _ in range(3):
         if len(damaged) > start:
             damaged[data.draw(st.integers(start, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(Malformed):
-        found.read[begin](bytes(damaged), start)
+        found.read[prefix](bytes(damaged), start)
 
 
 def test_every_definition_can_be_compiled_in_every_version() -> None:
     for head in INTERNAL:
         found = Message(head.name)
-        assert list(found.begins.values()) == list(versions(definition(head)))
-        for begin in found.begins:
-            assert callable(found.read[begin])
-            assert callable(found.write[begin])
+        assert list(found.version_by_prefix.values()) == list(versions(definition(head)))
+        for prefix in found.version_by_prefix:
+            assert callable(found.read[prefix])
+            assert callable(found.write[prefix])
 
 
-def test_a_field_that_the_version_does_not_have_reads_as_its_default() -> None:
+def test_field_missing_in_the_version_reads_as_its_default() -> None:
     value = message("OffsetCommitValue")
     oldest = value.decode(value.encode((5, 7, "m", 9, 11, UUID(int=1)), 0))
     assert oldest == (5, -1, "m", 9, -1, None)

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
-from kafkalog_broker.testing_support.remote import ask
+from kafkalog_broker.testing_support.client_requests import ask
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.api.helpers.transaction_requests import batch
 from tests.interop.fsync_trace import NAMES, SYNCS, Event, Trace, counts, kind_of

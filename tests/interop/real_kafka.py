@@ -384,7 +384,7 @@ def end_with_parent() -> None:
 
 def free_ports(owner: object) -> tuple[int, int]:
     """Two ports that nobody else gets as long as `owner` lives."""
-    from kafkalog_broker.testing_support.remote import kept_port
+    from kafkalog_broker.testing_support.kept_port import kept_port
 
     return kept_port(owner), kept_port(owner)
 

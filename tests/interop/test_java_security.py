@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.testing import RunningBroker, running_broker
-from kafkalog_broker.testing_support.security import Issued, SecurityForTests
+from kafkalog_broker.testing_support.certificate_authority import Issued
+from kafkalog_broker.testing_support.security import SecurityForTests
 from tests.interop.real_kafka import available, classpath
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))

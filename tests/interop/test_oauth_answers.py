@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.testing_support.remote import ask
+from kafkalog_broker.testing_support.client_requests import ask
 from tests.interop.real_kafka import available
 from tests.interop.sasl_kafka import Ports, sasl_broker, sasl_kafka
 from tests.interop.test_sasl_answers import METADATA, connected, handshake, token, told

@@ -14,7 +14,7 @@ from kio.schema.describe_client_quotas.v1 import request as describe
 from kio.static.primitive import f64, i8
 
 from kafkalog_broker.testing import RunningBroker
-from kafkalog_broker.testing_support.remote import ask
+from kafkalog_broker.testing_support.client_requests import ask
 from tests.interop.real_kafka import RealKafka, available, learnt, run_tool
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))

@@ -22,7 +22,7 @@ from kio.schema.sasl_handshake.v0.request import SaslHandshakeRequest as Handsha
 from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 
 from kafkalog_broker.security.scram import salted
-from kafkalog_broker.testing_support.remote import ask
+from kafkalog_broker.testing_support.client_requests import ask
 from tests.broker.security.test_scram import final_of
 from tests.interop.real_kafka import available, learnt, try_tool
 from tests.interop.sasl_kafka import Ports, sasl_broker, sasl_kafka

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.testing import RunningBroker
-from kafkalog_broker.testing_support.remote import ask
+from kafkalog_broker.testing_support.client_requests import ask
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.share.helpers.share_script import earliest
 from tests.interop.real_kafka import RealKafka, available

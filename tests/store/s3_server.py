@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from kafkalog_broker.testing_support.remote import kept_port
+from kafkalog_broker.testing_support.kept_port import kept_port
 
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@latest"
 CHOICE = "KAFKALOG_TEST_S3"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.testing_support.remote import kept_port
+from kafkalog_broker.testing_support.kept_port import kept_port
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.store.failures import failure_of, words_of
 from kafkalog_spark.store.object_store import ObjectStore

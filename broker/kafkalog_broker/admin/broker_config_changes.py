@@ -9,10 +9,11 @@ from kafkalog_broker.admin.config_operations import ResourceChange
 from kafkalog_broker.admin.config_resources import ALL_BROKERS, require_this_broker
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import MIN_ISR, BrokerConfig, is_served
-from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Update
+from kafkalog_broker.config.definition import ConfigError, Update
 from kafkalog_broker.config.listener_security import LISTENER_PREFIX, listener_property
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.config.properties import note_of_unserved
+from kafkalog_broker.config.property_list import BROKER_PROPERTIES
+from kafkalog_broker.config.property_names import unserved_note
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 
@@ -70,7 +71,7 @@ async def alter_broker_config(broker: Broker, change: ResourceChange, time_slice
     await run_in_slices(broker.updating_config(config), time_slice)
     # Only names are logged, because a value may be a password.
     names = ", ".join(sorted(overrides)) or "nothing is set"
-    unserved = note_of_unserved(overrides, set(filter(is_served, overrides)))
+    unserved = unserved_note(overrides, set(filter(is_served, overrides)))
     whose = "all brokers" if for_all_brokers else f"broker {change.name}"
     _log.info("configuration of %s is changed: %s%s", whose, names, unserved)
 

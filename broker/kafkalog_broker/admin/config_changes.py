@@ -76,7 +76,7 @@ async def alter_configs(request: Request, broker: Broker) -> list[BrokerError | 
 def _property_changes(resource: Any) -> list[PropertyChange]:
     changes = []
     for config in resource.configs:
-        operation = getattr(config, "config_operation", ConfigOperation.SET)
+        operation = getattr(config, "config_operation", ConfigOperation.SET)  # AlterConfigs has no such field
         if operation not in ConfigOperation._value2member_map_:
             raise BrokerError(ErrorCode.invalid_request, f"Unknown operation {operation} for {config.name}")
         changes.append(PropertyChange(config.name, ConfigOperation(operation), config.value))

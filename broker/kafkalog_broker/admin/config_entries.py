@@ -9,16 +9,13 @@ from typing import NamedTuple
 from kafkalog_broker.admin.config_resources import ALL_BROKERS, ConfigResourceType, require_this_broker, require_topic
 from kafkalog_broker.admin.logger_levels import effective_level_name, loggers
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.config.definition import BROKER_PROPERTIES, TOPIC_PROPERTIES, Property, Source, format_value
+from kafkalog_broker.config.client_metrics_properties import CLIENT_METRICS_PROPERTIES, client_metrics_value
+from kafkalog_broker.config.definition import Property, Source, format_value
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS
-from kafkalog_broker.config.group_properties import (
-    BROKERS_OWN,
-    CLIENT_METRICS_PROPERTIES,
-    GROUP_PROPERTIES,
-    client_metrics_value,
-)
+from kafkalog_broker.config.group_properties import BROKER_DEFAULTS_OF_GROUPS, GROUP_PROPERTIES
 from kafkalog_broker.config.listener_security import listener_property
 from kafkalog_broker.config.log_config import INTERNAL_SEGMENT_BYTES, LogConfig, topic_sources, topic_text
+from kafkalog_broker.config.property_list import BROKER_PROPERTIES, TOPIC_PROPERTIES
 from kafkalog_broker.errors import BrokerError, ErrorCode
 
 
@@ -117,8 +114,8 @@ def _group_entries(broker: Broker, name: str) -> list[ConfigEntry]:
     entries = []
     for key, definition in GROUP_PROPERTIES.items():
         sources: list[SourceValue] = [(key, overrides.get(key), Source.GROUP)] if key in overrides else []
-        if key in BROKERS_OWN:
-            sources += broker.config.sources(BROKERS_OWN[key])
+        if key in BROKER_DEFAULTS_OF_GROUPS:
+            sources += broker.config.sources(BROKER_DEFAULTS_OF_GROUPS[key])
         else:
             sources.append((key, definition.default, Source.DEFAULT))
         entries.append(_entry(definition, sources[0][1], sources))

@@ -9,9 +9,10 @@ from kafkalog_broker.admin.config_operations import ResourceChange
 from kafkalog_broker.admin.config_resources import require_topic
 from kafkalog_broker.admin.registry_writes import write_registry
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.config.definition import TOPIC_PROPERTIES, ConfigError
+from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.log_config import LogConfig, check_remote_storage_stays, served_topic_properties
-from kafkalog_broker.config.properties import note_of_unserved
+from kafkalog_broker.config.property_list import TOPIC_PROPERTIES
+from kafkalog_broker.config.property_names import unserved_note
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
@@ -52,7 +53,7 @@ async def apply_topic_configs(
         broker.logs.update_topic_config(name)
         if broker.remote is not None:
             broker.remote.topic_changed(outcome)
-        unserved = note_of_unserved(overrides, served_topic_properties())
+        unserved = unserved_note(overrides, served_topic_properties())
         _log.info("configuration of topic %s is now %.1000s%s", name, dict(overrides), unserved)
         errors.append(None)
     return errors

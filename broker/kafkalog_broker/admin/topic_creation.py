@@ -12,7 +12,7 @@ from kafkalog_broker.admin.registry_writes import write_registry
 from kafkalog_broker.admin.topic_validation import NewTopic, log_configs, validate_new_topic, validate_total_partitions
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
-from kafkalog_broker.config.properties import note_of_unserved
+from kafkalog_broker.config.property_names import unserved_note
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.topic import Topic
@@ -63,7 +63,7 @@ async def create_topics(
             outcomes[name] = one.response_error(f"topic {name} cannot be created")
     async for logs in time_slice.spread(new_logs):
         if outcomes[logs.topic.name] is logs.topic:
-            unserved = note_of_unserved(logs.topic.configs, served_topic_properties())
+            unserved = unserved_note(logs.topic.configs, served_topic_properties())
             _log.info(
                 "topic %s is created with %d partitions and %.1000s%s",
                 logs.topic.name, logs.topic.partitions, logs.topic.configs or "default settings", unserved,

@@ -2,7 +2,7 @@
 
 A file translates between the protocol and the rest of the broker. Importing it registers its handlers; ApiVersions
 lists the registered APIs. Sub-packages group APIs by subject, together with helpers of that subject. Directly in this
-package are ApiVersions, telemetry, the APIs that read or write records, and what APIs of all subjects share.
+package are ApiVersions, client telemetry, and the helpers that all subjects use.
 """
 
 from __future__ import annotations

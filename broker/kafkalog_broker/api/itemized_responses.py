@@ -11,7 +11,7 @@ from typing import Any
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import answer_layout, entity, respond, struct_of
+from kafkalog_broker.protocol.responses import entity, respond, result_layout, struct_of
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 PartitionResult = Callable[[Any, Any], Mapping[str, Any]]
@@ -24,7 +24,7 @@ The fields that identify the partition are added to them. A BrokerError becomes 
 async def respond_by_partition(request: Request, result: PartitionResult, **fields: Any) -> Any:
     """Return the response to a request that names partitions by topic. `fields` are fields of the whole response."""
     request_struct: Any = type(request.entity)
-    layout = answer_layout(response_class(request.api_key, request.version), request_struct)
+    layout = result_layout(response_class(request.api_key, request.version), request_struct)
     assert layout.results is not None
     topics = getattr(request.entity, layout.request_array)
     return respond(request, **{layout.results: await topic_results(layout.element, topics, result)}, **fields)
@@ -45,10 +45,10 @@ async def topic_results(struct: Any, topics: Iterable[Any], result: PartitionRes
     time_slice, results = TimeSlice(), []
     async for topic in time_slice.spread(topics):
         topic_struct: Any = type(topic)
-        layout, partitions = answer_layout(struct, topic_struct), []
+        layout, partitions = result_layout(struct, topic_struct), []
         async for partition in time_slice.spread(getattr(topic, layout.request_array)):
             partition_struct: Any = type(partition)
-            names = answer_layout(layout.element, partition_struct).names
+            names = result_layout(layout.element, partition_struct).names
             fields = {name: getattr(partition, name, partition) for name in names}
             try:
                 fields |= result(topic, partition)

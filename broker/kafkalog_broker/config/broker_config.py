@@ -1,8 +1,9 @@
-"""The broker's configuration: typed values of Kafka's properties, from server.properties, the command line and dynamic
-changes.
+"""The broker's configuration: typed values of Kafka's properties.
+
+The properties come from server.properties, the command line and dynamic changes.
 
     config = BrokerConfig.from_properties({"log.dirs": "/data", "log.retention.hours": "24"})
-    config.log_retention_ms            # 86_400_000: units and relatives are resolved
+    config.log_retention_ms            # 86_400_000: converted from hours
     config.num_partitions              # 1, Kafka's default
     config.text("log.retention.hours") # "24"
     config.sources("num.partitions")   # [("num.partitions", "1", Source.DEFAULT)]
@@ -18,28 +19,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
+from kafkalog_broker.config.authorizer_settings import AUTHORIZER_PROPERTIES, AuthorizerSettings
 from kafkalog_broker.config.broker_config_checks import check_together
-from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Source, first_value
+from kafkalog_broker.config.combined_properties import PARTS, combined_properties
+from kafkalog_broker.config.definition import ConfigError, Source
 from kafkalog_broker.config.listener_security import (
     LISTENER_PROPERTIES,
     ListenerSecurity,
     listener_property,
 )
 from kafkalog_broker.config.listeners import Listener
-from kafkalog_broker.config.properties import (
-    AUTHORIZER_PROPERTIES,
-    PARTS,
-    REFUSED,
-    AuthorizerSettings,
-    MetadataTopic,
-    combined_properties,
-    listed_relatives,
-    plugin_prefixes,
-    relatives,
-)
+from kafkalog_broker.config.property_list import BROKER_PROPERTIES, first_value
 from kafkalog_broker.config.property_names import check_text, is_dangerous, unknown_names, unknown_property
+from kafkalog_broker.config.property_relatives import listed_relatives, relatives
+from kafkalog_broker.config.refused_properties import REFUSED
+from kafkalog_broker.config.remote_storage_settings import MetadataTopic, plugin_prefixes
 
-DEFAULT_NODE_ID = "1"  # Kafka has no default; a broker that is alone needs no choice
+DEFAULT_NODE_ID = "1"  # Kafka has no default, but the only broker of a cluster needs no distinct ID
 MIN_ISR = "min.insync.replicas"
 """Always set for all brokers, as Kafka's controller sets it when it forms a cluster (KIP-966)."""
 
@@ -48,10 +44,12 @@ MIN_ISR = "min.insync.replicas"
 class BrokerConfig:
     """Values of all properties that this broker acts on. Attributes have Kafka's names in snake_case.
 
-    A property that no code reads must not be an attribute (a test looks for readers), because `without_effect` reports
-    the others.
+    Only properties that code reads may be attributes, because `without_effect` reports all others. A test checks this.
 
-    static, dynamic_default, dynamic_broker: properties that were set, as text.
+    Attributes:
+        static: Properties that were set at the start, as text.
+        dynamic_default: Properties that were set for all brokers while they ran, as text.
+        dynamic_broker: Properties that were set for this broker while it ran, as text.
     """
 
     static: Mapping[str, str] = field(repr=False)
@@ -234,8 +232,8 @@ class BrokerConfig:
     def from_properties(cls, properties: Mapping[str, object], overrides: Mapping[str, object] | None = None) -> Self:
         """Make the configuration of a start.
 
-        An unknown property in `properties`, which may be the server.properties of a newer Kafka, is accepted without
-        effect (see `unknown`), unless ignoring it could open the broker to others or lose data.
+        `properties` may come from the server.properties of a newer Kafka, so unknown properties are ignored (see
+        `unknown`), unless ignoring one could weaken security or lose data.
 
         Args:
             properties: Values as text or with a text form.
@@ -324,12 +322,11 @@ class BrokerConfig:
         return sorted(name for name in given if not is_served(name) and not name.startswith(served))
 
     def unknown(self) -> list[str]:
-        """Return the properties of the start that Kafka 4.3 does not define: misspelt, or of another release. Kafka
-        accepts them too."""
+        """Return the properties of the start that Kafka 4.3 does not define. Like Kafka, this broker ignores them."""
         return sorted(unknown_names(self.static))
 
     def _value(self, name: str) -> Any:
-        """Value of a property by Kafka's name: an attribute, or else parsed from its text."""
+        """Return the value of a property by its name: from its attribute, or else parsed from its text."""
         attribute = name.replace(".", "_")
         if hasattr(self, attribute):
             return getattr(self, attribute)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kafkalog_broker.config.definition import ConfigError, invalid_value
-from kafkalog_broker.config.properties import check_local_retention
+from kafkalog_broker.config.remote_storage_settings import check_local_retention
 
 ASSIGNORS = ("uniform", "range")  # assignors of consumer groups that this broker has
 

@@ -1,5 +1,6 @@
-"""Properties of brokers, groups and client metrics that were set while the broker ran, kept for its next start in
-`kafkalog.broker-configs.json`:
+"""Properties of brokers, groups and client metrics that were set while the broker ran.
+
+They are stored for the next start in `kafkalog.broker-configs.json`:
 
     {"version": 0, "generation": 3,
      "default": {"log.retention.ms": "1000"}, "brokers": {"1": {"message.max.bytes": "9"}},
@@ -30,9 +31,11 @@ Stored = tuple[Layer, Named, dict[str, Named]]
 class DynamicConfigs:
     """Dynamic properties, as text by name.
 
-    default: set for all brokers.
-    broker: set for this broker.
-    of: set for groups and for subscriptions to client metrics. A change replaces the mapping of a type.
+    Attributes:
+        default: Properties of all brokers.
+        broker: Properties of this broker.
+        of: Properties of groups and of subscriptions to client metrics, by type and name. A change replaces the mapping
+            of the type.
     """
 
     def __init__(self, directories: Iterable[Path], node_id: int) -> None:
@@ -96,5 +99,5 @@ def _decoded(state: Mapping[str, Any]) -> Stored:
     of = {kind: state.get(kind, {}) for kind in (GROUPS, CLIENT_METRICS)}
     layers = [default, *(layer for named in (brokers, *of.values()) for layer in named.values())]
     if not all(isinstance(text, str) for layer in layers for text in layer.values()):
-        raise TypeError("a property that is no text")
+        raise TypeError("a property is not text")
     return default, brokers, of

@@ -1,15 +1,17 @@
-"""Properties of groups (Kafka's GroupConfig), set by IncrementalAlterConfigs for the resource GROUP. The broker's own
-property of that kind, where there is one, is the default."""
+"""Properties of groups, set by IncrementalAlterConfigs for the resource GROUP (Kafka: GroupConfig).
+
+The default is the broker property of the same meaning, if there is one.
+"""
 
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Mapping
-from typing import Any
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Property, PropertyType, invalid_value
+from kafkalog_broker.config.definition import ConfigError, Property, PropertyType, invalid_value
+from kafkalog_broker.config.property_list import BROKER_PROPERTIES
+from kafkalog_broker.config.reset_duration import EARLIEST, LATEST, reset_duration_ms
 
 _NUMBERS = (
     "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms", "consumer.assignment.interval.ms",
@@ -18,8 +20,10 @@ _NUMBERS = (
     "streams.session.timeout.ms", "streams.heartbeat.interval.ms", "streams.num.standby.replicas",
     "streams.initial.rebalance.delay.ms", "streams.assignment.interval.ms",
 )  # fmt: skip
-BROKERS_OWN: Mapping[str, str] = {name: f"group.{name}" for name in _NUMBERS if f"group.{name}" in BROKER_PROPERTIES}
-"""The property of the broker that a group's takes its default from."""
+BROKER_DEFAULTS_OF_GROUPS: Mapping[str, str] = {
+    name: f"group.{name}" for name in _NUMBERS if f"group.{name}" in BROKER_PROPERTIES
+}
+"""Group property -> the broker property that is its default."""
 
 _OTHERS = (
     Property("share.auto.offset.reset", PropertyType.STRING, "latest", None,
@@ -33,14 +37,14 @@ _OTHERS = (
 GROUP_PROPERTIES: Mapping[str, Property] = {
     **{
         own: Property(own, PropertyType.INT, entry.default, entry.allowed or {"low": 0}, entry.doc)
-        for own, entry in ((own, BROKER_PROPERTIES[brokers]) for own, brokers in BROKERS_OWN.items())
+        for own, entry in ((own, BROKER_PROPERTIES[brokers]) for own, brokers in BROKER_DEFAULTS_OF_GROUPS.items())
     },
     **{entry.name: entry for entry in _OTHERS},
 }
 
 
 def check_group_properties(overrides: Mapping[str, str], config: BrokerConfig) -> None:
-    """Raises ConfigError, in Kafka's words (GroupConfig.validate)."""
+    """Check the properties of a group. Raises ConfigError with Kafka's messages (GroupConfig.validate)."""
     for name, text in overrides.items():
         if name not in GROUP_PROPERTIES:
             raise ConfigError(f"Unknown group config name: {name}", name=name)
@@ -65,51 +69,10 @@ def check_group_properties(overrides: Mapping[str, str], config: BrokerConfig) -
 
 
 def _value(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> int | None:
-    text = overrides.get(name, config.text(BROKERS_OWN[name]) if name in BROKERS_OWN else None)
+    text = overrides.get(name)
+    if text is None and name in BROKER_DEFAULTS_OF_GROUPS:
+        text = config.text(BROKER_DEFAULTS_OF_GROUPS[name])
     return None if text is None else int(text)
 
 
-EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration:"
 _RESET = "share.auto.offset.reset"
-_PART = "([-+]?[0-9]{1,18})"
-_DURATION = re.compile(
-    rf"([-+]?)P(?:{_PART}D)?(?:T(?=[-+0-9])(?:{_PART}H)?(?:{_PART}M)?(?:{_PART}(?:[.,]([0-9]{{0,9}}))?S)?)?", re.I
-)
-_MS_OF_PARTS = (86_400_000, 3_600_000, 60_000, 1_000)
-
-
-def reset_duration_ms(reset: str) -> int | None:
-    """How far back share.auto.offset.reset goes, of `by_duration:` and a text for java.time.Duration.parse; None where
-    it is no such duration, or a negative one."""
-    found = _DURATION.fullmatch(reset.removeprefix(BY_DURATION)) if reset.startswith(BY_DURATION) else None
-    if found is None or not any(found.groups()[1:]):
-        return None
-    sign, *parts, fraction = found.groups(default="")
-    duration_ms = sum(int(part or 0) * ms for part, ms in zip(parts, _MS_OF_PARTS, strict=True))
-    seconds = parts[-1]
-    fraction_ms = int(fraction[:3].ljust(3, "0"))
-    duration_ms += -fraction_ms if seconds.startswith("-") else fraction_ms
-    return None if (duration_ms < 0) != (sign == "-") and duration_ms else abs(duration_ms)
-
-
-# Properties of subscriptions to client metrics, the resource CLIENT_METRICS (ClientMetricsConfigs, KIP-714).
-
-METRICS, INTERVAL_MS, MATCH = "metrics", "interval.ms", "match"
-ALL_METRICS = "*"
-DEFAULT_INTERVAL_MS = 300_000
-INTERVALS_MS = range(100, 3_600_001)
-
-CLIENT_METRICS_PROPERTIES: Mapping[str, Property] = {
-    name: Property(name, kind, default, None, doc)
-    for name, kind, default, doc in (
-        (INTERVAL_MS, PropertyType.INT, str(DEFAULT_INTERVAL_MS), "How often clients push metrics, in ms."),
-        (MATCH, PropertyType.LIST, "", "Clients that push: what=expression, all of which match."),
-        (METRICS, PropertyType.LIST, "", "Prefixes of the names of metrics that are pushed."),
-    )
-}
-
-
-def client_metrics_value(name: str, overrides: Mapping[str, str]) -> Any:
-    """Parsed property of a subscription. Raises ConfigError."""
-    entry = CLIENT_METRICS_PROPERTIES[name]
-    return entry.parse(overrides.get(name, entry.default))

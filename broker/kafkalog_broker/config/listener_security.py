@@ -1,4 +1,4 @@
-"""How the peers of each listener authenticate.
+"""Security settings of listeners: protocol, TLS and SASL.
 
 `listener.name.external.ssl.keystore.location` applies to the listener EXTERNAL, `ssl.keystore.location` to every
 listener without a property of its own.
@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, first_value
+from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.oauth_settings import HANDLER, OAUTH_PROPERTIES
+from kafkalog_broker.config.property_list import BROKER_PROPERTIES, first_value
 from kafkalog_broker.config.sasl_settings import JAAS, MAX_REAUTH, MECHANISMS_SERVED, SaslSettings
 from kafkalog_broker.config.tls_settings import TlsSettings
 
@@ -40,8 +41,9 @@ MECHANISM_PROPERTIES = frozenset({JAAS, HANDLER, MAX_REAUTH, *OAUTH_PROPERTIES})
 class ListenerSecurity:
     """Security of one listener.
 
-    protocol: one of listeners.PROTOCOLS.
-    tls, sasl: settings, or None if the protocol does not use it.
+    Attributes:
+        protocol: One of listeners.PROTOCOLS.
+        tls, sasl: Settings, or None if the protocol does not use TLS or SASL.
     """
 
     protocol: str
@@ -72,7 +74,7 @@ class ListenerSecurity:
         tls = sasl = None
         try:
             if protocol in TLS_PROTOCOLS:
-                # As in Kafka, where SASL authenticates unless a listener says otherwise.
+                # As in Kafka, clients with SASL need no certificate unless the listener's own property demands one.
                 by_sasl = protocol in SASL_PROTOCOLS and own("ssl.client.auth") is None
                 tls = TlsSettings.of(value, "none" if by_sasl else value("ssl.client.auth"))
             if protocol in SASL_PROTOCOLS:

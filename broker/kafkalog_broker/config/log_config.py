@@ -1,4 +1,4 @@
-"""The configuration of one topic's logs: the topic's own properties on top of the broker's defaults (LogConfig)."""
+"""The configuration of one topic's logs: overrides of the topic on top of the broker's defaults (Kafka: LogConfig)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.definition import BROKER_DEFAULTS, TOPIC_PROPERTIES, ConfigError, Source, format_value
-from kafkalog_broker.config.properties import AS_RETENTION, REMOTE_STORAGE, check_local_retention
-from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
+from kafkalog_broker.config.definition import ConfigError, Source, format_value
+from kafkalog_broker.config.property_list import BROKER_DEFAULTS, TOPIC_PROPERTIES
+from kafkalog_broker.config.remote_storage_settings import AS_RETENTION, REMOTE_STORAGE, check_local_retention
 
 INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
 MAX_INDEX_ENTRY_BYTES = 1 << 20
@@ -21,7 +21,7 @@ _NAMES_SHOWN = 20  # topics that an error names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Topic properties that this broker acts on, in snake_case. retention_ms and retention_bytes: -1 is no limit."""
+    """Values of the topic properties that this broker acts on. A retention of -1 is unlimited."""
 
     cleanup_policy: tuple[str, ...]
     compression_gzip_level: int
@@ -56,7 +56,15 @@ class LogConfig:
 
     @classmethod
     def of(cls, broker_config: BrokerConfig, topic_overrides: Mapping[str, str] | None = None) -> Self:
-        """Raises ConfigError for an unknown property, a value that is not allowed, or values that contradict."""
+        """Make the configuration of a topic.
+
+        Args:
+            broker_config: Configuration of the broker.
+            topic_overrides: The topic's own properties as text.
+
+        Raises:
+            ConfigError: If a property is unknown, a value is invalid, or values contradict each other.
+        """
         overrides = topic_overrides or {}
         values: dict[str, Any] = {entry: default(broker_config) for entry, default in _defaults()}
         for name, text in overrides.items():
@@ -87,19 +95,23 @@ class LogConfig:
 
     @property
     def limits_local_log(self) -> bool:
-        """True if retention by time and size removes local segments. With an empty cleanup.policy it does so where
-        segments are copied to remote storage (UnifiedLog.deleteOldSegments)."""
+        """True if retention by time and size removes local segments (UnifiedLog.deleteOldSegments).
+
+        With an empty cleanup.policy it does if segments are copied to remote storage.
+        """
         return self.is_deleted or (not self.cleanup_policy and self.copies_segments)
 
     @property
     def copies_segments(self) -> bool:
-        """True if closed segments are copied to remote storage, and leave the disk by the limits of local retention
-        (UnifiedLog.remoteLogEnabledAndRemoteCopyEnabled)."""
+        """True if closed segments are copied to remote storage and local retention then deletes them from the disk.
+
+        In Kafka: UnifiedLog.remoteLogEnabledAndRemoteCopyEnabled.
+        """
         return self.remote_storage_enable and not self.remote_log_copy_disable
 
     @property
     def local_limits(self) -> tuple[int, int]:
-        """(bytes, ms) that the local log keeps; negative: no limit."""
+        """Limits of the local log in bytes and ms; negative for no limit."""
         size, age = self.retention_bytes, self.retention_ms
         if self.copies_segments:
             size = size if self.local_retention_bytes == AS_RETENTION else self.local_retention_bytes
@@ -108,16 +120,21 @@ class LogConfig:
 
     @property
     def max_segment_ms(self) -> int:
-        """How old the active segment may get: max.compaction.lag.ms rolls it too, since the cleaner does not touch it
-        (LogConfig.maxSegmentMs)."""
-        if 0 < self.max_compaction_lag_ms < self.segment_ms and self.is_compacted:  # asked for with every append
+        """Age in ms at which the active segment is rolled (LogConfig.maxSegmentMs).
+
+        max.compaction.lag.ms lowers it, because the cleaner does not compact the active segment.
+        """
+        # The cheapest check comes first, because every append calls this.
+        if 0 < self.max_compaction_lag_ms < self.segment_ms and self.is_compacted:
             return self.max_compaction_lag_ms
         return self.segment_ms
 
     @property
     def index_entry_bytes(self) -> int:
-        """index.interval.bytes as it is acted on: at most 1 MB, since a look-up reads that much, batch by batch, while
-        others wait. Kafka takes up to 2 GB."""
+        """index.interval.bytes, limited to 1 MB, because a look-up reads that many bytes while other requests wait.
+
+        Kafka allows up to 2 GB.
+        """
         return min(self.index_interval_bytes, MAX_INDEX_ENTRY_BYTES)
 
     def _check_together(self) -> None:
@@ -130,7 +147,7 @@ class LogConfig:
             )
 
     def check_remote_storage(self) -> None:
-        """Rules of remote storage when a topic is made or altered: defaults may change later. Raises ConfigError."""
+        """Check the rules of remote storage when a topic is created or altered. Raises ConfigError."""
         if not self.remote_storage_enable:
             return
         if self.cleanup_policy not in ((), ("delete",)):
@@ -155,8 +172,10 @@ class LogConfig:
 
 
 def check_remote_storage_stays(before: LogConfig, after: LogConfig) -> None:
-    """Raise ConfigError for a topic that is to leave remote storage, but not with what it has there
-    (LogConfig.validateTurningOffRemoteStorageWithDelete)."""
+    """Raise ConfigError if remote storage is disabled for a topic without deleting its remote data.
+
+    In Kafka: LogConfig.validateTurningOffRemoteStorageWithDelete.
+    """
     if before.remote_storage_enable and not after.remote_storage_enable and not after.remote_log_delete_on_disable:
         raise ConfigError(
             "It is invalid to disable remote storage without deleting remote data. If you want to keep the remote data "
@@ -168,13 +187,19 @@ def check_remote_storage_stays(before: LogConfig, after: LogConfig) -> None:
 
 
 def is_tiered(overrides: Mapping[str, str]) -> bool:
-    """True if a topic with these properties has remote storage, whether the broker has it or not."""
+    """Return True if a topic with these overrides has remote storage, even if the broker has it disabled."""
     return overrides.get(REMOTE_STORAGE_ENABLE, "").strip().lower() == "true"
 
 
 def check_remote_storage_enabled(broker_config: BrokerConfig, topics: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise ConfigError if topics have remote storage and the broker has none, at the start
-    (LogConfig.validateRemoteStorageOnlyIfSystemEnabled). topics: properties by name."""
+    """Raise ConfigError at the start if topics have remote storage, but the broker has it disabled.
+
+    In Kafka: LogConfig.validateRemoteStorageOnlyIfSystemEnabled.
+
+    Args:
+        broker_config: Configuration of the broker.
+        topics: Overrides by topic name.
+    """
     if broker_config.remote_log_storage_system_enable:
         return
     names = sorted(name for name, overrides in topics.items() if is_tiered(overrides))
@@ -185,13 +210,13 @@ def check_remote_storage_enabled(broker_config: BrokerConfig, topics: Mapping[st
             "You have to delete all topics with the property remote.storage.enable=true before disabling tiered "
             f"storage cluster-wide: {shown}",
             name=REMOTE_STORAGE,
-            hint=f"to go on with them, set {REMOTE_STORAGE}=true and the properties that it had",
+            hint=f"to keep them, set {REMOTE_STORAGE}=true and the previous properties of remote storage",
         )
 
 
 @functools.cache
 def served_topic_properties() -> frozenset[str]:
-    """The topic properties that this broker acts on. The others, of replicas, are checked, kept and described."""
+    """Return the topic properties that this broker acts on. Others are validated, stored and described only."""
     attributes = {entry.name for entry in fields(LogConfig)}
     return frozenset(name for name in TOPIC_PROPERTIES if _attribute(name) in attributes)
 
@@ -199,7 +224,7 @@ def served_topic_properties() -> frozenset[str]:
 def topic_sources(
     broker_config: BrokerConfig, topic_overrides: Mapping[str, str], name: str
 ) -> list[tuple[str, str | None, Source]]:
-    """Sources of a topic property: the topic's own value, then those of its broker property."""
+    """Return the sources of a topic property: the override, then the sources of its broker property."""
     own = [(name, topic_overrides.get(name), Source.TOPIC)] if name in topic_overrides else []
     return own + (broker_config.sources(BROKER_DEFAULTS[name]) if name in BROKER_DEFAULTS else [])
 
@@ -207,7 +232,7 @@ def topic_sources(
 def topic_text(
     broker_config: BrokerConfig, config: LogConfig, topic_overrides: Mapping[str, str], name: str
 ) -> str | None:
-    """The effective value of a topic property, as text. config: the topic's, made of the two others."""
+    """Return the effective value of a topic property as text. `config` is made from the two other arguments."""
     if name in topic_overrides:
         return TOPIC_PROPERTIES[name].text_of(topic_overrides[name])
     if name in served_topic_properties():
@@ -216,13 +241,14 @@ def topic_text(
 
 
 def _attribute(name: str) -> str:
-    """internal.segment.bytes takes the place of segment.bytes, for tests with small segments."""
+    """Return the attribute of a property. internal.segment.bytes, for small segments in tests, replaces
+    segment.bytes."""
     return "segment_bytes" if name == INTERNAL_SEGMENT_BYTES else name.replace(".", "_")
 
 
 @functools.cache
 def _defaults() -> tuple[tuple[str, Callable[[BrokerConfig], Any]], ...]:
-    """Attribute of LogConfig -> what gives its default: an attribute of BrokerConfig, or its definition."""
+    """Return the attributes of LogConfig, each with a function from a BrokerConfig to its default."""
 
     def default(name: str) -> Callable[[BrokerConfig], Any]:
         if name in BROKER_DEFAULTS:
@@ -232,30 +258,3 @@ def _defaults() -> tuple[tuple[str, Callable[[BrokerConfig], Any]], ...]:
 
     names = served_topic_properties() - {INTERNAL_SEGMENT_BYTES}
     return tuple((_attribute(name), default(name)) for name in sorted(names))
-
-
-# The topics that coordinators keep their state in, and the overrides that brokers create them with.
-
-
-def internal_topic_configs(broker_config: Any) -> Mapping[str, Mapping[str, str]]:
-    """Name to overrides, with the segment sizes of a BrokerConfig (GroupCoordinator.groupMetadataTopicConfigs,
-    TransactionStateManager, ShareCoordinator.shareGroupStateTopicConfigs)."""
-    return {
-        OFFSETS_TOPIC: {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(broker_config.offsets_topic_segment_bytes),
-        },
-        TRANSACTION_TOPIC: {
-            "cleanup.policy": "compact",
-            "compression.type": "uncompressed",
-            "segment.bytes": str(broker_config.transaction_state_log_segment_bytes),
-        },
-        SHARE_STATE_TOPIC: {
-            "cleanup.policy": "delete",
-            "compression.type": "producer",
-            "min.insync.replicas": "1",  # Kafka's share.coordinator.state.topic.min.isr; there is one replica here
-            "segment.bytes": str(broker_config.share_coordinator_state_topic_segment_bytes),
-            "retention.ms": "-1",
-        },
-    }

@@ -1,4 +1,4 @@
-"""Kafka's properties of SASL/OAUTHBEARER: from text to values."""
+"""Settings of SASL/OAUTHBEARER, read from Kafka's properties."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ _OPTION = "unsecuredValidator"
 
 @dataclass(frozen=True, slots=True)
 class OAuthSettings:
-    """How the tokens of OAUTHBEARER are checked.
+    """Settings for checking the tokens of OAUTHBEARER.
 
-    jwks_url: http, https or file URL of the keys that tokens are signed with; None accepts unsecured tokens.
-    issuer: required issuer, or None for any.
-    audiences: the token must name one of them; if empty, it must name none.
-    scope_claim, subject_claim: names of the claims in the token.
-    scopes: all of them must be in an unsecured token.
-    refresh_ms: interval at which the keys are read again.
+    Attributes:
+        jwks_url: http, https or file URL of the keys that sign tokens; None accepts unsecured tokens.
+        issuer: Required issuer, or None for any.
+        audiences: A token must have one of these audiences; if empty, it must have none.
+        scope_claim, subject_claim: Names of the claims in the token.
+        scopes: Scopes that an unsecured token must have.
+        refresh_ms: Interval between two reads of the keys.
     """
 
     jwks_url: str | None
@@ -74,9 +75,9 @@ class OAuthSettings:
         url = value(URL)
         if not url:
             raise ConfigError(
-                "the mechanism OAUTHBEARER needs keys that tokens are signed with",
+                "the mechanism OAUTHBEARER needs the keys that sign tokens",
                 name=URL,
-                hint=f"set {URL}, https or file; tokens that nobody has signed, for tests, are taken where "
+                hint=f"set {URL}, https or file; unsigned tokens, for tests, are accepted with "
                 f"listener.name.LISTENER.oauthbearer.{HANDLER}={UNSECURED}",
             )
         if urlsplit(url).scheme not in ("http", "https", "file"):

@@ -1,16 +1,20 @@
-"""Names of properties in a configuration: unknown, misspelt and dangerous ones."""
+"""Checks the names of properties: unknown, misspelt, dangerous, and without effect."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 
-from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, invalid_value
+from kafkalog_broker.config.authorizer_settings import AUTHORIZER_PROPERTIES
+from kafkalog_broker.config.definition import ConfigError, invalid_value
 from kafkalog_broker.config.listener_security import LISTENER_PREFIX, MECHANISM_PROPERTIES, listener_property
-from kafkalog_broker.config.properties import AUTHORIZER_PROPERTIES, REFUSED, plugin_prefixes
+from kafkalog_broker.config.property_list import BROKER_PROPERTIES
+from kafkalog_broker.config.refused_properties import REFUSED
+from kafkalog_broker.config.remote_storage_settings import plugin_prefixes
 
 MIN_SIMILARITY = 0.85
-"""Least similarity (difflib's ratio) of a misspelt name. A new property that shares words with a known one is below."""
+"""Minimal similarity (difflib's ratio) of a misspelt name. A property of a newer Kafka that only shares words with a
+known one has less."""
 
 _KNOWN = BROKER_PROPERTIES.keys() | AUTHORIZER_PROPERTIES
 
@@ -54,6 +58,17 @@ def is_dangerous(name: str) -> bool:
     return _base_name(name).startswith(_SECURITY) or nearest.startswith((*_SECURITY, *_RETENTION_AND_FLUSH))
 
 
+def unserved_note(names: Iterable[str], served: Set[str]) -> str:
+    """Return an addition to a log line that lists the changed properties without effect; empty if all have one.
+
+    Args:
+        names: Changed properties.
+        served: Properties that this broker acts on.
+    """
+    unserved = sorted(set(names) - served)
+    return f"; without effect in this broker: {', '.join(unserved)}" if unserved else ""
+
+
 def check_text(name: str, text: str) -> None:
     """Check the value of a property by itself.
 
@@ -75,8 +90,10 @@ def check_text(name: str, text: str) -> None:
 
 
 def _base_name(name: str) -> str:
-    """Remove the prefix of a listener and of a mechanism: `listener.name.external.plain.sasl.jaas.config` becomes
-    `sasl.jaas.config`."""
+    """Remove the prefixes of a listener and of a mechanism.
+
+    `listener.name.external.plain.sasl.jaas.config` becomes `sasl.jaas.config`.
+    """
     if not name.startswith(LISTENER_PREFIX):
         return name
     rest = name.removeprefix(LISTENER_PREFIX).partition(".")[2]

@@ -1,4 +1,4 @@
-"""Kafka's sasl.* properties of one listener: from text to values."""
+"""SASL settings of one listener, read from Kafka's sasl.* properties."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
-from kafkalog_broker.config.definition import BROKER_PROPERTIES, NO_JAVA, ConfigError, invalid_value
+from kafkalog_broker.config.definition import NO_JAVA, ConfigError, invalid_value
 from kafkalog_broker.config.oauth_settings import HANDLER, MODULE, OAuthSettings
+from kafkalog_broker.config.property_list import BROKER_PROPERTIES
 from kafkalog_spark.jaas import parse_jaas
 
 MECHANISMS = "sasl.enabled.mechanisms"
@@ -28,12 +29,13 @@ PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 class SaslSettings:
     """SASL of one listener.
 
-    mechanisms: the enabled ones, in order.
-    plain_users: name to password.
-    max_reauth_ms: by mechanism, the longest session; 0 for no limit.
-    max_receive_bytes: largest request before authentication.
-    failed_delay_ms: delay of the response to a failed authentication.
-    oauth: settings of OAUTHBEARER if it is enabled.
+    Attributes:
+        mechanisms: Enabled mechanisms, in order.
+        plain_users: Passwords by user name.
+        max_reauth_ms: Longest session by mechanism; 0 for no limit.
+        max_receive_bytes: Largest request before authentication.
+        failed_delay_ms: Delay of the response to a failed authentication.
+        oauth: Settings of OAUTHBEARER if it is enabled.
     """
 
     mechanisms: tuple[str, ...]
@@ -88,7 +90,7 @@ def _mechanisms(listed: tuple[str, ...]) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(filter(None, listed)))
     unserved = [name for name in names if name not in MECHANISMS_SERVED]
     if unserved or not names:
-        hint = "Kafka's default is GSSAPI (Kerberos): name those that the listener is to have"
+        hint = "Kafka's default is GSSAPI (Kerberos); list the mechanisms of this listener"
         raise invalid_value(MECHANISMS, ",".join(names), f"{', '.join(MECHANISMS_SERVED)} are served", hint)
     return names
 

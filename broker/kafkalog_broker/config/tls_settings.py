@@ -19,11 +19,12 @@ _TYPES = ("PEM", "PKCS12", "JKS")
 class Store:
     """A keystore or a truststore.
 
-    kind: "keystore" or "truststore".
-    type: PEM, PKCS12 or JKS; Java uses JKS for PKCS12 files too.
-    location: path of the file, or None if the content is in `pem` and `key`.
-    pem: certificates as PEM.
-    key: private key of a keystore as PEM.
+    Attributes:
+        kind: "keystore" or "truststore".
+        type: PEM, PKCS12 or JKS; Java uses JKS for PKCS12 files too.
+        location: Path of the file, or None if the content is in `pem` and `key`.
+        pem: Certificates as PEM.
+        key: Private key of a keystore as PEM.
     """
 
     kind: str
@@ -39,9 +40,10 @@ class Store:
 class TlsSettings:
     """TLS of one listener.
 
-    client_auth: none, requested or required.
-    protocols: the allowed ones of TLS_1_2 and TLS_1_3.
-    cipher_suites: names of the RFCs; empty for OpenSSL's default.
+    Attributes:
+        client_auth: None, requested or required.
+        protocols: The allowed ones of TLS_1_2 and TLS_1_3.
+        cipher_suites: Names of the RFCs; empty for OpenSSL's default.
     """
 
     keystore: Store

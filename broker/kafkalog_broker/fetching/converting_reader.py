@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONVERTED_BYTES = 4 << 20
-"""Bytes of one response. Kafka converts while it sends; here these clients get smaller responses, and ask again."""
+"""Limit on the bytes of one response. Kafka converts while it sends; here these clients get smaller responses
+instead."""
 CONVERTED_AT_ONCE = 8
-"""Responses that are converted at the same time; other requests wait. This bounds the memory that conversion takes
-however many old clients there are."""
+"""Responses that are converted at the same time; other requests wait. This bounds the memory of conversions."""
 
 
 class ConvertingReader:
@@ -62,8 +62,8 @@ class ConvertingReader:
             time_slice: Other requests run between two partitions when it is over.
             legacy: Format of the client.
             max_bytes: Limit on the bytes of the response, at most CONVERTED_BYTES.
-            first: Number that changes with each request. It chooses the partition that is read first: these clients
-                always name their partitions in the same order.
+            first: Number that changes with each request and selects the partition that is read first, because these
+                clients always list their partitions in the same order.
             is_closed: True if the client has disconnected.
             remote: Reads from remote storage, None without it.
         """
@@ -83,17 +83,22 @@ class ConvertingReader:
                 except BrokerError as error:
                     must_respond = True
                     code = error.code
-                    if code is ErrorCode.kafka_storage_error:  # unknown to these clients: they look for the leader
+                    if code is ErrorCode.kafka_storage_error:  # known to these clients, which then refresh metadata
                         code = ErrorCode.not_leader_or_follower
                     fetched[index] = FetchedPartition(request, code)
             in_order = [fetched[index] for index in range(count)]
-            # A response without room does not wait: whatever is appended could not be returned.
+            # A response without room does not wait, because it could not return appended records.
             return Fetched(in_order, reading.size, must_respond or reading.left <= 0)
 
 
 @dataclass(slots=True)
 class _Pass:
-    """State of one pass. left: bytes that the response has room for; size: bytes of messages so far."""
+    """State of one pass over the partitions.
+
+    Attributes:
+        left: Bytes that the response still has room for.
+        size: Bytes of messages so far.
+    """
 
     _workers: Workers
     _slot: _Slot
@@ -125,7 +130,7 @@ class _Pass:
                     remote = await self._slot.released_during(
                         self._remote.read(log, offset, READ_BYTES, at_least_one=True, committed=True)
                     )
-                    if remote is None:  # too slow: the next request gets the records
+                    if remote is None:  # the read took too long; the next request gets the records
                         break
                     if not remote.records:
                         offset = remote.next_offset

@@ -38,12 +38,13 @@ from kafkalog_spark.log.read.batch_filters import AbortedBatches
 if TYPE_CHECKING:
     from kafkalog_broker.remote.remote_log_reader import RemoteRead  # loaded only with remote storage
 
-READ_BYTES = 256 << 10
-AT_ONCE_S = 0.005
+READ_BYTES = 256 << 10  # size of a window
+AT_ONCE_S = 0.005  # time after which a conversion ends early
 MAX_BATCH_BYTES = MAX_DECOMPRESSED
 """Largest batch that is read into memory."""
 
 FindAborted = Callable[[], Sequence[AbortedTransaction]]
+"""Returns the aborted transactions with records in a window."""
 
 
 class Conversion(IntEnum):
@@ -148,7 +149,7 @@ def _convert_batches(out: ConvertedWindow, window: _Window, end_s: float) -> boo
     data = window.data
     table, fault = sweep_batches(data)
     kinds = kinds_of(table, out.request.magic, window.aborted)
-    # Neighbours of one kind are converted together, unless each becomes a wrapper.
+    # Neighbouring batches of one kind are converted together, unless each becomes a wrapper.
     for first, last in pairwise(np.flatnonzero(np.diff(kinds, prepend=-1, append=-1)).tolist()):
         kind = Conversion(int(kinds[first]))
         is_compressed = kind in (Conversion.COMPRESSED_RECORDS, Conversion.COMPRESSED_MESSAGES)
@@ -172,7 +173,7 @@ def _convert_batches(out: ConvertedWindow, window: _Window, end_s: float) -> boo
     if fault is not None:
         raise fault
     if rest := len(data) - int(table[:, H.SIZE].sum()):
-        raise CorruptBatch(f"{rest} bytes come after a batch and are none")
+        raise CorruptBatch(f"{rest} bytes after the last batch are not a batch")
     return True
 
 

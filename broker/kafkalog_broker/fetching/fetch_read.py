@@ -16,19 +16,17 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 
 READ_AT_ONCE_BYTES = 64 << 10
-"""Bytes of records that are read with the request, so that one write sends them. Larger ranges are read from the file
-while the consumer receives them: a slow consumer costs no memory."""
+"""Bytes of records that are read into memory, so that one write sends them. Larger ranges are read from the file while
+the consumer receives them, so a slow consumer costs no memory."""
 MAX_SLICES = 32
 """Number of files that one response may keep open until the consumer has received it: with 1 MB a partition, 32 MB.
 While all responses together keep MAX_OPEN_WITH_RESPONSES files open, responses are limited to READ_AT_ONCE_BYTES, or
 one larger batch, and are read at once."""
 TURN_EVERY = 16
-"""Partitions between two looks at the clock, about 0.5 ms. Few requests have as many."""
+"""Number of partitions between two checks of the time slice."""
 _UNLIMITED = 1 << 62
-_NO_ERROR = ErrorCode.none
-"""A look-up of a member of an enum takes as long as the other fields of a result."""
-_new = tuple.__new__
-"""Makes a FetchedPartition in a third of the time of its constructor, once for each partition of a request."""
+_NO_ERROR = ErrorCode.none  # a look-up of an enum member would be slow, once for each partition
+_new_tuple = tuple.__new__  # FetchedPartition without the cost of its constructor
 
 FindLog = Callable[[FetchPartition], Log]
 """Returns the log of a partition. Raises BrokerError if it is unknown, offline, or not readable for the client."""
@@ -68,8 +66,9 @@ class FetchedPartition(NamedTuple):
         aborted_transactions: Aborted transactions in `records`, None for read_uncommitted.
         diverging_epoch: Set instead of records if the client's copy of the log has diverged.
         appended_bytes: `Log.appended_bytes` at the time of the read.
-        waits_for_lso: True if only a move of the last stable offset can make more records visible.
-        is_cut_off: True if a byte limit, or remote storage, kept back records that exist: appends add nothing.
+        waits_for_lso: True if only an advance of the last stable offset can make more records visible.
+        is_cut_off: True if further records exist, but a byte limit or remote storage prevented reading them. Appends
+            then add nothing to the response.
         remote: Set if the records at the fetch offset are in remote storage only.
     """
 
@@ -163,7 +162,7 @@ def _read(
                 request, _NO_ERROR, log, high_watermark, stable, log_start,
                 diverging_epoch=DivergingEpoch(*diverging),
             )  # fmt: skip
-    # Also if there is nothing to read: an offset out of range is an error, the end of the log is none.
+    # Even without records to read, an offset out of range is an error; the log end offset is not.
     log.check_fetch_offset(offset)
     until = stable if read_committed else high_watermark
     records: Sequence[bytes | FileSlice] = ()
@@ -181,7 +180,7 @@ def _read(
                 size = sum(map(len, records))
                 if read_committed:
                     aborted = log.aborted_transactions(offset, found.next_offset)
-    return _new(FetchedPartition, (
+    return _new_tuple(FetchedPartition, (
         request, _NO_ERROR, log, high_watermark, stable, log_start, records, size, aborted, None, appended_bytes,
         read_committed and stable < high_watermark, is_cut_off, remote,
     ))  # fmt: skip

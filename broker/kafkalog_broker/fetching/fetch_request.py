@@ -13,7 +13,7 @@ READ_COMMITTED = 1
 """Isolation level of Fetch and ListOffsets; 0 is read_uncommitted."""
 
 TopicKey = str | UUID
-"""A topic as the request names it: by name up to version 12, by ID from version 13 on."""
+"""A topic as the request identifies it: by name up to version 12, by ID from version 13 on."""
 PartitionKey = tuple[TopicKey, int]
 
 
@@ -44,7 +44,7 @@ class MissingPartitions:
 
     Attributes:
         error_code: The reason.
-        indexes: Their indexes, as keys: only numbers, since a request may name 200,000.
+        indexes: Their indexes, as an ordered set. Only numbers, because a request may have 200,000.
     """
 
     error_code: ErrorCode
@@ -52,12 +52,12 @@ class MissingPartitions:
 
 
 class SessionRequest(NamedTuple):
-    """What a request says about its fetch session (KIP-227; Kafka: FetchMetadata).
+    """The fetch session of a request (KIP-227; Kafka: FetchMetadata).
 
     Attributes:
         session_id: ID of the session, `fetch_session.NO_SESSION` if there is none yet.
         epoch: Epoch of the request; `fetch_session.INITIAL_EPOCH` opens a session, `FINAL_EPOCH` closes it.
-        forgotten: Partitions that the session is to drop.
+        forgotten: Partitions to remove from the session.
         names_topics_by_id: True if the partitions of the request have topic IDs.
     """
 
@@ -68,7 +68,7 @@ class SessionRequest(NamedTuple):
 
 
 class LegacyFormat(NamedTuple):
-    """What a client that cannot read v2 batches expects (Fetch 0 to 3).
+    """Format for a client that cannot read v2 batches (Fetch 0 to 3).
 
     Attributes:
         magic: Newest message format of the client, 0 or 1.
@@ -83,15 +83,15 @@ class FetchRequest(NamedTuple):
     """A Fetch request.
 
     Attributes:
-        partitions: Named partitions, each once. The last mention of a partition counts, in the position of the first,
-            as in Kafka (FetchRequest.fetchData).
-        missing: Named partitions that do not exist or must not be read, by topic. With a session they are among
-            `partitions`, since they may appear later.
-        session: What it says about its session, None if sessions are unknown to it.
+        partitions: Requested partitions, each once. As in Kafka (FetchRequest.fetchData), the last occurrence of a
+            repeated partition is used, at the position of the first one.
+        missing: Requested partitions that do not exist or may not be read, by topic. With a session they are among
+            `partitions`, because they may be created later.
+        session: Its session; None for clients without sessions.
         max_wait_s: How long the broker may wait for `min_bytes`, in seconds.
         min_bytes: Bytes of records for which a response does not wait.
         max_bytes: Limit on the bytes of records in the response.
-        read_committed: True if records of open and aborted transactions are not wanted.
+        read_committed: True if records of open and aborted transactions are excluded.
         correlation_id: Number that changes from one request to the next.
         legacy: Format of the records, None if the client reads v2 batches.
     """

@@ -1,9 +1,9 @@
-"""Fetch sessions (KIP-227): the broker remembers the partitions of a consumer; requests and responses carry changes.
+"""Fetch sessions (KIP-227): the broker stores the partitions of a consumer; requests and responses contain changes.
 
-A request names (session ID, epoch):
+A request has a session ID and an epoch:
 
-    ID 0, epoch -1   no session: the request names all partitions, and so does the response
-    ID 0, epoch 0    open a session: as above, and the response carries its ID (0 if the cache is full)
+    ID 0, epoch -1   no session: request and response contain all partitions
+    ID 0, epoch 0    open a session: as above, and the response has its ID (0 if the cache is full)
     ID n, epoch -1   close session n, and respond without a session
     ID n, epoch 0    close session n, open another
     ID n, epoch e    next request of session n: e must be the expected epoch, which then grows (after 2**31-1 comes 1)
@@ -31,15 +31,15 @@ NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_PARTITIONS = 100_000
-"""Partitions in all sessions together, about 400 bytes each. Kafka bounds only the number of sessions, and each of
-them may name a million partitions. A consumer without a session names its partitions in every request."""
+"""Limit on the partitions of all sessions together. Kafka limits only the number of sessions, each of which may have a
+million partitions. A consumer without a session sends its partitions in every request."""
 _MAX_EPOCH = 2**31 - 1
 _EVICTION_MS = 120_000
 """Time for which a session is safe from eviction (Kafka: MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
 
 
 class _Reported(NamedTuple):
-    """State of a partition in the last response that named it."""
+    """State of a partition in the last response that included it."""
 
     high_watermark: int
     log_start_offset: int
@@ -81,7 +81,7 @@ class Session:
         return list(self._partitions.values())
 
     def must_report(self, fetched: FetchedPartition) -> bool:
-        """Return whether an incremental response names this partition, and remember its state.
+        """Return True if an incremental response includes this partition, and store its state.
 
         A partition with records moves behind all others, so that none starves when responses are full.
         """
@@ -100,12 +100,12 @@ class Session:
 
 
 class FetchContext(NamedTuple):
-    """Partitions that one request reads, and what its response names (Kafka: FetchContext).
+    """Partitions that one request reads, and the session that decides what its response includes (Kafka: FetchContext).
 
     Attributes:
         partitions: Partitions to read, each once, in order.
         session: Session of the request, None without one.
-        is_incremental: True if the response names changed partitions only.
+        is_incremental: True if the response includes changed partitions only.
         missing: Partitions that cannot be read, by topic.
     """
 
@@ -119,7 +119,7 @@ class FetchContext(NamedTuple):
         return NO_SESSION if self.session is None else self.session.id
 
     def report(self, fetched: Sequence[FetchedPartition]) -> Sequence[FetchedPartition]:
-        """Return the partitions that the response names, and remember their state in the session.
+        """Return the partitions that the response includes, and store their state in the session.
 
         Call it once, and only if the response is sent (Kafka: updateAndGenerateResponseData).
         """
@@ -178,7 +178,7 @@ class FetchSessions:
         if found.epoch != epoch:
             raise BrokerError(
                 ErrorCode.invalid_fetch_session_epoch,
-                f"fetch session {session_id} expects epoch {found.epoch}, the request says {epoch}",
+                f"fetch session {session_id} expects epoch {found.epoch}, the request has {epoch}",
             )
         if found.names_topics_by_id != names_topics_by_id:
             raise BrokerError(

@@ -1,10 +1,10 @@
 """Waiting Fetch requests, woken by appends without reading the log (Kafka: DelayedFetch and its purgatory).
 
-When a log moves, one short loop subtracts the appended bytes from the bytes that each waiting request still misses.
-Only a request that misses nothing more is woken and reads. So an append costs 0.1 ms while 2,000 requests wait for many
-bytes, and a request for many partitions costs nothing when other partitions move. Bytes above a partition's limit, or
-above the last stable offset until it moves, do not count. Every other event of a log (its start moves, it is closed or
-goes offline) wakes all requests that wait for it.
+When a log changes, one short loop subtracts the appended bytes from the missing bytes of each waiting request. Only a
+request without missing bytes is woken and reads. So an append stays cheap while thousands of requests wait for many
+bytes, and a request for many partitions costs nothing when other partitions change. Bytes above a partition's limit, or
+above the last stable offset until it advances, do not count. Every other event of a log (its start offset changes, it
+is closed or goes offline) wakes all requests that wait for it.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class _PollsOfLog:
         self._any: set[LongPoll] = set()  # appends add nothing that they may read
         self._counted = log.appended_bytes  # appended bytes that were subtracted already
         self._state = _state(log)
-        self._next_look = 0.0
+        self._next_look: float | None = None  # no earlier than this; None without a rest
         self._asleep: asyncio.TimerHandle | None = None
         log.subscribe(self._moved)
 
@@ -145,7 +145,7 @@ class _PollsOfLog:
 
     def _moved(self) -> None:
         if self._asleep is None:
-            wait = self._next_look - self._polls.clock() if self._next_look else 0.0
+            wait = 0.0 if self._next_look is None else self._next_look - self._polls.clock()
             if wait <= 0:
                 self._look()
             else:
@@ -172,7 +172,7 @@ class _PollsOfLog:
                 if stable != before:
                     poll.wake()
         now = self._polls.clock()
-        self._next_look = now + _REST * (now - begin) if now - begin > _CHEAP_S else 0.0
+        self._next_look = now + _REST * (now - begin) if now - begin > _CHEAP_S else None
 
 
 def _state(log: Log) -> _LogState:

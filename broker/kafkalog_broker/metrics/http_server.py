@@ -14,9 +14,9 @@ from prometheus_client import generate_latest
 from kafkalog_broker.metrics.samples import Samples
 from kafkalog_spark.errors import KafkalogError
 
-MAX_READING = 16  # connections whose request is incomplete; for one more the oldest is closed
+MAX_READING = 16  # connections with an incomplete request; one more closes the oldest
 
-MAX_SENDING = 4  # connections that receive a response; for one more the oldest is closed
+MAX_SENDING = 4  # connections that receive a response; one more closes the oldest
 
 MAX_SCRAPES = 4  # scrapes, running or queued; another one is answered with 503
 
@@ -39,8 +39,10 @@ class Response(NamedTuple):
 
 
 class MetricsServer:
-    """HTTP server of /metrics, /healthz (200 while the event loop runs) and /readyz (200 while clients are served, else
-    503 with the reason). It runs in the event loop, except that a scrape is rendered in a thread.
+    """HTTP server of /metrics, /healthz and /readyz.
+
+    /healthz responds 200 while the event loop runs, /readyz 200 while clients are served and 503 with the reason
+    otherwise. The server runs in the event loop, except that a scrape is rendered in a thread.
 
     A slow or silent peer cannot block the others: the headers have one deadline and a size limit, and a new connection
     replaces the oldest one when all slots are taken. So /healthz and /readyz, whose responses need no waiting, do not
@@ -78,6 +80,7 @@ class MetricsServer:
         self.port = self._server.sockets[0].getsockname()[1]
 
     def close(self) -> None:
+        """Close the socket and all connections."""
         if self._server is not None:
             self._server.close()
         for task in self._connections:

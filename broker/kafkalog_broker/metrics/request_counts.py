@@ -9,7 +9,7 @@ from types import CoroutineType
 from typing import Any
 
 from kafkalog_broker.metrics.metric_table import BUCKETS_S
-from kafkalog_broker.net.dispatch import Answer, ConnectionClosed, Dispatch, Frame
+from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch, Frame, MaybeAwaited, ResponsePieces
 from kafkalog_broker.protocol.api_messages import api_name
 from kafkalog_broker.protocol.api_registry import registry
 from kafkalog_broker.protocol.request import ConnectionInfo
@@ -34,7 +34,7 @@ class ApiCounts:
         self.seconds = 0.0
         self.request_bytes = self.response_bytes = self.closed = 0
 
-    def count_response(self, seconds: float, pieces: Answer) -> None:
+    def count_response(self, seconds: float, pieces: ResponsePieces) -> None:
         """Count a response of these pieces; None if there is no response (Produce with acks=0)."""
         self.seconds += seconds
         self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
@@ -71,7 +71,7 @@ def counted(serve: Dispatch, counts: RequestCounts) -> Dispatch:
     """Return a Dispatch that calls `serve` and counts every request and response in `counts`."""
     known, counts_of, bounds, first_bound = counts.known, counts.of, BUCKETS_S, BUCKETS_S[0]
 
-    def serve_and_count(frame: Frame, connection: ConnectionInfo) -> Answer | Coroutine[Any, Any, Answer]:
+    def serve_and_count(frame: Frame, connection: ConnectionInfo) -> MaybeAwaited:
         began = perf_counter()
         try:
             served = serve(frame, connection)
@@ -97,7 +97,9 @@ def counted(serve: Dispatch, counts: RequestCounts) -> Dispatch:
         api.response_bytes += len(served[0]) if len(served) == 1 else sum(map(len, served))
         return served
 
-    async def wait_and_count(api: ApiCounts, began: float, served: Coroutine[Any, Any, Answer]) -> Answer:
+    async def wait_and_count(
+        api: ApiCounts, began: float, served: Coroutine[Any, Any, ResponsePieces]
+    ) -> ResponsePieces:
         try:
             pieces = await served
         except ConnectionClosed:

@@ -20,10 +20,11 @@ from kafkalog_broker.telemetry.client_metrics import ClientMetrics
 class Metrics:
     """Metrics that are served from the start of a broker.
 
-    collector: attach the broker once it is complete.
-    traffic: counts errors and bytes in the handlers.
-    clients: receives the metrics that clients push.
-    address: host and port.
+    Attributes:
+        collector: Attach the broker once it is complete.
+        traffic: Counts errors and bytes in the handlers.
+        clients: Receives the metrics that clients push.
+        address: Host and port.
     """
 
     collector: Collector

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS
+from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
 from kafkalog_broker.mirror.client_properties import ClientSettings, client_settings
 from kafkalog_broker.mirror.mirror import Mirror, MirrorOptions
 from kafkalog_broker.mirror.mirror_file import check_is_mirror, keep_own_groups

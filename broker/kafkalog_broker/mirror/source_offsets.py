@@ -16,9 +16,9 @@ from kafkalog_broker.protocol.mirror_messages import (
     LATEST,
     LIST_OFFSETS,
     OFFSET_FOR_LEADER_EPOCH,
-    Asked,
     Key,
     SourceCluster,
+    SourceOffset,
     SourceTopic,
     epoch_ends,
     listed_offsets,
@@ -26,10 +26,10 @@ from kafkalog_broker.protocol.mirror_messages import (
 
 _log = logging.getLogger(__name__)
 
-_NOT_ANSWERED = Asked(ErrorCode.unknown_server_error, UNKNOWN)
+_NOT_ANSWERED = SourceOffset(ErrorCode.unknown_server_error, UNKNOWN)
 
 
-async def ask_offsets(connection: SourceConnection, keys: Collection[Key], timestamp: int) -> dict[Key, Asked]:
+async def ask_offsets(connection: SourceConnection, keys: Collection[Key], timestamp: int) -> dict[Key, SourceOffset]:
     """Query the earliest or latest offsets of partitions that the node leads. LATEST is the high watermark.
 
     Raises SourceUnreachable.
@@ -54,7 +54,7 @@ async def log_bounds(connection: SourceConnection, key: Key) -> tuple[int, int]:
     return start, high_watermark
 
 
-def answered_offset(answer: Asked) -> int:
+def answered_offset(answer: SourceOffset) -> int:
     """Return the offset of a response. Raises BrokerError, ImpossibleAnswer."""
     if answer.error:
         code = answer.error if isinstance(answer.error, ErrorCode) else ErrorCode.unknown_server_error
@@ -62,7 +62,7 @@ def answered_offset(answer: Asked) -> int:
     return check_offset("one of its offsets", answer.offset)
 
 
-async def end_of_epoch(connection: SourceConnection, key: Key, epoch: int) -> Asked | None:
+async def end_of_epoch(connection: SourceConnection, key: Key, epoch: int) -> SourceOffset | None:
     """Query the end of a leader epoch in the leader's log.
 
     Returns:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.log_config import internal_topic_configs
+from kafkalog_broker.config.internal_topic_configs import internal_topic_configs
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.mirror.mirror_file import detach, is_mirror

@@ -1,1 +1,1 @@
-"""Listeners and connections: the part that has sockets. Which bytes mean what is known by `protocol`."""
+"""Listeners and connections: all code that uses sockets of clients. `protocol` interprets the bytes."""

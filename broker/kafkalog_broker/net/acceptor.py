@@ -1,7 +1,7 @@
-"""Accepting connections on a listening socket, a few in each iteration of the event loop.
+"""Accepts connections on a listening socket, a few in each iteration of the event loop.
 
-Neither asyncio's server nor uvloop's is used. asyncio accepts the whole backlog at once; uvloop accepts one connection
-per iteration, which is a hundred a second when iterations are long, and drops connections silently on EMFILE.
+The servers of asyncio and uvloop are not used. asyncio accepts the whole backlog at once. uvloop accepts one connection
+per iteration, which is too slow when iterations are long, and drops connections silently on EMFILE.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from collections.abc import Callable
 from kafkalog_broker.runtime.log_rate import LogRate
 
 ACCEPTS_PER_ITERATION = 8
-"""Connections that one listener accepts in one iteration of the loop: about 2 ms with the first request of each."""
+"""Connections that one listener accepts in one iteration of the loop. It bounds the time until other connections
+run."""
 
 RETRY_S = 0.1
-"""Pause after a failed accept, which is mostly a lack of file descriptors. The socket stays readable meanwhile, so
-retrying immediately would be a busy loop."""
+"""Pause after a failed accept, usually for lack of file descriptors. The socket stays readable, so retrying immediately
+would be a busy loop."""
 
 
 class Acceptor:
@@ -65,7 +66,11 @@ class Acceptor:
         for _ in range(ACCEPTS_PER_ITERATION):
             try:
                 peer, _address = self._socket.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):  # empty backlog, or the peer has gone
+            except (
+                BlockingIOError,
+                InterruptedError,
+                ConnectionAbortedError,
+            ):  # no connection, or it has ended
                 return
             except OSError as error:
                 self._pause(error)

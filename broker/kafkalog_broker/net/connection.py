@@ -1,11 +1,11 @@
-"""One connection: frames in, responses out in the same order, with bounded memory.
+"""One connection: reads request frames, and writes responses in the same order with bounded memory.
 
 As in Kafka, one request of a connection is handled at a time. A connection that has used up its time slice of the event
 loop queues for the next one (`FairQueue`), so pipelining gives it no more than its share. While the peer does not read
 its responses, no further request is handled (`response_writer`).
 
-If the peer closes its side, its complete requests are still handled, and answered if it reads: a producer with acks=0
-may send and close.
+If the peer closes its side of the connection, requests that have arrived completely are still handled, because a
+producer with acks=0 may send and close.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ from kafkalog_broker.net.response_stream import BUFFER_BYTES
 from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES, ResponseWriter
 from kafkalog_broker.net.sasl_gate import NewSaslGate
 from kafkalog_broker.net.shared_resources import SharedResources
-from kafkalog_broker.protocol.request import ConnectionInfo
-from kafkalog_broker.runtime.byte_budget import Lease
+from kafkalog_broker.protocol.request import ConnectionInfo, MemoryLease
 from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, timed
 from kafkalog_broker.runtime.state_machine import next_state
 from kafkalog_broker.storage.partition.file_handles import FileSlice
 
 AUTHENTICATE_S = 30.0
-"""Time in which a peer has to authenticate by SASL, including the TLS handshake. Until then it holds a socket and the
-bytes of one small request. (Kafka: connections.max.idle.ms, which is 10 minutes after each byte.)"""
+"""Time limit for SASL authentication including the TLS handshake. Until then a peer holds a socket and the memory of
+one small request. Kafka only applies connections.max.idle.ms, by default 10 minutes after each byte."""
 
 _logger = logging.getLogger(__name__)
 
@@ -42,10 +41,11 @@ _logger = logging.getLogger(__name__)
 class Connection(asyncio.BufferedProtocol):
     """Protocol object of one connection.
 
-    info: the connection as handlers see it.
-    state: see connection_state.py.
-    task: handles the requests; None until the first may be handled, and for a refused connection.
-    leases: memory budgets that the response in work holds.
+    Attributes:
+        info: The connection as handlers see it.
+        state: See connection_state.py.
+        task: Handles the requests; None until the first one may be handled, and for a refused connection.
+        leases: Memory budgets that the current response holds.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         self.info = ConnectionInfo(listener=listener)
         self.state = ConnectionState.ACCEPTED
         self.task: asyncio.Task[None] | None = None
-        self.leases: list[Lease] = []
+        self.leases: list[MemoryLease] = []
         self._shared, self._loop, self._fair_queue = shared, shared.loop, shared.fair_queue
         self._max_request_bytes = max_request_bytes
         self._is_encrypted, self._requires_sasl = is_encrypted, new_gate is not None
@@ -85,8 +85,6 @@ class Connection(asyncio.BufferedProtocol):
         self._last_read = self._loop.time()
         self._start: asyncio.TimerHandle | None = None  # while max.connection.creation.rate delays the first request
         self._authentication_deadline: asyncio.TimerHandle | None = None
-
-    # -- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's transport is no subclass of it
@@ -114,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         return self.requests.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._fair_queue.round_end = 0.0
+        self._fair_queue.round_end = None
         self._last_read = self._loop.time()
         try:
             self.requests.received(nbytes, self._busy)
@@ -122,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort_with(str(error) or "no memory for the request")
 
     def eof_received(self) -> bool:
-        """The peer sends nothing more. True keeps the transport open until its requests are handled."""
+        """The peer has closed its side. Return True to keep the transport open until its requests are handled."""
         if self.state is ConnectionState.REFUSED:
             return False
         self._drain()
@@ -152,10 +150,8 @@ class Connection(asyncio.BufferedProtocol):
         if _logger.isEnabledFor(logging.DEBUG):
             _logger.debug("connection %s ended%s", self.info, f": {exc}" if exc else "")
 
-    # -- called by the TLS transport and the SASL gate
-
     def handshake_done(self, principal: str) -> None:
-        """The TLS handshake is complete. `principal` is used only on listeners without SASL."""
+        """The TLS handshake is complete. `principal` comes from the certificate; a listener with SASL ignores it."""
         if not self._requires_sasl:
             self.authenticated(principal)
         elif self.state is ConnectionState.HANDSHAKING:
@@ -166,17 +162,15 @@ class Connection(asyncio.BufferedProtocol):
         self._shared.closed_lines.log(logging.WARNING, "connection %s closed: %s", self.info, why)
 
     def authenticated(self, principal: str) -> None:
-        """The peer is known: by a certificate, as anonymous, or by SASL, again with each re-authentication."""
+        """The peer is identified: by a certificate, as anonymous, or by a SASL authentication or re-authentication."""
         self.info.principal = principal
         self._cancel_authentication_deadline()
         self.requests.max_bytes = self._max_request_bytes
         if self.state in (ConnectionState.HANDSHAKING, ConnectionState.AUTHENTICATING):
             self._enter(ConnectionState.SERVING)
 
-    # -- called by the network
-
     def stop(self) -> None:
-        """Finish the request in work, discard the others, close."""
+        """Finish the current request, discard waiting ones, then close."""
         self._drain()
         self.requests.drop()
         self._report_end()
@@ -184,17 +178,17 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def abort(self) -> None:
-        """Close immediately, without finishing the request in work."""
+        """Close immediately, without finishing the current request."""
         if self.task is not None:
             self.task.cancel()
         if self._transport is not None:
             self._transport.abort()
 
     def abort_with(self, why: str, level: int = logging.WARNING) -> None:
-        """Close immediately, discard waiting requests, and log why. The request in work runs to its end."""
+        """Close immediately, discard waiting requests, and log why. The current request runs to its end."""
         if self._transport is None:
             return
-        if not self._transport.is_closing():  # a closing transport only sends what remains, and its end was logged
+        if not self._transport.is_closing():  # otherwise its end has been logged, and it only sends remaining bytes
             self._shared.closed_lines.log(level, "connection %s closed: %s", self.info, why)
         self._drain()
         self.requests.drop()
@@ -206,15 +200,18 @@ class Connection(asyncio.BufferedProtocol):
         return self._writer.unread_bytes
 
     def release_leases(self) -> None:
-        """Release memory budgets: what remains of the response is within the transport's write buffer."""
+        """Release the memory budgets: the rest of the response is in the transport's write buffer, which is bounded."""
         while self.leases:
             self.leases.pop().release()
 
     def close_if_idle(self, before: float) -> bool:
-        """Close the connection if no byte has moved since `before` (connections.max.idle.ms), and return whether.
+        """Close the connection if it has been idle for longer than connections.max.idle.ms.
 
         Args:
-            before: A moment in the loop's time.
+            before: Time of the event loop. A connection without reads and writes since then is idle.
+
+        Returns:
+            True if it was closed.
         """
         if self._busy and self._writer.can_write is None:
             return False
@@ -223,8 +220,6 @@ class Connection(asyncio.BufferedProtocol):
             return False
         self.abort_with("nothing sent or read for connections.max.idle.ms", logging.INFO)
         return True
-
-    # -- handling requests
 
     def _start_handling(self) -> None:
         self._start = None
@@ -254,7 +249,8 @@ class Connection(asyncio.BufferedProtocol):
         dispatch, queue, watch = self._dispatch, self._fair_queue, self._shared.watch
         requests, writer = self.requests, self._writer
         frames, limited = requests.frames, self._shared.memory.limited
-        now, slice_end = 0.0, 0.0  # slice_end is 0 after anything was awaited: a new slice begins
+        now = 0.0
+        slice_end: float | None = None  # None at the beginning, and after anything was awaited: a new slice begins
         while True:
             if not frames and not (requests.has_more and requests.make_frames()):
                 if requests.ended and not requests.has_more:
@@ -262,21 +258,21 @@ class Connection(asyncio.BufferedProtocol):
                 if writer.held:
                     writer.write_held()
                 await requests.wait_more()
-                slice_end = 0.0
+                slice_end = None
                 continue
-            if now >= slice_end:
+            if slice_end is None or now >= slice_end:
                 now = perf_counter()
-                if slice_end:
+                if slice_end is not None:
                     writer.write_held()
                     slice_end = await queue.wait_turn()
                     now = perf_counter()
                 else:
                     slice_end = queue.slice_now(now)
-                    if not slice_end:
+                    if slice_end is None:
                         writer.write_held()
                         slice_end = await queue.wait_slice()
                         now = perf_counter()
-                if not frames:  # dropped meanwhile
+                if not frames:  # the requests were dropped while this task waited
                     continue
             frame = requests.take()
             self._busy = True
@@ -298,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
             if waits_for is not NOT_BEGUN:
                 writer.write_held()
                 pieces = await timed(served, partial(watch.note, api_key), waits_for)
-                slice_end = 0.0
+                slice_end = None
             del served
             if limited:
                 requests.done()
@@ -313,12 +309,10 @@ class Connection(asyncio.BufferedProtocol):
                 del pieces
             if writer.can_write is not None:
                 await writer.can_write
-                slice_end = 0.0
+                slice_end = None
             if self.leases:
                 self.release_leases()
             self._busy = False
-
-    # -- transitions
 
     def _enter(self, state: ConnectionState) -> None:
         self.state = next_state(TRANSITIONS, self.state, state)
@@ -339,7 +333,7 @@ class Connection(asyncio.BufferedProtocol):
             self._enter(ConnectionState.DRAINING)
 
     def _report_end(self) -> None:
-        """Tell handlers and waiters that the peer has ended, or that the broker ends the connection. Idempotent."""
+        """Tell handlers and waiters that the peer or the broker has ended the connection. Idempotent."""
         self._writer.unmute()
         if not self.info.closed:
             for callback in self.info.mark_closed():
@@ -353,7 +347,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _host_and_port(name: Any) -> tuple[str, int]:
-    """Address of a socket name, ("unknown", 0) if it has none."""
+    """Return host and port of a socket address, or ("unknown", 0)."""
     if not isinstance(name, tuple) or len(name) < 2:
         return "unknown", 0
     host = str(name[0])

@@ -18,8 +18,8 @@ UNLIMITED = 2**31 - 1  # Kafka's default of properties that limit connections
 FILES_FOR_LOGS = 0.25  # share of the open files that connections leave to segments and everything else
 
 MAX_HELD = 1000
-"""Refused connections that are held open for a while, to slow down clients that reconnect immediately. Each is an open
-file."""
+"""Limit on refused connections that are held open for a while to slow down clients that reconnect immediately. Each is
+an open file."""
 
 _logger = logging.getLogger(__name__)
 
@@ -28,8 +28,9 @@ _logger = logging.getLogger(__name__)
 class Admission:
     """Decision about a new connection.
 
-    refusal: why the connection is refused, or None if it is admitted.
-    delay_s: seconds until the first request of an admitted connection is handled, or until a refused one is closed.
+    Attributes:
+        refusal: Why the connection is refused, or None if it is admitted.
+        delay_s: Seconds until the first request of an admitted connection is handled, or a refused one is closed.
     """
 
     refusal: str | None = None
@@ -39,9 +40,10 @@ class Admission:
 class ConnectionQuotas:
     """Counts connections and decides about new ones. Not thread-safe; call from the event loop.
 
-    open: admitted connections that have not ended, whatever the limits are now.
-    held: refused connections that are open until their delay is over.
-    admitted, refused: number of connections so far.
+    Attributes:
+        open: Admitted connections that have not ended. Lowering a limit closes none of them.
+        held: Refused connections that stay open until their delay is over.
+        admitted, refused: Number of connections so far.
     """
 
     def __init__(
@@ -52,8 +54,8 @@ class ConnectionQuotas:
             config: Limits on connections.
             open_files: Number of files that this process may open.
             clock: Monotonic seconds.
-            ip_wait_ms: Records a new connection from an address; returns for how long it has to be refused under the
-                quota connection_creation_rate of that address, or 0 if it is within the quota.
+            ip_wait_ms: Records a new connection from an address. Returns how long the quota connection_creation_rate of
+                the address refuses it, or 0 if the connection is within the quota.
         """
         self._open_files = open_files
         self.update_config(config)
@@ -92,10 +94,10 @@ class ConnectionQuotas:
         self._is_stopped = True
 
     def admit(self, connection: OpenConnection) -> Admission:
-        """Decide about a new connection and count it. Each reason for refusals is logged once until one ends."""
+        """Decide about a new connection and count it. A reason for refusals is logged once until a connection ends."""
         host = connection.info.host
-        # The quotas of rates count every connection they are asked about, so a connection that an earlier limit refuses
-        # must not reach them.
+        # The rate limits count each connection that they check, so those that an earlier limit refuses must not reach
+        # them.
         admission = self._check_counts(host) or self._check_ip_quota(connection) or self._check_creation_rate()
         if admission.refusal is None:
             self.admitted += 1
@@ -106,7 +108,9 @@ class ConnectionQuotas:
             if admission.refusal not in self._logged_refusals:
                 self._logged_refusals.add(admission.refusal)
                 _logger.warning(
-                    "connection %s refused: %s; the same for others until one ends", connection.info, admission.refusal
+                    "connection %s refused: %s; not logged again for others until a connection ends",
+                    connection.info,
+                    admission.refusal,
                 )
         return admission
 
@@ -139,7 +143,7 @@ class ConnectionQuotas:
         wait_ms = self._ip_wait_ms(host)
         if not wait_ms:
             return None
-        refusal = f"more come from {host} than its quota connection_creation_rate allows"
+        refusal = f"connections from {host} exceed its quota connection_creation_rate"
         if len(self.held) >= MAX_HELD:
             return Admission(refusal)
         self.held.add(connection)
@@ -149,7 +153,7 @@ class ConnectionQuotas:
         rate = self.config.max_connection_creation_rate
         delay_s = self._creation_rate.wait_s(rate, self._backlog, self._clock())
         if delay_s is None:
-            return Admission(f"more than max.connection.creation.rate={rate} come")
+            return Admission(f"new connections exceed max.connection.creation.rate={rate}")
         return Admission(delay_s=delay_s)
 
 

@@ -1,4 +1,4 @@
-"""States of a connection and the transitions between them. docs/architecture.md shows them as a diagram."""
+"""States of a connection and the transitions between them. docs/architecture.md explains when each happens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class ConnectionState(Enum):
-    """What a connection does with bytes from its peer."""
+    """State of a connection. It determines what happens to bytes from the peer."""
 
     ACCEPTED = "accepted"  # the limits on connections have not been checked
     REFUSED = "refused"  # above a limit: nothing is read, and the connection is closed, perhaps after a delay

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from inspect import isawaitable
 from traceback import walk_tb
@@ -22,22 +22,23 @@ from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, fair_queue
 from kafkalog_broker.runtime.memory_trim import IdleTrim
 from kafkalog_broker.runtime.traffic import Traffic, codes_and_arrays
+from kafkalog_broker.storage.partition.file_handles import FileSlice
 
 SMALL_BYTES = 4096
-"""Requests up to this size are decoded immediately, in at most 2 ms; Produce requests of any size are. Larger requests
-queue: one of them is decoded, or its response encoded, in an iteration of the event loop."""
+"""Requests up to this size, and Produce requests of any size, are decoded immediately. Larger requests queue: in one
+iteration of the event loop, one of them is decoded or its response encoded."""
 
 LARGE_BYTES = 64 << 10
-"""Size of a ListOffsets of 4,000 partitions. Of requests above it, MAX_LARGE_REQUESTS are handled at a time."""
+"""Size above which at most MAX_LARGE_REQUESTS requests are handled at a time: a ListOffsets of 4,000 partitions."""
 
 MAX_LARGE_REQUESTS = 4
-"""A decoded request takes about ten times its bytes: fifty requests of 240 kB at a time took 300 MB."""
+"""Limits memory, because a decoded request takes about ten times the bytes of its frame."""
 
 UNCOUNTED_APIS = frozenset((1, 11, 14))
 """Fetch, JoinGroup and SyncGroup may wait for minutes, so they do not count towards MAX_LARGE_REQUESTS."""
 
 LONG_ARRAY = 2_000
-"""A response with a longer array at its top level is encoded in a thread: a small request may list everything."""
+"""A response with a longer array at its top level is encoded in a thread. Even a small request may list everything."""
 
 COUNT_THEMSELVES = (0, 1)  # Produce and Fetch report errors to Traffic while they make their responses
 
@@ -45,12 +46,19 @@ FLUSH_THEMSELVES = (0, 1)
 """Produce waits for the flushes that it depends on, and Fetch reads only below the high watermark."""
 
 Frame = bytes | memoryview
-Answer = list[Any] | None
-"""Pieces of a response, bytes-like or FileSlice; None for a request without response (acks=0)."""
 
-Dispatch = Callable[[Frame, ConnectionInfo], Answer | Coroutine[Any, Any, Answer]]
-"""Handles a frame. A small request whose handler awaits nothing gets its response without a coroutine, which is 3
-percent faster. Raises ConnectionClosed, when called or when awaited, to end the connection."""
+Piece = bytes | bytearray | memoryview | FileSlice
+"""Part of an encoded response. The bytes of a FileSlice are read while they are sent."""
+
+ResponsePieces = Sequence[Piece] | None
+"""An encoded response; None for a request without response (acks=0)."""
+
+MaybeAwaited = ResponsePieces | Coroutine[Any, Any, ResponsePieces]
+"""A response, or a coroutine of one if something has to be awaited."""
+
+Dispatch = Callable[[Frame, ConnectionInfo], MaybeAwaited]
+"""Handles a frame. If nothing has to be awaited, the response to a small request is returned without a coroutine, which
+is faster. Raises ConnectionClosed, when called or when awaited, to end the connection."""
 
 _logger = logging.getLogger(__name__)
 
@@ -58,24 +66,25 @@ _logger = logging.getLogger(__name__)
 class ConnectionClosed(Exception):
     """The connection has to be closed; the text is the reason, in one line.
 
-    level: level of the log line.
-    last: response that is still to be written, or None.
+    Attributes:
+        level: Level of the log line.
+        last: Response to write before the connection is closed, or None.
     """
 
-    def __init__(self, why: str, level: int = logging.WARNING, last: list[Any] | None = None) -> None:
+    def __init__(self, why: str, level: int = logging.WARNING, last: ResponsePieces = None) -> None:
         super().__init__(why)
         self.level = level
         self.last = last
 
 
 def dispatcher(
-    broker: Any, served: Mapping[int, Api] | None = None, traffic: Traffic | None = None,
+    broker: object, served: Mapping[int, Api] | None = None, traffic: Traffic | None = None,
     flushes: LogFlushes | None = None,
 ) -> Dispatch:  # fmt: skip
     """Return a function that handles the requests of all connections.
 
     Args:
-        broker: Passed to the handlers.
+        broker: Passed to the handlers; the dispatcher does not use it.
         served: APIs by key, looked up with each request; by default all that are registered.
         traffic: Counts the errors in responses.
         flushes: Flushes of coordinators' logs. While one of these logs has a record that is not on disk, responses of
@@ -87,7 +96,7 @@ def dispatcher(
     large_requests = asyncio.Semaphore(MAX_LARGE_REQUESTS)
     idle_trim = IdleTrim(lambda trim: asyncio.get_running_loop().run_in_executor(None, trim))
 
-    def serve(frame: Frame, connection: ConnectionInfo) -> Answer | Coroutine[Any, Any, Answer]:
+    def serve(frame: Frame, connection: ConnectionInfo) -> MaybeAwaited:
         request: Request | None
         if type(frame) is bytes and len(frame) <= SMALL_BYTES and is_loaded(frame):
             request = _decoded(frame, connection)
@@ -102,16 +111,16 @@ def dispatcher(
         try:
             response = api.handler(request, broker)
         except Exception as error:  # noqa: BLE001 - handled like an error of a handler that is awaited
-            return _answer(request, api, _raising(error), traffic, flushes)
+            return _respond(request, api, _raising(error), traffic, flushes)
         if response is None:
             return None
         if unflushed and api.key not in FLUSH_THEMSELVES:
-            return _answer(request, api, response, traffic, flushes)
+            return _respond(request, api, response, traffic, flushes)
         if isinstance(response, tuple) or not (traffic or isawaitable(response) or _has_long_array(response)):
             return _encoded(request, response)
-        return _answer(request, api, response, traffic, flushes)
+        return _respond(request, api, response, traffic, flushes)
 
-    async def serve_queued(frame: Frame, connection: ConnectionInfo) -> Answer:
+    async def serve_queued(frame: Frame, connection: ConnectionInfo) -> ResponsePieces:
         if not is_loaded(frame):
             await asyncio.get_running_loop().run_in_executor(None, load, bytes(frame[:4]))
         is_queued = len(frame) > SMALL_BYTES and frame[:2] != PRODUCE
@@ -126,8 +135,8 @@ def dispatcher(
                 if is_queued and turn.over:  # the first step of the handler gets its own time slice
                     await turn.next()
                 api = apis[request.api_key]
-                handled = api.handled(request, broker)
-                return await _answer(request, api, handled, traffic, flushes, queues_encoding=is_queued)
+                handled = api.respond(request, broker)
+                return await _respond(request, api, handled, traffic, flushes, queues_encoding=is_queued)
             finally:
                 if is_large:
                     idle_trim.soon()
@@ -135,16 +144,16 @@ def dispatcher(
     return serve
 
 
-async def answer_of(served: Answer | Coroutine[Any, Any, Answer]) -> Answer:
+async def response_of(served: MaybeAwaited) -> ResponsePieces:
     """Return the response of a Dispatch, awaiting it if it is a coroutine."""
     return await served if isinstance(served, CoroutineType) else served  # type: ignore[return-value]
 
 
-async def _answer(
+async def _respond(
     request: Request, api: Api, response: Any, traffic: Traffic | None, flushes: LogFlushes | None, *,
     queues_encoding: bool = False,
-) -> Answer:  # fmt: skip
-    """Encode what a handler has returned, once it is awaited and its records are on disk.
+) -> ResponsePieces:  # fmt: skip
+    """Await the result of a handler and the flushes that it depends on, then encode it.
 
     Args:
         request: The request.
@@ -161,13 +170,13 @@ async def _answer(
         if type(response) is CoroutineType or isawaitable(response):  # the first check is faster
             response = await response
         if flushes is not None and (flushes.registered or flushes.failures != failures):
-            await _flushed(flushes, failures)
+            await _wait_for_flushes(flushes, failures)
         if traffic is not None and response is not None and api.key not in COUNT_THEMSELVES:
             traffic.answered(api.key, response)
     except BrokerError as error:
         if traffic is not None and api.key not in COUNT_THEMSELVES:
             traffic.refused(api.key, error.code)
-        response = await api.failed(request, error.code)
+        response = await api.respond_to_error(request, error.code)
         what = f"{api_name(request.api_key)} version {request.version} failed: {error.code.name}: {error}"
         if response is None:
             raise ConnectionClosed(what) from None
@@ -181,14 +190,14 @@ async def _answer(
         raise _defect("the handler", request.api_key, request.version, error) from error
     if response is None:
         return None
-    if request.has_long_answer or _has_long_array(response):
+    if request.has_long_response or _has_long_array(response):
         return await asyncio.get_running_loop().run_in_executor(None, _encoded, request, response)
     if queues_encoding:
         await fair_queue().wait_turn()
     return _encoded(request, response)
 
 
-async def _flushed(flushes: LogFlushes, failures: int) -> None:
+async def _wait_for_flushes(flushes: LogFlushes, failures: int) -> None:
     """Wait until the records of coordinators are on disk.
 
     Args:
@@ -196,7 +205,8 @@ async def _flushed(flushes: LogFlushes, failures: int) -> None:
         failures: Value of `flushes.failures` before the request.
 
     Raises:
-        BrokerError: not_coordinator, as Kafka's coordinators respond when their log fails. The client asks again.
+        BrokerError: not_coordinator, as in Kafka if a coordinator's log fails. The client looks for the coordinator and
+            retries.
     """
     try:
         await flushes.flush_registered()
@@ -221,7 +231,7 @@ def _decoded(frame: Frame, connection: ConnectionInfo, decode: Callable[..., Any
         raise ConnectionClosed(str(error)) from None
 
 
-def _encoded(request: Request, response: Any) -> Answer:
+def _encoded(request: Request, response: Any) -> ResponsePieces:
     try:
         return encode_response(request, response)
     except Exception as error:
@@ -233,7 +243,7 @@ async def _raising(error: Exception) -> None:
 
 
 def _defect(source: str, api_key: int, version: int, error: Exception) -> ConnectionClosed:
-    """Error of a request that failed because of a defect in `source`, with the line that raised it."""
+    """Return the error that closes the connection after a defect in `source`, with the line that raised it."""
     frames = list(walk_tb(error.__traceback__))
     line = f" at {frames[-1][0].f_code.co_filename}:{frames[-1][1]}" if frames else ""
     _logger.debug("%s of %s", source, api_name(api_key), exc_info=error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-LATE_S = 0.1  # twice the time that one request may hold the loop
+LATE_S = 0.1  # twice the time for which one request may hold the loop
 
 GRACE_S = 0.25  # enough to read and handle about a thousand heartbeats
 

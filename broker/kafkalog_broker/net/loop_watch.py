@@ -1,4 +1,4 @@
-"""Longest time that a step of each API held the event loop, which must stay below 50 ms.
+"""Longest time that a step of each API held the event loop. It should stay below 50 ms.
 
 A step of a request runs from where it starts or resumes to where it awaits something or ends.
 """
@@ -14,7 +14,7 @@ MIN_HOLD_S = 0.001  # shorter steps are ignored, so that most requests cost one 
 
 
 class LoopWatch:
-    """Longest hold by API name, and by task name for work that belongs to no API."""
+    """Longest step by API name, or by task name for work outside requests."""
 
     def __init__(self) -> None:
         self._longest: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Memory of requests that are being read or wait to be handled (Kafka: SimpleMemoryPool, KIP-72)."""
+"""Limit on the memory of requests that are being read or wait to be handled (Kafka: SimpleMemoryPool, KIP-72)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 class MemoryPool:
     """Bytes of requests in memory, limited by queued.max.request.bytes. Not thread-safe.
 
-    As in Kafka, a frame reserves its announced size as soon as it begins, and may be the one that exceeds the limit, so
-    a limit below the size of a request blocks no client. When nothing is left, no connection begins another frame;
-    frames that have begun are read to their end.
+    As in Kafka, a frame reserves its announced size when it begins, and one frame may exceed the limit, so that a limit
+    below the size of a request blocks no client. Once the pool is used up, no connection begins another frame; frames
+    that have begun are read completely.
     """
 
     def __init__(self, limit: int = -1) -> None:
-        """limit: at least 1, or -1 (the default) for no limit; then the pool is not used."""
+        """`limit` is at least 1, or -1 for no limit, in which case callers do not use the pool."""
         self.limit = limit
         self.limited = limit > 0
         self.used = 0

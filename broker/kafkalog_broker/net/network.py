@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kafkalog_broker.security.listener_tls import ListenerTls
 
 IDLE_CHECKS = 10
-"""Checks for idle connections in connections.max.idle.ms: an idle connection is closed up to 10 % late."""
+"""Number of checks for idle connections per connections.max.idle.ms: an idle connection is closed up to 10 % late."""
 
 _logger = logging.getLogger(__name__)
 
@@ -32,10 +32,11 @@ _logger = logging.getLogger(__name__)
 class Network:
     """All listeners and connections. Created and used inside the event loop that runs them.
 
-    quotas: limits on connections, and the open ones.
-    shared: resources of all connections.
-    tls_turns: schedules TLS handshakes.
-    host_look_up: resolves the host names of max.connections.per.ip.overrides; None if there are none.
+    Attributes:
+        quotas: Limits on connections, and the open connections.
+        shared: Resources of all connections.
+        tls_turns: Schedules TLS handshakes.
+        host_look_up: Resolves the host names of max.connections.per.ip.overrides; None if there are none.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Interface of a connection for the parts of a network that count, watch and close connections."""
+"""Interface of a connection for the code that counts, watches and closes connections."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from kafkalog_broker.protocol.request import ConnectionInfo
-from kafkalog_broker.runtime.byte_budget import Lease
+from kafkalog_broker.protocol.request import ConnectionInfo, MemoryLease
 
 
 class OpenConnection(Protocol):
@@ -19,7 +18,7 @@ class OpenConnection(Protocol):
     @property
     def task(self) -> asyncio.Task[None] | None: ...
     @property
-    def leases(self) -> Sequence[Lease]: ...
+    def leases(self) -> Sequence[MemoryLease]: ...
     @property
     def unread_bytes(self) -> int: ...
     def stop(self) -> None: ...

@@ -1,15 +1,14 @@
-"""Fair shares of the event loop for connections that receive large requests."""
+"""Shares the event loop fairly between connections that receive large requests."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-BYTES_PER_ITERATION = 2 << 20  # about 3 ms of copying; a Produce request has 1 MB by default
+BYTES_PER_ITERATION = 2 << 20  # of all connections; a Produce request has up to 1 MB by default
 
 RESUMED_PER_ITERATION = 8
-"""Paused connections that resume in one iteration: each of them reads at least one piece before the bytes are used
-up."""
+"""Paused connections that resume in one iteration, few enough that each of them reads at least one piece."""
 
 
 class ReadTurns:

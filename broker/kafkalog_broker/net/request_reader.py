@@ -1,8 +1,8 @@
-"""Requests of one connection: bytes from the socket to frames (a 4-byte size, then that many bytes) in a queue.
+"""Reads the requests of one connection: splits received bytes into frames, each a 4-byte size and that many bytes.
 
 The socket writes either into a buffer that all connections of an event loop share, from which whole frames are copied,
-or, once a frame has begun, directly into the memory of that frame. One read may bring thousands of small frames. They
-are made a few at a time, and nothing more is read until the owner has asked for the others (`make_frames`).
+or, once a frame has begun, directly into the memory of that frame. One read may return thousands of small frames. They
+are made a few at a time, and reading pauses until `make_frames` has made all of them.
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ RECEIVE_BUFFER_BYTES = 256 << 10
 """Size of the shared buffer: Linux returns at most this many bytes from one read by default."""
 
 READ_BYTES = 128 << 10
-"""Most bytes that one read adds to a frame that has begun, so that reading can pause after each."""
+"""Limit on the bytes that one read adds to a frame that has begun, so that reading can pause after each read."""
 
-FRAME_OVERHEAD = 64  # bytes of memory of a waiting frame besides its content: an object and its slot in the queue
+FRAME_OVERHEAD = 64  # bytes of memory that a waiting frame takes besides its content
 
-FRAMES_AT_ONCE = 64  # frames made of one read before some of them are handled
+FRAMES_AT_ONCE = 64  # frames made of received bytes before they are handled
 
 MAX_OTHER_BYTES = 16 << 20
-"""Largest request that carries no records. Kafka has no such limit, but what it stores of such a request (offsets, the
-assignments of a group) has to fit into one batch of 1 MB, and a Fetch of 16 MB names half a million partitions."""
+"""Limit on requests other than Produce. Kafka has none, but data that it stores from such a request (committed offsets,
+a group's assignment) must fit into one batch of 1 MB, and a Fetch of 16 MB names half a million partitions."""
 
 PRODUCE = b"\0\0"  # API key of the only request that may be as large as socket.request.max.bytes
 
 READ_AHEAD_BYTES = 64 << 10
-"""Bytes of waiting requests above which reading pauses. Small pipelined requests are read many at a time; of large
-ones, one waits while one is handled."""
+"""Bytes of waiting requests above which reading pauses. Many small pipelined requests are read ahead, but only one
+large request while another is handled."""
 
 
 class RequestReader:
     """Frames of one connection, read-only and without their size.
 
-    frames: queue of complete frames. Look at it freely; remove frames with `take`.
-    transport: transport of the connection while it exists, None before and after.
-    ended: no further frames will be accepted.
-    has_more: frames may be made of bytes that were read; nothing more is read before `make_frames` is called.
-    max_bytes: largest frame from now on, without its size.
+    Attributes:
+        frames: Queue of complete frames. Remove them with `take` only.
+        transport: Transport of the connection; None before it is made and after it is lost.
+        ended: True if no further frames will be accepted.
+        has_more: True if received bytes may contain further frames; call `make_frames` before more is read.
+        max_bytes: Largest accepted frame, without its size.
     """
 
     __slots__ = (
@@ -59,7 +60,7 @@ class RequestReader:
     def __init__(self, shared: memoryview, max_bytes: int, pool: MemoryPool, turns: ReadTurns) -> None:
         """
         Args:
-            shared: Writable receive buffer. Nothing of it is kept between `received` and the next `buffer`.
+            shared: Writable receive buffer. Its content is not needed after `received` returns.
             max_bytes: Largest frame (socket.request.max.bytes).
             pool: Every frame that has begun reserves its bytes and FRAME_OVERHEAD until it is done or dropped.
             turns: Limits how much one connection reads in an iteration of the loop.
@@ -79,10 +80,8 @@ class RequestReader:
         self.transport: asyncio.Transport | None = None
         self.ended = False
 
-    # -- called when bytes arrive
-
     def buffer(self) -> memoryview:
-        """Return where the next bytes go. Never empty."""
+        """Return the memory for the next bytes. Never empty."""
         if self._frame is not None:
             return self._frame[self._filled : self._filled + READ_BYTES]
         return self._shared
@@ -95,9 +94,9 @@ class RequestReader:
             busy: True while a request is being handled.
 
         Raises:
-            MalformedRequest: If a frame's size is invalid or above the limit. Frames before it are in the queue, and
-                nothing more can be read from the connection.
-            MemoryError: If there is no memory for a frame; likewise.
+            MalformedRequest: If a frame's size is invalid or above the limit. Frames before it are in the queue;
+                nothing after it can be read.
+            MemoryError: If a frame cannot be allocated. The same holds.
         """
         if self.ended:
             return
@@ -122,10 +121,8 @@ class RequestReader:
         elif self._turns.is_over(count, self._resume_if_small):
             self._pause()
 
-    # -- called by whoever handles the frames
-
     def wait_more(self) -> asyncio.Future[None]:
-        """Return a future that is done when there may be more frames, or no further ones."""
+        """Return a future that completes when more frames may have arrived, or when the connection ends."""
         self._wakeup = self._loop.create_future()
         return self._wakeup
 
@@ -135,9 +132,9 @@ class RequestReader:
             self._wakeup.set_result(None)
 
     def make_frames(self) -> bool:
-        """Make frames of bytes that were read, and return True if there is one.
+        """Make frames of received bytes, and return True if at least one was made.
 
-        If the pool is used up, the future of `wait_more` is done as soon as it is not.
+        If the pool is used up, the future of `wait_more` completes as soon as memory is available.
         """
         self._split(self._rest)
         if self.frames:
@@ -163,7 +160,7 @@ class RequestReader:
         return frame
 
     def done(self) -> None:
-        """Return the memory of the frame that was taken to the pool."""
+        """Return the memory of the taken frame to the pool."""
         if self._in_work_bytes:
             size, self._in_work_bytes = self._in_work_bytes, 0
             self._pool.give_back(size)
@@ -182,8 +179,6 @@ class RequestReader:
         self._frame, self._rest, self.has_more = None, b"", False
         if self._pool.limited:
             self._pool.give_back(size)
-
-    # -- bytes to frames
 
     def _split(self, data: bytes | memoryview) -> None:
         pool, limited, max_bytes = self._pool, self._pool.limited, self.max_bytes
@@ -214,7 +209,7 @@ class RequestReader:
         self.has_more = count - position >= SIZE_BYTES
 
     def _begin(self, start: bytes | memoryview, size: int, cost: int) -> None:
-        # numpy leaves the memory uninitialized, so a forged size allocates no pages. bytearray would zero them all.
+        # numpy does not initialize the memory, so a forged size allocates no pages; bytearray would write all of them.
         self._reserved = cost  # before the allocation, which may raise MemoryError
         self._frame = np.empty(size, np.uint8).data
         self._filled = len(start)
@@ -230,15 +225,13 @@ class RequestReader:
                 "is not Produce: send several smaller ones"
             )
 
-    # -- flow control
-
     def _pause(self) -> None:
         if not self._is_paused and self.transport is not None:
             self._is_paused = True
             self.transport.pause_reading()
 
     def _resume_if_small(self) -> None:
-        """Resume reading if few bytes wait and all of them are frames."""
+        """Resume reading if few bytes wait and all of them have been made into frames."""
         if self._is_paused and not self.has_more and self._waiting_bytes <= READ_AHEAD_BYTES:
             self._resume()
 

@@ -1,7 +1,7 @@
-"""A response whose records lie in files, read as one stream of bytes.
+"""A response with records in files, read as one stream of bytes.
 
-A consumer that requests 50 MB and then does not read costs one buffer of BUFFER_BYTES. The buffer is reused for the
-next part, so that it stays in the processor's cache, unless the peer did not take a part immediately.
+A consumer that requests 50 MB and then does not read costs one buffer of BUFFER_BYTES. If the operating system takes a
+part immediately, the buffer is reused for the next one, so it stays in the processor's cache.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.file_handles import FileSlice
 
 BUFFER_BYTES = 256 << 10
-"""Bytes that are read and written at a time: they fit a core's cache, and the cost of the calls does not matter."""
+"""Bytes that are read and written at a time: small enough for a core's cache, and large enough that calls cost
+little."""
 
 
 class ResponseStream:
@@ -31,7 +32,7 @@ class ResponseStream:
             Number of bytes: fewer than the buffer holds only at the end of the response, then 0.
 
         Raises:
-            BrokerError: kafka_storage_error if a file cannot be read or has become shorter.
+            BrokerError: kafka_storage_error if a file cannot be read or has been truncated.
         """
         filled = 0
         while filled < len(buffer):

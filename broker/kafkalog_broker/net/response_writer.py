@@ -1,8 +1,8 @@
-"""Responses of one connection on their way to the peer.
+"""Writes the responses of one connection.
 
-Responses to small requests that arrived together are sent together, because a write and waking up the peer cost as much
-as handling such a request. While the peer does not read, at most one response (and WRITE_BUFFER_BYTES of earlier ones)
-is in memory. The part of it that lies in files, the records of a Fetch, is read no faster than the peer receives it.
+Responses to small requests that arrived together are sent together, because one write costs as much as handling a small
+request. While the peer does not read, at most one response (and WRITE_BUFFER_BYTES of earlier ones)
+is in memory. Records in files are read no faster than the peer receives them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.net.dispatch import ConnectionClosed
+from kafkalog_broker.net.dispatch import ConnectionClosed, Piece
 from kafkalog_broker.net.response_stream import BUFFER_BYTES, ResponseStream
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.file_handles import FileSlice
@@ -24,19 +24,20 @@ WRITE_BUFFER_BYTES = 64 << 10
 """Unsent bytes above which no further request is handled: asyncio's default."""
 
 HELD_RESPONSES = 16
-"""Most responses that are sent together: the first of them has then waited for half a millisecond."""
+"""Limit on responses that are sent together, and so on the delay of the first one."""
 
 SMALL_BYTES = 4096
-"""A response is held back only if neither it nor the next request is larger, so the next response is soon ready."""
+"""A response is held back only if neither it nor the next request is larger: the next response will be ready soon."""
 
 
 class ResponseWriter:
-    """Writes to a transport, and tells when the next request may be handled.
+    """Writes responses to a transport, and controls when the next request may be handled.
 
-    transport: transport of the connection while it exists, None before and after.
-    held: responses that are sent with the next one.
-    can_write: to be awaited before anything more is written; None if nothing has to be awaited.
-    last_moved: when bytes were last written or read by the peer, in the loop's time.
+    Attributes:
+        transport: Transport of the connection; None before it is made and after it is lost.
+        held: Small responses that will be written together with the next one.
+        can_write: Future to await before writing more; None if nothing has to be awaited.
+        last_moved: When bytes were last written, or read by the peer, in the loop's time.
     """
 
     __slots__ = (
@@ -45,7 +46,7 @@ class ResponseWriter:
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, buffers: list[memoryview]) -> None:
-        """buffers: holds the spare buffer of BUFFER_BYTES that all connections of the loop share, or nothing."""
+        """`buffers` holds at most one spare buffer of BUFFER_BYTES, which all connections of the loop share."""
         self._loop, self._buffers = loop, buffers
         self.held: list[bytes] = []
         self._is_paused = False  # the transport holds more than WRITE_BUFFER_BYTES
@@ -63,13 +64,13 @@ class ResponseWriter:
         return 0 if self.transport is None else self._streamed_bytes + self.transport.get_write_buffer_size()
 
     def pause(self) -> None:
-        """Stop: the transport holds more than WRITE_BUFFER_BYTES."""
+        """Pause writing: the transport holds more than WRITE_BUFFER_BYTES."""
         self._is_paused = True
         if self.can_write is None:
             self.can_write = self._loop.create_future()
 
     def resume(self) -> None:
-        """Continue: the peer has read what the transport held, or will read nothing more."""
+        """Resume writing: the peer has read the bytes in the transport, or the connection has ended."""
         self.last_moved = self._loop.time()
         self._is_paused = False
         if self._drained is not None and not self._drained.done():
@@ -77,7 +78,7 @@ class ResponseWriter:
         self._complete_can_write()
 
     def mute(self, seconds: float) -> None:
-        """Throttle the client: `can_write` takes at least `seconds`. Writes before it is awaited are not delayed."""
+        """Throttle the client: complete `can_write` no earlier than after `seconds`. Other writes are not delayed."""
         if self._muted is not None:
             self._muted.cancel()
         self._muted = self._loop.call_later(seconds, self.unmute)
@@ -85,7 +86,7 @@ class ResponseWriter:
             self.can_write = self._loop.create_future()
 
     def unmute(self) -> None:
-        """End `mute`: its time is over, or the connection ends."""
+        """End `mute`, because its time is over or the connection ends."""
         if self._muted is not None:
             self._muted.cancel()
             self._muted = None
@@ -98,17 +99,17 @@ class ResponseWriter:
             self.can_write = None
 
     def note_progress(self) -> None:
-        """Update `last_moved` if the peer has read anything since the previous call, however slowly."""
+        """Update `last_moved` if the peer has read any bytes since the previous call."""
         if self.can_write is not None and self.unread_bytes != self._unsent_bytes:
             self._unsent_bytes = self.unread_bytes
             self.last_moved = self._loop.time()
 
-    def write(self, pieces: list[Any], waiting: Sequence[bytes | memoryview]) -> None:
+    def write(self, pieces: Sequence[Any], waiting: Sequence[bytes | memoryview]) -> None:
         """Write a response, or hold it back until the next request has its response.
 
         Args:
-            pieces: The response, bytes-like.
-            waiting: Requests that wait to be handled.
+            pieces: The response: bytes-like pieces.
+            waiting: Received requests that are not handled yet.
         """
         held = self.held
         if len(pieces) == 1 and len(pieces[0]) <= SMALL_BYTES:
@@ -140,7 +141,7 @@ class ResponseWriter:
             self.transport.write(held[0] if len(held) == 1 else b"".join(held))
         held.clear()
 
-    async def stream(self, pieces: list[Any]) -> None:
+    async def stream(self, pieces: Sequence[Piece]) -> None:
         """Write a response with file slices, or a large one that is encrypted, as fast as the peer reads it.
 
         Other requests run in between, however fast the peer reads.

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from time import monotonic
-from typing import Any
 
 from kafkalog_broker.config.sasl_settings import SaslSettings
-from kafkalog_broker.net.dispatch import Answer, ConnectionClosed, Dispatch, Frame, answer_of
+from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch, Frame, MaybeAwaited, ResponsePieces, response_of
 from kafkalog_broker.protocol.api_messages import API_VERSIONS, api_name
 from kafkalog_broker.protocol.api_registry import registry
 from kafkalog_broker.protocol.request import ConnectionInfo
@@ -37,7 +36,7 @@ _KEY_AND_VERSION = struct.Struct(">hh")
 
 
 class GateState(Enum):
-    """What happens to the next request."""
+    """State of the gate. The value says what the next request is."""
 
     AUTHENTICATING = "part of the first exchange"
     OPEN = "handled; the session has no end"
@@ -56,7 +55,7 @@ TRANSITIONS: Mapping[GateState, frozenset[GateState]] = {
 
 
 class SaslGate:
-    """Dispatch of one connection that has to authenticate."""
+    """Dispatch of one connection that must authenticate."""
 
     def __init__(
         self,
@@ -88,19 +87,19 @@ class SaslGate:
         """Largest request before the peer has authenticated."""
         return self._settings().max_receive_bytes
 
-    def __call__(self, frame: Frame, connection: ConnectionInfo) -> Answer | Coroutine[Any, Any, Answer]:
+    def __call__(self, frame: Frame, connection: ConnectionInfo) -> MaybeAwaited:
         if self._state is GateState.OPEN:
             return self._serve(frame, connection)
         return self._handle(frame, connection)
 
-    async def _handle(self, frame: Frame, connection: ConnectionInfo) -> Answer:
+    async def _handle(self, frame: Frame, connection: ConnectionInfo) -> ResponsePieces:
         if self._exchange is None:
             if not self._starts_reauthentication(frame):
                 if self._clock() >= self._session_end_s:
-                    raise ConnectionClosed("its session has expired, and it has not authenticated again", logging.INFO)
+                    raise ConnectionClosed("its session has expired without re-authentication", logging.INFO)
                 served = self._serve(frame, connection)
                 del frame  # as without a gate: the frame need not stay in memory while it is handled
-                return await answer_of(served)
+                return await response_of(served)
             self._state = next_state(TRANSITIONS, self._state, GateState.REAUTHENTICATING)
             self._exchange = SaslExchange(self._settings(), self._credentials, self._session)
             self._has_bare_tokens = False
@@ -116,8 +115,8 @@ class SaslGate:
         self._reauth_start_s = now
         return True
 
-    async def _authenticate(self, exchange: SaslExchange, frame: Frame, connection: ConnectionInfo) -> Answer:
-        pieces: Answer
+    async def _authenticate(self, exchange: SaslExchange, frame: Frame, connection: ConnectionInfo) -> ResponsePieces:
+        pieces: ResponsePieces
         if self._has_bare_tokens:
             try:
                 token = exchange.authenticate(bytes(frame))
@@ -134,11 +133,13 @@ class SaslGate:
             self._start_session(exchange.session)
         return pieces
 
-    async def _handle_sasl_request(self, exchange: SaslExchange, frame: Frame, connection: ConnectionInfo) -> Answer:
+    async def _handle_sasl_request(
+        self, exchange: SaslExchange, frame: Frame, connection: ConnectionInfo
+    ) -> ResponsePieces:
         key, version = _expected_request(exchange, frame)
         connection.sasl = exchange
         try:
-            pieces = await answer_of(self._serve(frame, connection))
+            pieces = await response_of(self._serve(frame, connection))
         finally:
             connection.sasl = None
         if key == API_VERSIONS and registry()[API_VERSIONS].serves(version):
@@ -156,8 +157,12 @@ class SaslGate:
         self._authenticated(session.principal)
 
 
+NewSaslGate = Callable[[Dispatch, Callable[[str], None]], SaslGate]
+"""Makes the gate of a new connection from the dispatch of accepted requests and the callback `authenticated`."""
+
+
 def _expected_request(exchange: SaslExchange, frame: Frame) -> tuple[int, int]:
-    """API key and version of a request. Raises ConnectionClosed for one that the exchange does not expect."""
+    """Return API key and version of a request. Raises ConnectionClosed if the exchange does not expect it."""
     if len(frame) < _KEY_AND_VERSION.size:
         raise ConnectionClosed(f"a frame of {len(frame)} bytes has no room for a request header")
     key, version = _KEY_AND_VERSION.unpack_from(frame)
@@ -167,7 +172,3 @@ def _expected_request(exchange: SaslExchange, frame: Frame) -> tuple[int, int]:
         name = api_name(key) if key in registry() else f"API key {key}"
         raise ConnectionClosed(f"it sent {name} where it has to authenticate first (is its sasl.mechanism set?)")
     return key, version
-
-
-NewSaslGate = Callable[[Dispatch, Callable[[str], None]], SaslGate]
-"""Makes the gate of a new connection from the dispatch of accepted requests and the callback `authenticated`."""

@@ -1,12 +1,12 @@
 """TLS between a socket's transport and a connection.
 
-asyncio's and uvloop's TLS are not used. They do not say why they refuse a peer (a Java client retries for ever), drop
-requests that have arrived when the peer closes, do not count all unsent bytes, run handshakes as they arrive, and use
-twice the memory (docs/figures.md).
+TLS of asyncio and uvloop is not used. It sends no alert that tells a peer why it is refused (a Java client then retries
+for ever), drops received requests when the peer closes, does not count all unsent bytes, does not limit concurrent
+handshakes, and uses twice the memory (docs/figures.md).
 
-Here handshakes run in scheduled steps (`TlsTurns`), and bytes are decrypted directly into the connection's buffer.
-Until its peer has sent something, a connection has a socket and no TLS object; one whose handshake takes longer than
-HANDSHAKE_S is closed. As without TLS, a peer may close its side and still receive responses.
+Here handshakes run in scheduled steps (`TlsTurns`), and bytes are decrypted directly into the connection's buffer. The
+TLS object is created when the peer's first bytes arrive. A connection whose handshake takes longer than HANDSHAKE_S is
+closed. As without TLS, a peer may close its side and still receive responses.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PIECE_BYTES = 32 << 10
 a buffer of the largest piece."""
 
 RECORDS_AT_ONCE = 512
-"""Records decrypted in one step, about a millisecond if each holds one byte."""
+"""Limit on records decrypted in one step, because each costs time even if it holds one byte."""
 
 HANDSHAKE_S = 30.0
 """Limit of a handshake, which takes three messages. Kafka waits for connections.max.idle.ms."""
@@ -40,7 +40,7 @@ MAX_ALERTS_BYTES = 64 << 10
 
 
 class TlsState(Enum):
-    """How far the TLS session is."""
+    """State of the TLS session."""
 
     HANDSHAKING = "handshaking"
     OPEN = "open"  # both sides send
@@ -84,8 +84,6 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._wants_data = True  # the connection has not paused reading
         self._is_write_paused = False  # the socket's transport has paused writing
         self._may_decrypt = False  # `_received` may hold another whole record, or the end of the stream
-
-    # -- called by the connection
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._transport.get_extra_info(name, default)
@@ -141,8 +139,6 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._enter(TlsState.CLOSING)
         self._transport.abort()
 
-    # -- called by the socket's transport
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast(asyncio.Transport, transport)
         self._handshake_deadline = self._loop.call_later(HANDSHAKE_S, self._time_out_handshake)
@@ -193,8 +189,6 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._transport.pause_reading()  # until the step has been taken
             self._turns.schedule(self._handshake_step)
 
-    # -- the handshake
-
     def _handshake_step(self) -> None:
         if self._state is TlsState.CLOSING:
             return
@@ -227,8 +221,6 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def _cancel_handshake_deadline(self) -> None:
         if self._handshake_deadline is not None:
             self._handshake_deadline.cancel()
-
-    # -- received bytes
 
     def _decrypt_received(self) -> None:
         """Decrypt received bytes until the connection pauses reading; read more once none are left."""
@@ -288,7 +280,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
 
 def handshake_failure(error: Exception) -> str:
-    """Reason of a failed handshake, in one line for the log."""
+    """Return the reason of a failed handshake, in one line for the log."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

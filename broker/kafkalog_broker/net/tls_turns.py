@@ -10,20 +10,20 @@ from time import perf_counter
 from kafkalog_broker.net.loop_watch import LoopWatch
 
 HANDSHAKES_S = 0.002
-"""Time for handshake steps in one iteration of the event loop; one step is always taken. A step is about a millisecond
-of arithmetic with an RSA key of 2,048 bits. Requests of other connections run between two iterations."""
+"""Time for handshake steps in one iteration of the event loop; one step always runs. A step with an RSA key takes about
+a millisecond. Requests of other connections run between iterations."""
 
 RECEIVED_BYTES = 64 << 10
-"""Bytes of one read from an encrypted socket, which are many records: OpenSSL on a socket would make two system calls
-for each record, and librdkafka makes a record of each message of a kilobyte. OpenSSL keeps a buffer of this size for as
-long as the connection exists."""
+"""Bytes of one read from an encrypted socket. They hold many TLS records, while OpenSSL on a socket would make two
+system calls for each record. OpenSSL keeps a buffer of this size for as long as the connection exists."""
 
 
 class TlsTurns:
     """Handshake steps that wait, in order. One per event loop, called from its thread.
 
-    done, failed: number of handshakes so far.
-    received: buffer into which encrypted bytes are received, used by one connection after the other.
+    Attributes:
+        done, failed: Number of handshakes so far.
+        received: Buffer for encrypted bytes, which all connections use in turn.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Limit on the memory of responses that peers do not read, which Kafka does not have.
+"""Limit on the memory of responses that peers do not read. Kafka has no such limit.
 
-Each connection holds at most one response that waits to be written. A response that lies in files costs one buffer
-(`ResponseStream`), so mostly other responses count here: usually a few kB, and megabytes if a client lists everything.
-Responses with remote records hold leases of a smaller budget, which is full while other reads wait for it.
+Each connection holds at most one response that waits to be written. A response with records in files costs one buffer
+(`ResponseStream`), so mostly other responses count here: usually a few kB, but megabytes if a client lists everything.
+Responses with remote records also hold leases of a smaller budget, for which other reads may be waiting.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CHECK_S = 1.0  # a peer that reads nothing for this long while the limit is exce
 
 
 class UnreadResponses:
-    """Connections whose peers have to read before anything more is written. Not thread-safe."""
+    """Connections that cannot write until their peers read. Not thread-safe; call from the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -27,7 +27,7 @@ class UnreadResponses:
         self._check: asyncio.TimerHandle | None = None
 
     def add(self, connection: OpenConnection) -> None:
-        """Watch a connection that writes nothing more before its peer reads."""
+        """Watch a connection that cannot write until its peer reads."""
         self._hold(connection, connection.unread_bytes)
         if self._check is None and (self._total > UNREAD_BYTES or connection.leases):
             self._check = self._loop.call_later(CHECK_S, self.close_idle_readers)
@@ -37,7 +37,8 @@ class UnreadResponses:
         self._total -= self._held.pop(connection, 0)
 
     def close_idle_readers(self) -> None:
-        """While too much is held, close connections whose peers have not read since the last check, largest first."""
+        """While the limit is exceeded, close connections whose peers read nothing since the last check, largest
+        first."""
         self._check = None
         idle: list[tuple[int, OpenConnection]] = []
         for connection, before in list(self._held.items()):

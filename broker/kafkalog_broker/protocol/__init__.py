@@ -1,1 +1,1 @@
-"""Kafka's wire protocol: bytes to values and back. No socket, no file, no clock."""
+"""Kafka's wire protocol: conversion between bytes and Python values. Uses no socket, file or clock."""

@@ -1,4 +1,4 @@
-"""Parts of ACLs with their numbers in the protocol: resources, patterns, operations (KIP-11, KIP-290, KIP-430)."""
+"""Enums of ACLs with their numbers in the protocol: resources, patterns, operations (KIP-11, KIP-290, KIP-430)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from kafkalog_broker.errors import ErrorCode
 
 CLUSTER_NAME = "kafka-cluster"  # name of the only resource of type CLUSTER
-WILDCARD = "*"
+WILDCARD = "*"  # resource name in an ACL for all resources of a type
 
 
 class ResourceType(enum.IntEnum):
@@ -77,7 +77,7 @@ OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = {
         Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE,
     ),
 }  # fmt: skip
-"""Operations on a type of resource that responses may list as authorized (AclEntry.supportedOperations)."""
+"""Operations that responses may list as authorized, by resource type (Kafka: `AclEntry.supportedOperations`)."""
 
 REFUSALS: Mapping[ResourceType, tuple[ErrorCode, str]] = {
     ResourceType.TOPIC: (ErrorCode.topic_authorization_failed, "Topic authorization failed."),
@@ -87,12 +87,12 @@ REFUSALS: Mapping[ResourceType, tuple[ErrorCode, str]] = {
         ErrorCode.transactional_id_authorization_failed, "Transactional Id authorization failed."
     ),
 }  # fmt: skip
-"""Error for a sender without the right, and Kafka's message."""
+"""Error code of a denied operation and Kafka's message for it, by resource type."""
 
 TEXTS: Mapping[ErrorCode, str] = dict(REFUSALS.values())
-"""Kafka's messages by error code."""
+"""Kafka's messages for denied operations, by error code."""
 
 
 def operation_bits(operations: tuple[Operation, ...]) -> int:
-    """Return operations as in responses: bit n stands for operation n."""
+    """Return operations as a bit field for a response: bit n stands for operation n."""
     return sum(1 << operation for operation in operations)

@@ -1,16 +1,16 @@
 """Requests and responses as Python values, compiled from Kafka's definitions at the first use of an API and version.
 
-A struct is an object with the fields of the version as attributes; what other versions have reads as its default. Names
-are Kafka's in snake_case, with these differences:
+A struct is an object with attributes for the fields of all versions. A field that its own version does not have reads
+as Kafka's default. Names are Kafka's in snake_case. These differ:
 
 | Kafka | here |
 |---|---|
-| `...Ms`: durations | a timedelta, without the suffix; written from ms too |
-| `...TimestampMs`, `LogAppendTimeMs`, `TransactionStartTimeMs` | likewise a datetime, or None for -1 |
-| `ErrorCode`, `PartitionErrorCode` | an `ErrorCode`, or the number of one that is not known |
-| uuid | None for zeros |
+| durations `...Ms` | a timedelta, without the suffix; a number of ms is written too |
+| `...TimestampMs`, `LogAppendTimeMs`, `TransactionStartTimeMs` | a datetime, or None for -1; a number is written too |
+| `ErrorCode`, `PartitionErrorCode` | an `ErrorCode`, or the number of an unknown one |
+| uuid of zeros | None |
 | `Id` | `id_` |
-| records | a read-only memoryview; written from a list of pieces too |
+| records | a read-only memoryview; a list of pieces is written too |
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from kafkalog_spark.format.messages.writer import Write
 
 REQUEST, RESPONSE = "request", "response"
 API_VERSIONS = 18
-"""The API key whose response header has no tagged fields in any version, and whose unknown versions are answered
+"""API key of ApiVersions. Its response header never has tagged fields, and requests of unknown versions get a response
 (KIP-511)."""
 
 
@@ -53,36 +53,36 @@ def message(api_key: int, kind: str, version: int) -> CompiledMessage:
     Raises:
         KeyError: If Kafka has no such API or version.
     """
-    found = _definition(api_key, kind)
-    if version not in versions(found):
-        raise KeyError(f"{found['name']} has the versions {found['validVersions']}, not {version}")
-    made = CompiledMessage(struct_of(found, version, _attribute), _OBJECTS)
-    made.message.__api_key__ = api_key  # type: ignore[attr-defined]
-    made.message.__version__ = version  # type: ignore[attr-defined]
-    return made
+    definition = _definition(api_key, kind)
+    if version not in versions(definition):
+        raise KeyError(f"{definition['name']} has the versions {definition['validVersions']}, not {version}")
+    compiled = CompiledMessage(struct_of(definition, version, _attribute), _OBJECTS)
+    compiled.message.__api_key__ = api_key  # type: ignore[attr-defined]
+    compiled.message.__version__ = version  # type: ignore[attr-defined]
+    return compiled
 
 
 def request_class(api_key: int, version: int) -> Any:
-    """The class of a request; its arguments are the fields of the version. KeyError as for `message`."""
+    """Return the class of a request. Its arguments are the fields of the version. Raises KeyError as `message`."""
     return message(api_key, REQUEST, version).message
 
 
 def response_class(api_key: int, version: int) -> Any:
-    """The class of a response; its arguments are the fields of the version. KeyError as for `message`."""
+    """Return the class of a response. Its arguments are the fields of the version. Raises KeyError as `message`."""
     return message(api_key, RESPONSE, version).message
 
 
 def reader(kind: type[StructValue]) -> Read:
-    """The reader of a request or response."""
+    """Return the reader of a request or response class."""
     read: Read = kind._message.read
     return read
 
 
 def writer(kind: type[StructValue]) -> Write:
-    """The writer of a request or response.
+    """Return the writer of a request or response class.
 
-    In place of an array there may be the bytes that its `array_writer` made, and in place of records a list of pieces,
-    FileSlices too, or ().
+    The value of an array may also be the bytes that its `array_writer` returned. The value of records may also be () or
+    a list of pieces, bytes-like or FileSlice.
     """
     write: Write = kind._message.write
     return write
@@ -90,20 +90,20 @@ def writer(kind: type[StructValue]) -> Write:
 
 @cache
 def array_writer(kind: Any, name: str) -> Write:
-    """The writer of the array that a struct has under this name."""
+    """Return the writer of the values of one array of a struct class."""
     array = next(field for field in kind._struct.fields if field.name == name)
     return kind._message.array_writer(array)  # type: ignore[no-any-return]
 
 
 @cache
 def api_name(api_key: int) -> str:
-    """ "OffsetCommit" for 8; "API key 4711" for a key that Kafka does not have."""
-    found = _heads().get((api_key, REQUEST))
-    return f"API key {api_key}" if found is None else found.name.removesuffix("Request")
+    """Return Kafka's name of an API, such as OffsetCommit for 8, or "API key 4711" for an unknown key."""
+    head = _heads().get((api_key, REQUEST))
+    return f"API key {api_key}" if head is None else head.name.removesuffix("Request")
 
 
 def api_versions(api_key: int) -> range:
-    """The versions of Kafka that there are requests for, and those that the protocol guides describe.
+    """Return the versions of an API that have a definition: those of Kafka 4.3, and older ones of the protocol guides.
 
     Raises:
         KeyError: If Kafka has no such API.
@@ -112,7 +112,7 @@ def api_versions(api_key: int) -> range:
 
 
 def api_keys() -> list[int]:
-    """The keys of all APIs that have requests."""
+    """Return the keys of all APIs."""
     return [key for key, kind in _heads() if kind == REQUEST]
 
 
@@ -145,7 +145,7 @@ _MS = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _ms(value: timedelta | datetime | int | None) -> int:
+def _to_ms(value: timedelta | datetime | int | None) -> int:
     if isinstance(value, timedelta):
         return round(value.total_seconds() * 1000)
     if isinstance(value, datetime):
@@ -153,7 +153,7 @@ def _ms(value: timedelta | datetime | int | None) -> int:
     return -1 if value is None else value
 
 
-def _moment(ms: int) -> datetime | None:
+def _to_datetime(ms: int) -> datetime | None:
     return None if ms == -1 else _EPOCH + timedelta(milliseconds=ms)
 
 
@@ -168,7 +168,12 @@ _OBJECTS = Values(
         "error_code": Conversion("h", "codes.get({0}, {0})", "{0}", ErrorCode, "ErrorCode"),
         "duration32": _DURATION,
         "duration64": _DURATION._replace(form="q"),
-        "timestamp": Conversion("q", "moment({0})", _WRITE_MS, _moment, "datetime | None"),
+        "timestamp": Conversion("q", "moment({0})", _WRITE_MS, _to_datetime, "datetime | None"),
     },
-    names={"codes": {code.value: code for code in ErrorCode}, "timedelta": timedelta, "moment": _moment, "ms": _ms},
+    names={
+        "codes": {code.value: code for code in ErrorCode},
+        "timedelta": timedelta,
+        "moment": _to_datetime,
+        "ms": _to_ms,
+    },
 )

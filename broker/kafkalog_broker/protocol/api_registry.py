@@ -1,13 +1,13 @@
-"""Which APIs are served, in which versions, by which handlers.
+"""Registry of the served APIs: versions, handlers and error handlers.
 
 A file in `broker/kafkalog_broker/api` registers a handler `handler(request, broker)` with `@api(key, lowest, highest)`,
 and an error handler `f(request, code)` with `@on_error(key)`.
 
 A handler returns a response of the request's version (`protocol/responses.py`), a tuple with the names of its fields
-(`protocol/hot_messages.py`), or None for no response at all (Produce with acks=0). A handler that rarely awaits may be
-a plain function that returns either a response or an awaitable. If it raises BrokerError, the error handler of the API
-returns the response or an awaitable. If there is none, or it returns None, the connection is closed with one line in
-the log, as for any other exception.
+(`protocol/fetch_messages.py`), or None for no response at all (Produce with acks=0). A handler that rarely awaits may
+be a plain function that returns either a response or an awaitable. If it raises BrokerError, the error handler of the
+API returns the response or an awaitable. If there is none, or it returns None, the connection is closed with one line
+in the log, as for any other exception.
 
 A handler is not cancelled when its client disconnects, so it can finish what it has begun. A long wait should check
 `request.connection.closed` or register with `on_close`.
@@ -26,47 +26,50 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.request import Request
 
 Handler = Callable[[Request, Any], Any]
-ErrorAnswer = Callable[[Request, ErrorCode], Any | Awaitable[Any]]
-H = TypeVar("H", bound=Handler)
-E = TypeVar("E", bound=ErrorAnswer)
+"""Function from a request and the broker to a response or an awaitable. The broker is Any because `protocol` may not
+import it."""
+
+ErrorHandler = Callable[[Request, ErrorCode], Any | Awaitable[Any]]
+AnyHandler = TypeVar("AnyHandler", bound=Handler)
+AnyErrorHandler = TypeVar("AnyErrorHandler", bound=ErrorHandler)
 
 
 @dataclass(slots=True)
 class Api:
-    """An API with the versions that are served, as ApiVersions lists them."""
+    """A served API, with the versions that ApiVersions lists."""
 
     key: int
     min_version: int
     max_version: int
     handler: Handler
-    on_error: ErrorAnswer | None = None
+    on_error: ErrorHandler | None = None
 
     def serves(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version
 
-    async def handled(self, request: Request, broker: Any) -> Any:
-        """Return the response of the handler."""
-        answer = self.handler(request, broker)
-        return await answer if isawaitable(answer) else answer
+    async def respond(self, request: Request, broker: Any) -> Any:
+        """Return the response of the handler, awaited if necessary."""
+        response = self.handler(request, broker)
+        return await response if isawaitable(response) else response
 
-    async def failed(self, request: Request, code: ErrorCode) -> Any:
+    async def respond_to_error(self, request: Request, code: ErrorCode) -> Any:
         """Return the response to a request that failed as a whole; None if the API has none."""
-        answer = None if self.on_error is None else self.on_error(request, code)
-        return await answer if isawaitable(answer) else answer
+        response = None if self.on_error is None else self.on_error(request, code)
+        return await response if isawaitable(response) else response
 
 
 _APIS: dict[int, Api] = {}
-_ERROR_ANSWERS: dict[int, ErrorAnswer] = {}
+_ERROR_HANDLERS: dict[int, ErrorHandler] = {}
 
 
-def api(key: int, min_version: int, max_version: int) -> Callable[[H], H]:
+def api(key: int, min_version: int, max_version: int) -> Callable[[AnyHandler], AnyHandler]:
     """Register the decorated function as the handler of an API key.
 
     Raises:
-        ValueError: If the key is taken, or if the versions are not a range.
+        ValueError: If the key already has a handler, or if the versions are not a range.
     """
 
-    def register(handler: H) -> H:
+    def register(handler: AnyHandler) -> AnyHandler:
         known = _APIS.get(key)
         if known is not None:
             raise ValueError(
@@ -74,27 +77,29 @@ def api(key: int, min_version: int, max_version: int) -> Callable[[H], H]:
             )
         if not 0 <= min_version <= max_version:
             raise ValueError(f"API key {key}: versions {min_version} to {max_version} are not a range")
-        _APIS[key] = Api(key, min_version, max_version, handler, _ERROR_ANSWERS.get(key))
+        _APIS[key] = Api(key, min_version, max_version, handler, _ERROR_HANDLERS.get(key))
         return handler
 
     return register
 
 
-def on_error(key: int) -> Callable[[E], E]:
-    """Register the decorated function, which makes the response to a request that failed as a whole.
+def on_error(key: int) -> Callable[[AnyErrorHandler], AnyErrorHandler]:
+    """Register the decorated function as the error handler of an API key.
+
+    It returns the response to a request that failed as a whole.
 
     Raises:
-        ValueError: If the key is taken.
+        ValueError: If the key already has an error handler.
     """
 
-    def register(answer: E) -> E:
-        known = _ERROR_ANSWERS.get(key)
+    def register(handler: AnyErrorHandler) -> AnyErrorHandler:
+        known = _ERROR_HANDLERS.get(key)
         if known is not None:
-            raise ValueError(f"API key {key} has two error answers: by {known.__module__} and by {answer.__module__}")
-        _ERROR_ANSWERS[key] = answer
+            raise ValueError(f"API key {key} has two error handlers: in {known.__module__} and in {handler.__module__}")
+        _ERROR_HANDLERS[key] = handler
         if key in _APIS:
-            _APIS[key].on_error = answer
-        return answer
+            _APIS[key].on_error = handler
+        return handler
 
     return register
 
@@ -108,7 +113,7 @@ Wrap = Callable[[Api], Api]
 
 
 class Layer(IntEnum):
-    """What may be wrapped around handlers, the innermost first."""
+    """Layers that may wrap all handlers, innermost first."""
 
     ACCESS = 0
     QUOTAS = 1

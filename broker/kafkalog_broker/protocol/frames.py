@@ -1,8 +1,8 @@
-"""Frames to requests, and responses to frames.
+"""Decoding of request frames, and encoding of response frames.
 
-A request frame is what follows the 4-byte size: header and body. Messages are compiled when the first request of an
-API and version arrives. That takes some milliseconds, so an event loop calls `load` in a thread first if `is_loaded` is
-false.
+A request frame is the header and body that follow the 4-byte size. Messages are compiled when the first request of an
+API and version arrives. This takes some milliseconds, so the event loop calls `load` in a thread if `is_loaded` returns
+False.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kafkalog_broker.protocol.headers import (
     has_tagged_response_header,
     skip_tagged_fields,
 )
-from kafkalog_broker.protocol.hot_messages import parse_one_batch, produce_request
+from kafkalog_broker.protocol.produce_messages import parse_one_batch, produce_request
 from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_spark.format.messages.classes import StructValue
 from kafkalog_spark.format.messages.reader import Body
@@ -37,44 +37,46 @@ from kafkalog_spark.format.messages.wire import Malformed
 from kafkalog_spark.format.messages.writer import Write
 
 MAX_ELEMENTS = 25_000
-"""Elements of all arrays of a request, tagged fields included: 10,000 topics of one partition each are 20,000. Reading
-as many takes tens of milliseconds, in which no other request is served. Kafka, whose requests have threads, has no
-bound."""
+"""Limit on the elements of all arrays of a request, including tagged fields: 10,000 topics with one partition each have
+20,000. Decoding holds the event loop, so the number is bounded. Kafka decodes in threads and has no such limit."""
 
 _HEADER = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 _VERSIONED = struct.Struct(">hh")  # API key and version, as requests begin with them
 
 _PRODUCE = 0
-# A small response leaves in one piece: one more buffer for the socket costs more than copying this many bytes.
 _JOIN_LIMIT = 8192
+"""Responses up to this size are joined into one piece: another buffer for the socket costs more than the copy."""
 
 
 class _Served(NamedTuple):
-    """How requests of an API and version are read, and their responses written.
+    """Reader and writer of one API and version.
 
     Attributes:
-        read_body: (frame, position) to the entity.
+        read_body: Function from a frame and the position of its body to the entity.
         response: Class of the response.
+        response_head: Bytes of the size and the header of a response.
     """
 
     read_body: Callable[[Body, int], Any]
     has_tagged_request_header: bool
     response: type[StructValue]
     write: Write
-    response_head: int  # bytes of size and header
+    response_head: int
 
 
 _served: dict[tuple[int, int], _Served | None] = {}
-"""What was requested since the start, by API key and version; None if ApiVersions is answered in version 0."""
-_loading = threading.Lock()  # a message that two threads compile has two classes, and responses would be of the other
+"""Loaded messages by API key and version. None stands for an unserved version of ApiVersions, which gets a response of
+version 0."""
+_loading = threading.Lock()  # so that no message is compiled twice, into two different classes
 
 
 def decode_request(frame: Body, connection: ConnectionInfo | None = None) -> Request:
-    """Read a request. Unknown tagged fields (KIP-482) and bytes after the body are skipped, as in Kafka.
+    """Decode a request. As in Kafka, unknown tagged fields (KIP-482) and bytes after the body are ignored.
 
     Args:
-        frame: Without its size; bytes or a read-only memoryview.
+        frame: The frame without its size: bytes or a read-only memoryview.
+        connection: Connection on which the request arrived.
 
     Raises:
         UnsupportedVersion: For an API key or version that is not registered.
@@ -93,20 +95,24 @@ def decode_request(frame: Body, connection: ConnectionInfo | None = None) -> Req
 
 
 def decode_one_batch(frame: Body, connection: ConnectionInfo | None = None) -> Request | None:
-    """Read a Produce request with one batch, like `decode_request`. Return None for any other request."""
+    """Decode a Produce request with one batch, faster than `decode_request`. Return None for any other request."""
     request, served, position = _decode_header(frame, connection)
     request.entity = None if served is None else parse_one_batch(frame, position, request.version)
     return None if request.entity is None else request
 
 
 def encode_response(request: Request, response: Any) -> list[Any]:
-    """Return the bytes-like pieces of a response frame: size, header and body. Large records are passed on untouched.
+    """Encode a response frame: size, header and body.
 
     Args:
-        response: What a handler returned (see `api_registry`).
+        request: The request.
+        response: Result of its handler (see `api_registry`).
+
+    Returns:
+        Pieces of the frame, bytes-like or FileSlice. Large records are not copied.
 
     Raises:
-        TypeError: If the response is one of another API or version.
+        TypeError: If the response is of another API or version.
     """
     version = 0 if request.entity is None and request.api_key == API_VERSIONS else request.version
     served = _compiled(request.api_key, version)
@@ -128,17 +134,17 @@ def is_loaded(frame: Body) -> bool:
 
 def load(frame: Body) -> None:
     """Compile the messages of this API and version, if it is served. May be called from any thread."""
-    with suppress(UnsupportedVersion, struct.error):  # which `decode_request` raises
+    with suppress(UnsupportedVersion, struct.error):  # `decode_request` reports these
         _load(*_VERSIONED.unpack_from(frame))
 
 
 def with_throttle_time(response: Any, throttle_ms: int) -> Any:
-    """Return the same response with throttle_time_ms (below 2**31); unchanged if the version has no such field."""
+    """Return the response with this throttle time (below 2**31 ms), unchanged if its version has no such field."""
     return response._replace(throttle_time=throttle_ms) if "throttle_time" in response._fields else response
 
 
 def _decode_header(frame: Body, connection: ConnectionInfo | None) -> tuple[Request, _Served | None, int]:
-    """A request without its entity, how it is read (None if there is no entity), and where its body begins."""
+    """Return the request without its entity, its reader (None if it has no entity), and the position of its body."""
     try:
         api_key, version, correlation_id, length = _HEADER.unpack_from(frame)
     except struct.error:
@@ -164,7 +170,7 @@ def _decode_header(frame: Body, connection: ConnectionInfo | None) -> tuple[Requ
 
 
 def _load(api_key: int, version: int) -> _Served | None:
-    """Raises UnsupportedVersion."""
+    """Compile the messages of an API and version. Raises UnsupportedVersion if it is not served."""
     api = registry().get(api_key)
     if api is None:
         raise UnsupportedVersion(f"API key {api_key} version {version} is not served")

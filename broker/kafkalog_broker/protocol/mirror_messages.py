@@ -1,5 +1,8 @@
-"""Requests of a mirror to another cluster: Metadata, ListOffsets, OffsetForLeaderEpoch, and Fetch from version 5
-(Kafka 0.11) to 13 (topic ids, Kafka 3.1)."""
+"""Requests that a mirror sends to its source cluster, and their responses.
+
+These are Metadata, ListOffsets, OffsetForLeaderEpoch, and Fetch from version 5 (Kafka 0.11) to 13 (topic IDs, Kafka
+3.1).
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ FETCH, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH = 1, 2, 3, 23
 VERSIONS: Mapping[int, tuple[int, int]] = {
     FETCH: (5, 13), LIST_OFFSETS: (2, 7), METADATA: (4, 12), OFFSET_FOR_LEADER_EPOCH: (2, 4),
 }  # fmt: skip
-"""Lowest and highest version that a mirror uses, by API key. Kafka 0.11 serves the lowest ones (2.1 that of
-OffsetForLeaderEpoch), Kafka 4.3 the highest ones."""
+"""Lowest and highest version that a mirror uses, by API key. The lowest ones exist since Kafka 0.11, that of
+OffsetForLeaderEpoch since 2.1; Kafka 4.3 serves the highest ones."""
 SESSIONS, TOPIC_IDS = 7, 13  # first versions of Fetch with sessions, and with topic IDs
 EARLIEST, LATEST = -2, -1
-CONSUMER = -1  # replica ID of consumers
+CONSUMER = -1  # replica ID in requests of consumers
 NO_ID = uuid.UUID(int=0)
 
 
@@ -28,14 +31,19 @@ Key = tuple[str, int]  # topic and partition
 
 
 class SourcePartition(NamedTuple):
-    """leader: node ID, or -1 if there is none. leader_epoch: -1 if it is unknown (before Kafka 2.1)."""
+    """The leader of a partition.
+
+    Attributes:
+        leader: Its node ID, or -1 if there is none.
+        leader_epoch: -1 if unknown (before Kafka 2.1).
+    """
 
     leader: int
     leader_epoch: int
 
 
 class SourceTopic(NamedTuple):
-    """A topic of the source cluster. id: zero before Kafka 2.8."""
+    """A topic of the source cluster. Its ID is zero before Kafka 2.8."""
 
     name: str
     id: uuid.UUID
@@ -44,15 +52,21 @@ class SourceTopic(NamedTuple):
 
 
 class SourceCluster(NamedTuple):
-    """The source cluster as Metadata describes it. nodes: (host, port) by node ID."""
+    """The source cluster as Metadata describes it. `nodes` has host and port by node ID."""
 
     cluster_id: str | None
     nodes: Mapping[int, tuple[str, int]]
     topics: Mapping[str, SourceTopic]
 
 
-class Asked(NamedTuple):
-    """Response for a partition. error: an ErrorCode, or its number if the code is of a later release."""
+class SourceOffset(NamedTuple):
+    """An offset of a partition in the source.
+
+    Attributes:
+        error: An ErrorCode, or its number if it comes from a later release.
+        offset: The requested offset, or the end offset of the epoch.
+        epoch: The leader epoch; -1 if unknown.
+    """
 
     error: int
     offset: int
@@ -66,10 +80,10 @@ ALL_TOPICS: Mapping[str, Any] = {
 """Fields of a Metadata request for all topics."""
 
 
-def cluster_of(answer: Any) -> SourceCluster:
+def cluster_of(response: Any) -> SourceCluster:
     """Return the cluster that a response to Metadata describes. Topics with an error are left out."""
     topics = {}
-    for topic in answer.topics:
+    for topic in response.topics:
         if not topic.error_code and topic.name is not None:
             partitions = {
                 int(one.partition_index): SourcePartition(int(one.leader_id), int(one.leader_epoch))
@@ -77,30 +91,30 @@ def cluster_of(answer: Any) -> SourceCluster:
             }
             topic_id = topic.topic_id or NO_ID
             topics[topic.name] = SourceTopic(str(topic.name), topic_id, topic.is_internal, partitions)
-    nodes = {int(node.node_id): (node.host, int(node.port)) for node in answer.brokers}
-    return SourceCluster(answer.cluster_id, nodes, topics)
+    nodes = {int(node.node_id): (node.host, int(node.port)) for node in response.brokers}
+    return SourceCluster(response.cluster_id, nodes, topics)
 
 
-def listed_offsets(answer: Any) -> dict[Key, Asked]:
+def listed_offsets(response: Any) -> dict[Key, SourceOffset]:
     """Return the offsets in a response to ListOffsets."""
     return {
-        (topic.name, int(one.partition_index)): Asked(one.error_code, int(one.offset))
-        for topic in answer.topics
+        (topic.name, int(one.partition_index)): SourceOffset(one.error_code, int(one.offset))
+        for topic in response.topics
         for one in topic.partitions
     }
 
 
-def epoch_ends(answer: Any) -> dict[Key, Asked]:
+def epoch_ends(response: Any) -> dict[Key, SourceOffset]:
     """Return the leader epochs in a response to OffsetForLeaderEpoch, with their end offsets."""
     return {
-        (topic.topic, int(one.partition)): Asked(one.error_code, int(one.end_offset), int(one.leader_epoch))
-        for topic in answer.topics
+        (topic.topic, int(one.partition)): SourceOffset(one.error_code, int(one.end_offset), int(one.leader_epoch))
+        for topic in response.topics
         for one in topic.partitions
     }
 
 
 class FetchFrom(NamedTuple):
-    """A partition of the request, with the names of its fields. topic_id: zero if unknown. Epochs: -1 if unknown."""
+    """A partition of a Fetch request. The topic ID is zero, and epochs are -1, if unknown."""
 
     topic_id: uuid.UUID
     partition: int
@@ -112,7 +126,7 @@ class FetchFrom(NamedTuple):
 
 
 class FetchCall(NamedTuple):
-    """A Fetch request. session: (ID, epoch), or (0, -1) without a session. Sizes are in bytes."""
+    """A Fetch request. `session` is the ID and epoch, (0, -1) without a session."""
 
     session: tuple[int, int]
     partitions: Sequence[tuple[Key, FetchFrom]]
@@ -127,9 +141,9 @@ class Fetched(NamedTuple):
 
     Attributes:
         topic: Name or, from version 13 on, topic ID.
-        error: As in Asked.
+        error: An ErrorCode, or its number if it comes from a later release.
         records: A view of the response.
-        diverging: (epoch, end offset) of the leader's log if it diverges from the log of the mirror.
+        diverging: Epoch and end offset in the leader's log from which the mirror's log diverges, or None.
     """
 
     topic: str | uuid.UUID
@@ -142,7 +156,7 @@ class Fetched(NamedTuple):
 
 
 class FetchAnswer(NamedTuple):
-    """A response. throttle_ms: time for which the mirror must send nothing more."""
+    """A response. For `throttle_ms` the mirror must not send another request."""
 
     throttle_ms: int
     error: int
@@ -151,16 +165,16 @@ class FetchAnswer(NamedTuple):
 
 
 def encode_fetch(call: FetchCall, version: int) -> bytes:
-    """Return the body of the request, whose isolation level is read_uncommitted."""
-    wanted: dict[tuple[str, uuid.UUID], list[FetchFrom]] = {}
+    """Return the body of a Fetch request with isolation level read_uncommitted."""
+    requested: dict[tuple[str, uuid.UUID], list[FetchFrom]] = {}
     for (name, _), fetch in call.partitions:
-        wanted.setdefault((name, fetch.topic_id), []).append(fetch)
+        requested.setdefault((name, fetch.topic_id), []).append(fetch)
     forgotten: dict[tuple[str, uuid.UUID], list[int]] = {}
     for (name, partition), topic_id in call.forgotten:
         forgotten.setdefault((name, topic_id), []).append(partition)
     topics, forgotten_topics = (
         [{"topic": name, "topic_id": topic_id, "partitions": partitions} for (name, topic_id), partitions in of.items()]
-        for of in (wanted, forgotten)
+        for of in (requested, forgotten)
     )
     session_id, session_epoch = call.session
     return request_body(
@@ -170,28 +184,30 @@ def encode_fetch(call: FetchCall, version: int) -> bytes:
     )  # fmt: skip
 
 
-def decode_fetch(body: memoryview, version: int, most: int) -> FetchAnswer:
-    """Return a response.
+def decode_fetch(body: memoryview, version: int, requested: int) -> FetchAnswer:
+    """Read the body of a Fetch response.
 
     Args:
-        most: Number of partitions that it may have.
+        body: Bytes after the header.
+        version: Version of the request.
+        requested: Number of requested partitions, which is the most that the response may have.
 
     Raises:
-        MalformedRequest: If the bytes are not that response, or if it has more partitions.
+        MalformedRequest: If the bytes are not a Fetch response, or if it has more partitions.
     """
-    answer = read_response(FETCH, version, body, 2 * most + MAX_ELEMENTS)
+    response = read_response(FETCH, version, body, 2 * requested + MAX_ELEMENTS)
     partitions = [
         Fetched(
             topic.topic_id or NO_ID if version >= TOPIC_IDS else topic.topic, one.partition_index, one.error_code,
             one.high_watermark, one.log_start_offset, body[:0] if one.records is None else one.records, _diverging(one),
         )
-        for topic in answer.responses
+        for topic in response.responses
         for one in topic.partitions
     ]  # fmt: skip
-    if len(partitions) > most:
-        raise MalformedRequest(f"a response to Fetch has more than the {most} requested partitions")
-    throttle_ms = answer.throttle_time // timedelta(milliseconds=1)
-    return FetchAnswer(throttle_ms, answer.error_code, answer.session_id, partitions)
+    if len(partitions) > requested:
+        raise MalformedRequest(f"a response to Fetch has more than the {requested} requested partitions")
+    throttle_ms = response.throttle_time // timedelta(milliseconds=1)
+    return FetchAnswer(throttle_ms, response.error_code, response.session_id, partitions)
 
 
 def _diverging(partition: Any) -> tuple[int, int] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,11 +26,62 @@ class Access(Protocol):
         """Return the allowed operations: bit n stands for operation n."""
 
 
+class PrincipalDecisions(Protocol):
+    """Cached authorization decisions about one principal (`security/authorizer.py`)."""
+
+    principal: str
+
+    def may(self, operation: Operation, resource: ResourceType, name: str | None) -> bool:
+        """Return whether the principal has a right; for `name` None, whether it has the right to any such resource."""
+
+
+class SaslSession(Protocol):
+    """The result of a successful SASL exchange. `lifetime_ms` is None if the session does not expire."""
+
+    @property
+    def lifetime_ms(self) -> int | None: ...
+
+
+class SaslConversation(Protocol):
+    """A SASL exchange as the handlers of SaslHandshake and SaslAuthenticate use it (`security/sasl_exchange.py`).
+
+    Attributes:
+        failure: Why the exchange has failed, or None.
+    """
+
+    failure: str | None
+
+    @property
+    def mechanisms(self) -> Sequence[str]:
+        """The enabled mechanisms."""
+
+    @property
+    def session(self) -> SaslSession | None:
+        """The session once the exchange is complete."""
+
+    def handshake(self, mechanism: str) -> bool:
+        """Start the chosen mechanism. Return False if it is not enabled."""
+
+    def authenticate(self, message: bytes) -> bytes:
+        """Return the server's response to a message of the mechanism."""
+
+
+class MemoryLease(Protocol):
+    """Bytes of a memory budget that a response holds (`runtime/byte_budget.py`)."""
+
+    @property
+    def is_wanted(self) -> bool:
+        """True if other requests wait for bytes of the budget."""
+
+    def release(self) -> None:
+        """Return the bytes to the budget."""
+
+
 def _do_nothing(*_: object) -> None:
     return None
 
 
-def _release(lease: Any) -> None:
+def _release(lease: MemoryLease) -> None:
     lease.release()
 
 
@@ -40,12 +91,12 @@ class ConnectionInfo:
 
     Attributes:
         local_host, local_port: Address that the client has connected to.
-        sasl: Exchange of `security/sasl_exchange.py` while the peer authenticates.
-        decisions: Decisions about the principal, which `security/authorizer.py` keeps.
-        mute: `mute(seconds)` handles no further request for so long, after the response to the current one
+        sasl: The exchange while the peer authenticates.
+        decisions: Decisions about the principal, which the authorizer caches here.
+        mute: `mute(seconds)` delays the next request by that time, counted from the response to the current one
             (throttling).
-        hold: `hold(lease)` releases a Lease of `runtime/byte_budget.py` after the peer has received the response to
-            the current request; without a network, immediately.
+        hold: `hold(lease)` releases a lease once the peer has received the response to the current request; without a
+            network, immediately.
     """
 
     host: str = "127.0.0.1"
@@ -56,11 +107,11 @@ class ConnectionInfo:
     software_name: str = "unknown"
     software_version: str = "unknown"
     principal: str = ANONYMOUS
-    sasl: Any = None
-    decisions: Any = None
+    sasl: SaslConversation | None = None
+    decisions: PrincipalDecisions | None = None
     closed: bool = False
     mute: Callable[[float], None] = _do_nothing
-    hold: Callable[[Any], None] = _release
+    hold: Callable[[MemoryLease], None] = _release
     _on_close: list[Callable[[], None]] = field(default_factory=list)
 
     def on_close(self, callback: Callable[[], None]) -> Callable[[], None]:
@@ -100,13 +151,13 @@ class Request:
     """A request with its sender.
 
     Attributes:
-        entity: The message: a class of `api_messages`, or a ProduceRequest. None for ApiVersions of a version that is
-            not served.
+        entity: The message: a class of `api_messages`, or a ProduceRequest; None for an unserved version of
+            ApiVersions. The classes are compiled from Kafka's definitions at run time, so no static type names them.
         size: Bytes of the frame.
         access: Rights of the sender; None if there is no authorizer, and everything is allowed.
-        charge: `charge(partitions)` charges the client's quota of partition mutations. To be called for each topic
-            after validation. Raises BrokerError (THROTTLING_QUOTA_EXCEEDED).
-        has_long_answer: True if the response is to be encoded in a thread. Handlers set it.
+        charge: `charge(partitions)` charges the client's quota of partition mutations. Handlers call it for each
+            topic after validation. Raises BrokerError (THROTTLING_QUOTA_EXCEEDED).
+        has_long_response: True if the response must be encoded in a thread. Set by handlers.
     """
 
     api_key: int
@@ -118,7 +169,7 @@ class Request:
     size: int = 0
     access: Access | None = None
     charge: Callable[[int], None] = _do_nothing
-    has_long_answer: bool = False
+    has_long_response: bool = False
 
     def authorization_error(self, name: str, *, quiet: bool = False) -> ErrorCode:
         """Return why the sender may not perform this API's operation on the named resource, or `ErrorCode.none`.

@@ -1,4 +1,4 @@
-"""Responses made of their fields, or of an error."""
+"""Response structs made from field values, and responses to requests that failed as a whole."""
 
 from __future__ import annotations
 
@@ -55,8 +55,13 @@ def struct_of(kind: Any, array: str) -> Any:
 
 
 class _Layout(NamedTuple):
-    """names: of the fields of the version. nested: arrays and structs: name, class of the struct or of the array's
-    structs (None for an array of others), and whether it is an array."""
+    """Fields of a struct.
+
+    Attributes:
+        names: Names of the fields of the version.
+        nested: Fields that are arrays or structs: name, class of the struct or of the array's structs (None for an
+            array of other values), and whether it is an array.
+    """
 
     names: frozenset[str]
     nested: tuple[tuple[str, Any, bool], ...]
@@ -78,18 +83,18 @@ _NAMES = frozenset({
     "allow_replication_factor_change", "group_id", "name", "partition", "partition_id", "partition_index", "topic",
     "topic_id", "topic_name",
 })  # fmt: skip
-"""Fields of a response with an error that are those of the request, most of them to name what has failed."""
-_ERRORS_TWICE = frozenset((43, 45))
-"""ElectLeaders and AlterPartitionReassignments repeat the error of the whole for each partition."""
+"""Fields that an error response copies from the request. Most of them identify the item that failed."""
+_ERROR_ON_BOTH_LEVELS = frozenset((43, 45))
+"""ElectLeaders and AlterPartitionReassignments report the error for the whole request and for each partition."""
 
 
-class AnswerLayout(NamedTuple):
-    """How a struct of a response answers a struct of the request.
+class ResultLayout(NamedTuple):
+    """How a response struct corresponds to the request struct whose result it is.
 
     Attributes:
         errors: Fields that are error codes.
         names: Fields that are those of the request.
-        results: Array of structs that answer the request's array `request_array`; None if there is none.
+        results: Array with a struct for each element of the request's array `request_array`; None if there is none.
         element: Class of these structs.
     """
 
@@ -103,16 +108,16 @@ class AnswerLayout(NamedTuple):
 def error_response(request: Request, code: ErrorCode, message: str | None = None) -> Any:
     """Return the response to a request that failed as a whole.
 
-    It has an error code of its own, or else one for everything that the request names.
+    The error code is that of the whole response if its version has one, otherwise that of each item of the request.
     """
     kind = response_class(request.api_key, request.version)
-    (failed,) = _failed(kind, (request.entity,), code, message, twice=request.api_key in _ERRORS_TWICE)
+    (failed,) = _failed(kind, (request.entity,), code, message, on_both_levels=request.api_key in _ERROR_ON_BOTH_LEVELS)
     return failed
 
 
 @cache
-def answer_layout(kind: Any, request_kind: Any) -> AnswerLayout:
-    """Return how a struct of a response answers a struct of its request, or a number or name in it."""
+def result_layout(kind: Any, request_kind: Any) -> ResultLayout:
+    """Return how a response struct corresponds to a request struct, or to a number or name in the request."""
     fields = kind._struct.present
     errors = tuple(field.name for field in fields if field.type == "error_code")
     request_fields = request_kind._struct.present if issubclass(request_kind, StructValue) else ()
@@ -123,24 +128,26 @@ def answer_layout(kind: Any, request_kind: Any) -> AnswerLayout:
     arrays = [field.name for field in request_fields if field.is_array]
     for name, struct, is_array in _layout(kind).nested:
         if arrays and is_array and struct is not None and _NAMES & _layout(struct).names:
-            return AnswerLayout(errors, names, name, struct, arrays[0])
-    return AnswerLayout(errors, names)
+            return ResultLayout(errors, names, name, struct, arrays[0])
+    return ResultLayout(errors, names)
 
 
-def _failed(kind: Any, named: Sequence[Any], code: ErrorCode, message: str | None, *, twice: bool) -> tuple[Any, ...]:
-    """A `kind` with the error for each of `named`: structs of the request, or names alone."""
+def _failed(
+    kind: Any, named: Sequence[Any], code: ErrorCode, message: str | None, *, on_both_levels: bool
+) -> tuple[Any, ...]:
+    """Return a struct of class `kind` with the error for each of `named`: request structs, numbers or names."""
     if not named:
         return ()
-    request_kind: Any = type(named[0])  # mypy does not take a class for hashable
-    layout = answer_layout(kind, request_kind)
+    request_kind: Any = type(named[0])  # Any, because mypy does not consider a class hashable
+    layout = result_layout(kind, request_kind)
     common: dict[str, Any] = dict.fromkeys(layout.errors, code)
     if "error_message" in kind._fields:
         common["error_message"] = message
-    answers = []
+    structs = []
     for one in named:
         values = common | {name: getattr(one, name, one) for name in layout.names}
-        if layout.results is not None and (twice or not layout.errors):
+        if layout.results is not None and (on_both_levels or not layout.errors):
             parts = getattr(one, layout.request_array) or ()
-            values[layout.results] = _failed(layout.element, parts, code, message, twice=twice)
-        answers.append(kind(**values))
-    return tuple(answers)
+            values[layout.results] = _failed(layout.element, parts, code, message, on_both_levels=on_both_levels)
+        structs.append(kind(**values))
+    return tuple(structs)

@@ -71,9 +71,9 @@ async def _handle_limited(quotas: ClientQuotas, api: Api, request: Request, brok
 async def _response_or_error(api: Api, request: Request, broker: Any) -> Any:
     """Handle a request. A request that fails as a whole is recorded and throttled too (KafkaApis.handleError)."""
     try:
-        return await api.handled(request, broker)
+        return await api.respond(request, broker)
     except BrokerError as error:
-        response = await api.failed(request, error.code)
+        response = await api.respond_to_error(request, error.code)
         if response is None:
             raise
         return response

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from kafkalog_broker.config.properties import MetadataTopic
+from kafkalog_broker.config.remote_storage_settings import MetadataTopic
 from kafkalog_broker.coordinator.record_batch import record_values
 from kafkalog_broker.remote.remote_log_metadata_cache import COPY_STARTED, RemoteLogMetadataCache
 from kafkalog_broker.runtime.clock import Clock

@@ -1,14 +1,14 @@
-"""Fair scheduling of the event loop: long work yields to other requests between two of its steps.
+"""Fair scheduling of the event loop: long work yields to other requests between its steps.
 
     turn = TimeSlice()
     async for partition in turn.spread(partitions):
         ...
 
-Work in the form of a generator, which yields between its steps, runs in `run_in_slices`. Work that cannot be divided
+Work written as a generator that yields between its steps runs in `run_in_slices`. Work that cannot be divided
 into steps runs in a thread (`Broker.run_blocking`, `Broker.run_computing`). `spread` is an async generator, which costs
 too much for Fetch and Produce; they check `over` themselves.
 
-Everything that needs the loop for longer than a slice waits in one queue, so that long requests do not add up. An
+All work that needs the loop for longer than a slice waits in one queue, so that long requests do not add up. An
 iteration of the loop (ready callbacks run, then sockets are polled) has time slices for some requests that begin, and
 one longer turn for one request that continues. However many long requests there are, a short one only waits for the
 slices of the requests before it.
@@ -28,20 +28,20 @@ from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 
-TURN_S = 0.004  # time for one request that continues in an iteration; the step in which it ends is finished
+TURN_S = 0.004  # turn of a request that continues; a step that has begun is finished
 
-SHORT_TURN_S = 0.001  # the same while requests wait to begin, because they are more likely to be short
+SHORT_TURN_S = 0.001  # the same while requests wait to begin, which are more likely to be short
 
 SLICE_S = 0.0005
 """Time that a connection may use before it has to queue: about ten small requests. If 50 connections use up their
 slices, the 51st waits for 25 ms of slices and 7 short turns."""
 
 FIRST_S = SLICE_S / 2
-"""Time that a request may use before it has to queue: about a slice together with its connection's earlier requests."""
+"""Time that a request may use before it has to queue. With earlier requests of its connection it adds up to a slice."""
 
-SLICES = 8  # queued connections that begin in one iteration
+SLICES = 8  # slices granted to waiting connections in one iteration
 
-STALE_S = 0.02  # age after which an iteration is taken to be over; longer than one in which all connections queue
+STALE_S = 0.02  # time after which a round is over even if no connection has read; longer than any normal iteration
 
 
 class TimeSlice:
@@ -62,11 +62,11 @@ class TimeSlice:
         self._end = await fair_queue().wait_turn()
 
     async def begin(self) -> None:
-        """Yield to requests that wait to begin, then start a slice: for short work that comes in large numbers."""
+        """Queue like a request that begins, then start a slice. For many short pieces of work that begin together."""
         self._end = await fair_queue().wait_slice()
 
     async def spread(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """Iterate over the items, and yield to the loop between two of them when the slice is over. May be nested."""
+        """Iterate over the items, and yield to the loop between items when the slice is over. May be nested."""
         for item in items:
             if self.over:
                 await self.next()
@@ -81,7 +81,7 @@ def in_parts(items: Iterable[T], count: int) -> Iterator[list[T]]:
 
 
 async def run_in_slices(steps: Generator[None, None, T], turn: TimeSlice | None = None) -> T:
-    """Run a generator to its result, and yield to the loop between two steps when the slice is over."""
+    """Run a generator to its result, and yield to the loop between steps when the slice is over."""
     turn = turn or TimeSlice()
     while True:
         try:
@@ -94,6 +94,7 @@ async def run_in_slices(steps: Generator[None, None, T], turn: TimeSlice | None 
 
 
 NOT_BEGUN: Any = object()
+"""Stands for a coroutine that has not been started."""
 
 
 @types.coroutine
@@ -125,30 +126,31 @@ def timed(
 
 
 class FairQueue:
-    """Requests and connections that wait for the loop. One per event loop (`fair_queue()`), used in its thread.
+    """Queue of requests and connections that wait for the event loop. One per loop (`fair_queue()`); not thread-safe.
 
     Times are those of perf_counter.
 
-    round_end: when the slices that are given without waiting are used up. A connection that has read from its socket
-        sets it to 0, because a new iteration has begun.
+    Attributes:
+        round_end: When the slices that an iteration grants without waiting are used up. None before the first one of an
+            iteration: a connection that has read from its socket sets it, because a new iteration has begun.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._beginning: deque[asyncio.Future[float]] = deque()  # have had no slice yet
-        self._continuing: deque[asyncio.Future[float]] = deque()  # have had a slice or a turn
+        self._beginning: deque[asyncio.Future[float]] = deque()  # waiters that have had no slice yet
+        self._continuing: deque[asyncio.Future[float]] = deque()  # waiters that have had a slice or a turn
         self._is_scheduled = False  # `_grant` runs in the loop's next iteration
-        self.round_end = 0.0
+        self.round_end: float | None = None
 
-    def slice_now(self, now: float) -> float:
-        """Return the end of a slice that begins now, or 0.0 if the caller has to await `wait_slice`."""
+    def slice_now(self, now: float) -> float | None:
+        """Return the end of a slice that begins now, or None if the caller has to await `wait_slice`."""
         if self._is_scheduled:
-            return 0.0
+            return None
         end = self.round_end
-        if now >= end:
-            if end and now < end + STALE_S:
-                return 0.0
+        if end is None or now >= end + STALE_S:
             self.round_end = now + SLICES * SLICE_S
+        elif now >= end:
+            return None
         return now + SLICE_S
 
     async def wait_slice(self) -> float:
@@ -180,7 +182,7 @@ class FairQueue:
 
 
 def _grant_first(queue: deque[asyncio.Future[float]], seconds: float) -> bool:
-    """Grant `seconds` to the first waiter that is not cancelled. False if there is none."""
+    """Grant `seconds` to the first waiter that is not cancelled. Return False if there is none."""
     while queue:
         granted = queue.popleft()
         if not granted.done():

@@ -10,7 +10,7 @@ from kafkalog_broker.runtime.state_machine import next_state
 
 
 class BrokerState(Enum):
-    """The names are those of Kafka's BrokerState."""
+    """States of a broker, named as in Kafka's BrokerState."""
 
     STARTING = "starting"  # addresses are bound and log directories locked; no part that handles requests exists
     RECOVERY = "recovery"  # logs are loaded and the parts are made
@@ -31,9 +31,11 @@ TRANSITIONS: Mapping[BrokerState, frozenset[BrokerState]] = {
 class Lifecycle:
     """State of a broker, and why it has to be stopped.
 
-    failed: set when the broker cannot go on; the process that runs it then stops it.
-    failure: the reason, or None if all log directories have failed.
-    coordinators_loaded: set once groups, transactions and share partitions have been read.
+    Attributes:
+        state: The current state.
+        failed: Set when the broker cannot continue; the process that runs it then stops it.
+        failure: The reason, or None if all log directories have failed.
+        coordinators_loaded: Set once groups, transactions and share partitions have been loaded.
     """
 
     def __init__(self) -> None:
@@ -43,17 +45,18 @@ class Lifecycle:
         self.coordinators_loaded = asyncio.Event()
 
     def enter(self, state: BrokerState) -> None:
+        """Change the state. Raises RuntimeError for a transition that is not in TRANSITIONS."""
         self.state = next_state(TRANSITIONS, self.state, state)
 
     def fail(self, why: str) -> None:
-        """Ask for the broker to be stopped."""
+        """Request that the broker is stopped, for this reason."""
         self.failure = why
         self.failed.set()
 
     def not_ready(self) -> str | None:
-        """Return why clients are not served, or None if they are, including groups and transactions."""
+        """Return why the broker is not ready, or None if all requests are served, including those to coordinators."""
         if self.failed.is_set():
             return "all log directories have failed"
         if self.state is not BrokerState.RUNNING:
-            return "it starts, or stops"
-        return None if self.coordinators_loaded.is_set() else "groups and transactions are being read"
+            return "the broker is starting or stopping"
+        return None if self.coordinators_loaded.is_set() else "groups and transactions are being loaded"

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from time import monotonic
 
-BURST_LINES = 200  # as many as a restarted fleet of clients with one wrong setting causes
+BURST_LINES = 200  # enough for a restarted fleet of clients with one wrong setting
 
 LINES_PER_S = 10  # about 1.5 MB of log in an hour, which is enough to identify the client
 
@@ -53,6 +53,4 @@ class LogRate:
         """Log how many lines were suppressed since the last report, if any."""
         count, self._suppressed = self._suppressed, 0
         if count:
-            self._logger.warning(
-                "%d lines like the one before were left out: more than %g came in a second", count, self._lines_per_s
-            )
+            self._logger.warning("%d similar lines were suppressed, above %g a second", count, self._lines_per_s)

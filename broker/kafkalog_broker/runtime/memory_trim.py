@@ -1,4 +1,4 @@
-"""Returning the C library's free memory to the operating system once the work that used it has stopped."""
+"""Returns free memory of the C library to the operating system once the work that used it has stopped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class IdleTrim:
         self._due = 0.0  # in the loop's time
 
     def soon(self) -> None:
-        """Restart the delay: work that takes much memory has just ended."""
+        """Restart the delay. Call it when work that uses much memory has ended."""
         loop = asyncio.get_running_loop()
         self._due = loop.time() + TRIM_AFTER_S
         if self._timer is None:

@@ -13,7 +13,7 @@ def next_state(transitions: Mapping[State, frozenset[State]], before: State, aft
     """Return `after` if it may follow `before`.
 
     Raises:
-        RuntimeError: If it may not, which is a defect of this program and never the fault of a client.
+        RuntimeError: If it may not. This is a defect of this program; a client cannot cause it.
     """
     if after not in transitions[before]:
         raise RuntimeError(f"{type(before).__name__} cannot go from {before.name} to {after.name}")

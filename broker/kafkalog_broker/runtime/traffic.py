@@ -11,14 +11,17 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-MAX_ENTRIES = 1000  # entries of a response that are searched for errors; a response may have 100,000
+_ARRAY = re.compile("tuple|list|Sequence|Collection")  # annotation of an array
+
+MAX_ENTRIES = 1000  # structs of a response that are searched for errors; a response may have 100,000
 
 
 class Traffic:
     """Counters since the start.
 
-    bytes_out: bytes of records sent to consumers, by topic.
-    errors: number of response entries with an error, by API key and error code.
+    Attributes:
+        bytes_out: Bytes of records sent to consumers, by topic.
+        errors: Number of response structs with an error, by API key and error code.
     """
 
     def __init__(self) -> None:
@@ -40,7 +43,7 @@ class Traffic:
         while waiting and left > 0:
             entity = waiting.pop()
             left -= 1
-            kind: Any = type(entity)  # typeshed takes no class for hashable
+            kind: Any = type(entity)  # Any, because mypy does not consider a class hashable
             codes, arrays = codes_and_arrays(kind)
             for name in codes:
                 if code := int(getattr(entity, name)):
@@ -56,7 +59,7 @@ class Traffic:
         self.errors[api_key, int(code)] += 1
 
     def forget(self, topics: set[str]) -> None:
-        """Drop the counters of topics other than `topics`."""
+        """Drop the counters of all topics except `topics`."""
         for name in self.bytes_out.keys() - topics:
             del self.bytes_out[name]
 
@@ -66,9 +69,6 @@ def codes_and_arrays(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of a class's fields that are error codes, and of those that are arrays."""
     codes = tuple(name for name in _names(kind) if name == "error_code" or name.endswith("_error_code"))
     return codes, tuple(name for name, annotation in kind.__annotations__.items() if _ARRAY.search(str(annotation)))
-
-
-_ARRAY = re.compile("tuple|list|Sequence|Collection")
 
 
 @cache

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Workers:
-    """Call the methods from the event loop. Threads are started on demand."""
+    """Thread pools of a broker. Call the methods from the event loop. Threads are started on demand."""
 
     def __init__(self) -> None:
         self._blocking = ThreadPoolExecutor(_BLOCKING_THREADS, thread_name_prefix="kafkalog-broker")

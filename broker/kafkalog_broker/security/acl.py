@@ -11,7 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, WILDCARD, Operation, PatternType, Permission, ResourceType
 
-EVERYBODY = "User:*"
+EVERYBODY = "User:*"  # principal in an ACL for all clients
+
+Enum = TypeVar("Enum", bound=enum.IntEnum)
 
 _IMPLYING = {
     Operation.DESCRIBE: frozenset(
@@ -33,8 +35,9 @@ class Pattern(NamedTuple):
 class Acl(NamedTuple):
     """One permission or denial.
 
-    principal: `User:alice`, or EVERYBODY.
-    host: an address, or `*`.
+    Attributes:
+        principal: `User:alice`, or EVERYBODY.
+        host: An address, or `*`.
     """
 
     pattern: Pattern
@@ -99,22 +102,21 @@ def normal_host(text: str) -> str:
     return str(mapped or address)
 
 
-E = TypeVar("E", bound=enum.IntEnum)
-
-
-def acl_of(asked: Any) -> Acl:
+def acl_of(creation: Any) -> Acl:
     """Return the ACL of a creation in a CreateAcls request.
 
     Raises:
         BrokerError: INVALID_REQUEST, or UNKNOWN_SERVER_ERROR for values that only filters may have, which fails the
             whole request.
     """
-    resource, pattern = _of(ResourceType, asked.resource_type), _of(PatternType, asked.resource_pattern_type)
-    operation, permission = _of(Operation, asked.operation), _of(Permission, asked.permission_type)
+    resource = _member_or_unknown(ResourceType, creation.resource_type)
+    pattern = _member_or_unknown(PatternType, creation.resource_pattern_type)
+    operation = _member_or_unknown(Operation, creation.operation)
+    permission = _member_or_unknown(Permission, creation.permission_type)
     for value in (resource, pattern, operation, permission):
         if value.name in ("ANY", "MATCH"):
             raise BrokerError(ErrorCode.unknown_server_error, f"an ACL has no {type(value).__name__} {value.name}")
-    name = asked.resource_name
+    name = creation.resource_name
     if resource is ResourceType.CLUSTER and name != CLUSTER_NAME:
         raise BrokerError(ErrorCode.invalid_request, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not name:
@@ -124,29 +126,30 @@ def acl_of(asked: Any) -> Acl:
     ):  # fmt: skip
         if not unknown:
             raise BrokerError(ErrorCode.invalid_request, f"Invalid {label} UNKNOWN")
-    return Acl(Pattern(resource, pattern, name), asked.principal, asked.host, operation, permission)
+    return Acl(Pattern(resource, pattern, name), creation.principal, creation.host, operation, permission)
 
 
-def filter_of(asked: Any) -> AclFilter:
+def filter_of(filter_struct: Any) -> AclFilter:
     """Return the filter of a DescribeAcls request, or of a deletion in a DeleteAcls request."""
     return AclFilter(
-        _of(ResourceType, asked.resource_type_filter),
-        asked.resource_name_filter,
-        _of(PatternType, getattr(asked, "pattern_type_filter", PatternType.LITERAL)),
-        asked.principal_filter,
-        asked.host_filter,
-        _of(Operation, asked.operation),
-        _of(Permission, asked.permission_type),
+        _member_or_unknown(ResourceType, filter_struct.resource_type_filter),
+        filter_struct.resource_name_filter,
+        _member_or_unknown(PatternType, filter_struct.pattern_type_filter),
+        filter_struct.principal_filter,
+        filter_struct.host_filter,
+        _member_or_unknown(Operation, filter_struct.operation),
+        _member_or_unknown(Permission, filter_struct.permission_type),
     )
 
 
-def check_deletion(wanted: AclFilter) -> None:
+def check_deletion(acl_filter: AclFilter) -> None:
     """Raise BrokerError (INVALID_REQUEST) for a filter with an unknown enum value."""
-    if not (wanted.resource and wanted.type):
+    if not (acl_filter.resource and acl_filter.type):
         raise BrokerError(ErrorCode.invalid_request, "Unknown patternFilter.")
-    if not (wanted.operation and wanted.permission):
+    if not (acl_filter.operation and acl_filter.permission):
         raise BrokerError(ErrorCode.invalid_request, "Unknown entryFilter.")
 
 
-def _of(kind: type[E], number: int) -> E:
+def _member_or_unknown(kind: type[Enum], number: int) -> Enum:
+    """Return the enum member with a number, or UNKNOWN."""
     return kind(number) if number in kind._value2member_map_ else kind(0)

@@ -28,7 +28,8 @@ class AclStore:
 
     `load` and `save` block; do not call them in the event loop.
 
-    version: rises with every change.
+    Attributes:
+        version: Rises with every change.
     """
 
     def __init__(self) -> None:

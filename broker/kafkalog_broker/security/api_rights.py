@@ -1,4 +1,4 @@
-"""Rights that each API requires, as KafkaApis and ControllerApis check them: one table."""
+"""Table of the rights that each API requires (Kafka: KafkaApis, ControllerApis)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from dataclasses import dataclass
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.request import Request
 
-_O, _R = Operation, ResourceType
 Cluster = tuple[Operation, ResourceType, str]
+"""An operation on the cluster: operation, resource type, name."""
+
+_O, _R = Operation, ResourceType
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
     """A right on a resource.
 
-    of: for rights that a whole request requires, the request's field with the resource's name; None for the cluster.
-    unless: a right that suffices instead; its refusal is not logged.
+    Attributes:
+        of: For rights that a whole request requires, the request's field with the resource's name; None for the
+        cluster. unless: A right that suffices instead; its refusal is not logged.
     """
 
     operation: Operation
@@ -27,14 +30,16 @@ class Right:
 
 
 Whole = tuple[Right, ...]
+"""Rights that a whole request requires."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
     """Rights of an API. The error of a refusal depends on the resource (`acls.REFUSALS`).
 
-    whole: rights that the whole request requires.
-    each: right on each resource that the request names; a refused one gets an error or is left out of the response.
+    Attributes:
+        whole: Rights that the whole request requires.
+        each: Right on each resource that the request names; a refused one gets an error or is left out of the response.
     """
 
     whole: Whole | Callable[[Request], Whole] = ()

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
-from kafkalog_broker.config.properties import AuthorizerSettings
+from kafkalog_broker.config.authorizer_settings import AuthorizerSettings
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol import acls
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, WILDCARD, Operation, PatternType, Permission, ResourceType
 from kafkalog_broker.protocol.api_messages import api_name
 from kafkalog_broker.protocol.api_registry import Api
-from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.request import PrincipalDecisions, Request
 from kafkalog_broker.runtime.log_rate import LogRate
 from kafkalog_broker.security.acl import EVERYBODY, Acl
 from kafkalog_broker.security.acl_store import AclStore
@@ -24,8 +24,8 @@ _log = logging.getLogger(__name__)
 MAX_CACHED = 10_000  # cached decisions of one principal at one address, about 200 bytes each
 
 MAX_CACHED_NAME = 249
-"""Longest resource name, in characters, whose decision is cached. No topic has a longer name and few groups have one,
-so requests with invented long names use no memory."""
+"""Longest resource name, in characters, whose decision is cached. No topic name is longer, and few group IDs are, so
+requests with invented long names use no memory."""
 
 UNCACHED_UNTIL_CLEARED = 8 * MAX_CACHED
 """Decisions that were not cached, because the cache is full, after which it is cleared. A client that repeatedly
@@ -35,24 +35,24 @@ DecisionKey = tuple[Operation, ResourceType, str | None]
 
 
 class Authorizer:
-    """Decides about the operations of principals. `acls` may be changed at any time, which drops cached decisions."""
+    """Decides which operations a principal may perform. A change of `acls` invalidates cached decisions."""
 
     def __init__(self, settings: AuthorizerSettings) -> None:
         self.settings = settings
         self.acls = AclStore()
         self._denied = LogRate(_log)
-        self._principals: WeakValueDictionary[tuple[str, str], _Decisions] = WeakValueDictionary()
+        self._principals: WeakValueDictionary[tuple[str, str], _CachedDecisions] = WeakValueDictionary()
 
     def access(self, request: Request) -> Access:
         """Return the rights of a request's sender."""
         connection = request.connection
-        decisions: _Decisions | None = connection.decisions
+        decisions = connection.decisions
         if decisions is None or decisions.principal != connection.principal:
             key = connection.principal, connection.host
-            decisions = self._principals.get(key)
-            if decisions is None:
-                decisions = self._principals[key] = _Decisions(self, *key)
-            connection.decisions = decisions  # keeps the decisions as long as the connection is open
+            cached = self._principals.get(key)
+            if cached is None:
+                cached = self._principals[key] = _CachedDecisions(self, *key)
+            decisions = connection.decisions = cached  # a strong reference for as long as the connection is open
         return Access(decisions, request, self._denied)
 
     def decide(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> bool:
@@ -100,7 +100,7 @@ def _is_denied(acl: Acl, denied: set[tuple[PatternType, str]]) -> bool:
     return any((PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1))
 
 
-class _Decisions:
+class _CachedDecisions:
     """Cached decisions about a principal at an address, for all its connections."""
 
     __slots__ = ("__weakref__", "_authorizer", "_cached", "_host", "_uncached", "_version", "principal")
@@ -136,7 +136,7 @@ class Access:
 
     __slots__ = ("_decisions", "_denied", "_has_logged", "_request")
 
-    def __init__(self, decisions: _Decisions, request: Request, denied: LogRate) -> None:
+    def __init__(self, decisions: PrincipalDecisions, request: Request, denied: LogRate) -> None:
         self._decisions, self._request, self._denied = decisions, request, denied
         self._has_logged = False
 

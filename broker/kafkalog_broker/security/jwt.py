@@ -34,8 +34,9 @@ class Token(NamedTuple):
 class InvalidToken(Exception):
     """A refused token. The text is for the log and shows nothing of the token's signature.
 
-    scope: required scopes in Kafka's form, if one is missing.
-    key_id: ID of the signing key, if it is unknown; the keys may then be read again.
+    Attributes:
+        scope: Required scopes in Kafka's form, if one is missing.
+        key_id: ID of the signing key, if it is unknown; the keys may then be read again.
     """
 
     def __init__(self, why: str, *, scope: str | None = None, key_id: str | None = None) -> None:

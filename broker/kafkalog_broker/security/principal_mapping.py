@@ -47,9 +47,10 @@ quadratic time. (X.520 allows 64 characters in most attributes.)"""
 class Rule:
     """One mapping rule.
 
-    pattern: regular expression of RE2; None for DEFAULT, which keeps the name.
-    into: replacement.
-    case: L, U or "" for the case of the result.
+    Attributes:
+        pattern: Regular expression of RE2; None for DEFAULT, which keeps the name.
+        into: Replacement.
+        case: L, U or "" for the case of the result.
     """
 
     pattern: Any

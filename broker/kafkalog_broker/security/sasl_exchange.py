@@ -53,9 +53,10 @@ EXPECTED_APIS: Mapping[SaslState, tuple[int, ...]] = {
 class CredentialStore:
     """What the mechanisms verify credentials with.
 
-    find_scram: stored credential by mechanism and user name, or None.
-    check_token: claims of an OAUTHBEARER token; raises InvalidToken.
-    now_ms: ms since 1970, for the expiry of tokens.
+    Attributes:
+        find_scram: Stored credential by mechanism and user name, or None.
+        check_token: Claims of an OAUTHBEARER token; raises InvalidToken.
+        now_ms: Ms since 1970, for the expiry of tokens.
     """
 
     find_scram: Callable[[str, str], Credential | None]
@@ -67,8 +68,9 @@ class CredentialStore:
 class Session:
     """An authenticated peer.
 
-    lifetime_ms: time until it has to re-authenticate; None: never; 0: the credential has expired within the allowed
-        clock skew, so no request is accepted.
+    Attributes:
+        lifetime_ms: Time until it has to re-authenticate; None: never; 0: the credential has expired within the allowed
+            clock skew, so no request is accepted.
     """
 
     mechanism: str

@@ -15,7 +15,8 @@ OTHER_AUTHORIZATION_ID = (
 class SaslFailed(AuthenticationFailed):
     """A SASL exchange was refused.
 
-    client_message: text for the client. None: a generic one, which does not disclose whether the user exists.
+    Attributes:
+        client_message: Text for the client. None: a generic one, which does not disclose whether the user exists.
     """
 
     def __init__(self, client_message: str | None, why: str) -> None:
@@ -27,9 +28,10 @@ class SaslFailed(AuthenticationFailed):
 class Authenticated:
     """Successful end of an exchange.
 
-    response: last response to the client.
-    user: authenticated name.
-    expires_ms: when the credential expires, in ms since 1970; None if it does not.
+    Attributes:
+        response: Last response to the client.
+        user: Authenticated name.
+        expires_ms: When the credential expires, in ms since 1970; None if it does not.
     """
 
     response: bytes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_AT_ONCE_BYTES
-from kafkalog_broker.protocol.hot_messages import ShareFetchPartition
+from kafkalog_broker.protocol.share_fetch_messages import ShareFetchPartition
 from kafkalog_broker.runtime.byte_budget import Lease
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.acquisition import Acquired, Acquisition, archive_aborted

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from kafkalog_broker.config.group_properties import EARLIEST, reset_duration_ms
+from kafkalog_broker.config.reset_duration import EARLIEST, reset_duration_ms
 from kafkalog_broker.coordinator.coordinator_timer import Scheduler
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_settings import ShareGroupSettings

@@ -1,1 +1,1 @@
-"""Making the parts of a broker, in the order of their dependencies; server.py calls it."""
+"""Makes the parts of a broker. server.py calls the functions in the order of their dependencies."""

@@ -14,7 +14,7 @@ _logger = logging.getLogger(__name__)
 
 
 def run_until_stop(started: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
-    """Run `work` as a task. `started`, when it unwinds, cancels the task and waits for its end."""
+    """Run `work` as a task. When `started` unwinds, it cancels the task and waits for its end."""
     task = asyncio.create_task(work)
     started.push_async_callback(asyncio.wait, [task])
     started.callback(task.cancel)
@@ -27,4 +27,4 @@ async def repeat(what: str, every_s: float, work: Callable[[], Awaitable[None]])
         try:
             await work()
         except Exception:
-            _logger.exception("%s failed, which is tried again", what)
+            _logger.exception("%s failed and will be retried", what)

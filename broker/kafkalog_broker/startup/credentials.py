@@ -22,19 +22,19 @@ from kafkalog_broker.security.sasl_exchange import CredentialStore
 from kafkalog_broker.security.scram_users import ScramUsers
 from kafkalog_broker.startup.background_tasks import repeat, run_until_stop
 
-KEY_CHECK_S = 1.0  # how often the keys of tokens are checked for being due; each listener has its own interval
+KEY_CHECK_S = 1.0  # interval at which it is checked whether keys must be reloaded; each listener has its own interval
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Credentials of clients. tokens: by listener, of those with OAUTHBEARER."""
+    """Credentials of clients. `tokens` has the keys of each listener with OAUTHBEARER."""
 
     scram_users: ScramUsers
     tokens: Mapping[str, Tokens]
     clock: Clock
 
     def new_gate(self, listener: str, current_config: CurrentConfig) -> NewSaslGate:
-        """Return what makes the SASL gates of a listener's connections."""
+        """Return a factory of the SASL gates of a listener's connections."""
         tokens = self.tokens.get(listener)
         check_token = _refuse_token if tokens is None else tokens.check
         store = CredentialStore(self.scram_users.find, check_token, self.clock.now_ms)

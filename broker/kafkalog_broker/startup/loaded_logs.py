@@ -1,4 +1,4 @@
-"""Loading what the log directories hold: dynamic properties, topics, producer IDs and logs."""
+"""Loads the content of the log directories: dynamic properties, topics, producer IDs and logs."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 class LoadedLogs:
     """The logs of a broker and what belongs to them.
 
-    deleted_topic_ids: topics whose deletion a crash interrupted.
-    state_partitions: number of partitions of __transaction_state that existed before the start.
+    Attributes:
+        deleted_topic_ids: Topics whose deletion a crash interrupted.
+        state_partitions: Number of partitions of __transaction_state that existed before the start.
     """
 
     current_config: CurrentConfig

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.properties import REMOTE_STORAGE
+from kafkalog_broker.config.remote_storage_settings import REMOTE_STORAGE
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.startup.background_tasks import run_until_stop

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.log_config import LogConfig, internal_topic_configs
+from kafkalog_broker.config.internal_topic_configs import internal_topic_configs
+from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.clean_shutdown import take_clean_shutdown, write_clean_shutdown
 from kafkalog_broker.storage.file_fault import FileFault, file_fault, is_transient

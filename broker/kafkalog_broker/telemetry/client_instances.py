@@ -1,8 +1,7 @@
-"""Client instances that push metrics, with their subscription and the state of their pushes (Kafka's
-ClientMetricsManager).
+"""Client instances that push metrics: their subscriptions and the state of their pushes (Kafka: ClientMetricsManager).
 
-They are in memory only, as in Kafka: an instance that is unknown after a restart gets UNKNOWN_SUBSCRIPTION_ID and
-requests its subscription again.
+As in Kafka they are in memory only: after a restart, an instance gets UNKNOWN_SUBSCRIPTION_ID and requests its
+subscription again.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from uuid import UUID, uuid4
 
 from crc32c import crc32c
 
-from kafkalog_broker.config import group_properties
+from kafkalog_broker.config import client_metrics_properties as properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.telemetry.subscriptions import ATTRIBUTES, Subscription
@@ -22,13 +21,14 @@ from kafkalog_spark.format.codecs import KAFKA_CODECS
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 
 MAX_INSTANCES = 4096
-"""Clients choose their instance ids, so the number of instances is bounded; the one that was silent for longest is
-removed. (Kafka: 16,384.)"""
+"""Limit on instances, because clients choose their instance IDs. The least recently seen one is removed. (Kafka:
+16,384.)"""
 
 MAX_INSTANCES_OF_CONNECTION = 8
-"""For one more the first is removed. A client has one instance; a proxy may share a connection between clients."""
+"""Limit on instances of one connection, above which the first is removed. A client has one; a proxy may have
+several."""
 
-MAX_ATTRIBUTE = 200  # longer attributes are cut to so many characters: a client id may have 32 kB
+MAX_ATTRIBUTE = 200  # characters to which attributes are truncated: a client id may have 32 kB
 
 EXPIRY_MS = 60_000  # time after the last request until an instance is removed, if three intervals are not longer
 
@@ -59,9 +59,9 @@ class ClientInstance:
         self.id, self.attributes, self.subscriptions = instance_id, attributes, subscriptions
         matching = [entry for entry in map(Subscription.of, subscriptions.values()) if entry.matches(attributes)]
         names = {name for entry in matching for name in entry.metrics}
-        self.metrics = [group_properties.ALL_METRICS] if group_properties.ALL_METRICS in names else sorted(names)
+        self.metrics = [properties.ALL_METRICS] if properties.ALL_METRICS in names else sorted(names)
         # As in Kafka an interval that is longer than the default has no effect.
-        self.interval_ms = min([group_properties.DEFAULT_INTERVAL_MS, *(entry.interval_ms for entry in matching)])
+        self.interval_ms = min([properties.DEFAULT_INTERVAL_MS, *(entry.interval_ms for entry in matching)])
         self.subscription_id = _subscription_id(instance_id, self.metrics, self.interval_ms)
         self.last_get_ms = self.last_push_ms = 0
         self.is_terminating = False

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from kafkalog_broker.config import group_properties
+from kafkalog_broker.config import client_metrics_properties as properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.consumer.re2_regexes import check_regex, matching_names
 
@@ -36,8 +36,12 @@ class Subscription:
             BrokerError: invalid_config, for a pattern that is not valid.
             ConfigError: For another invalid value.
         """
-        names = (group_properties.METRICS, group_properties.INTERVAL_MS, group_properties.MATCH)
-        metrics, interval_ms, match = (group_properties.client_metrics_value(name, overrides) for name in names)
+        names = (
+            properties.METRICS,
+            properties.INTERVAL_MS,
+            properties.MATCH,
+        )
+        metrics, interval_ms, match = (properties.client_metrics_value(name, overrides) for name in names)
         return cls(metrics, interval_ms, _parse_patterns(match))
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
@@ -54,10 +58,10 @@ def check_subscription(name: str, overrides: Mapping[str, str]) -> None:
     """
     if not name:
         raise BrokerError(ErrorCode.invalid_request, "Subscription name can't be empty")
-    for unknown in overrides.keys() - group_properties.CLIENT_METRICS_PROPERTIES.keys():
+    for unknown in overrides.keys() - properties.CLIENT_METRICS_PROPERTIES.keys():
         raise BrokerError(ErrorCode.invalid_request, f"Unknown client metrics configuration: {unknown}")
     subscription = Subscription.of(overrides)
-    if subscription.interval_ms not in group_properties.INTERVALS_MS:
+    if subscription.interval_ms not in properties.INTERVALS_MS:
         raise BrokerError(
             ErrorCode.invalid_request,
             f"Invalid value {subscription.interval_ms} for interval.ms, interval must be between 100 and 3600000 "

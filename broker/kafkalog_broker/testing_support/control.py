@@ -1,4 +1,4 @@
-"""The broker's end of the channel to the test that started it. Each line is a JSON object, and has one in response:
+"""The broker's end of the channel to the test that started it. Each line is a JSON object, as is its response:
 
     {"do": "advance", "ms": 3600000}      {"result": null}
     {"do": "add_fault", "api": "Produce", "drop": "before", "times": 1}      {"result": 1}
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalog_broker.net.late_timer import schedule
 from kafkalog_broker.runtime.clock import SystemClock
 from kafkalog_broker.testing_support.faults import FaultError, Faults
-from kafkalog_broker.testing_support.remote import MovedClock, MovedTimers
+from kafkalog_broker.testing_support.moved_clock import MovedClock, MovedTimers
 
 if TYPE_CHECKING:
     from kafkalog_broker.server import Server
@@ -28,24 +28,25 @@ _log = logging.getLogger(__name__)
 
 
 class Control:
-    """A clock and timers that a test can move, and the channel over which it does.
+    """Executes the commands of a test: advances the clock, adds and removes faults.
 
-    clock, timers: to start the broker with.
+    Attributes:
+        clock, timers: Clock and timers to start the broker with.
     """
 
     def __init__(self, descriptor: int) -> None:
-        """descriptor: file descriptor of the channel."""
+        """`descriptor` is the file descriptor of the channel."""
         self._channel = socket.socket(fileno=descriptor)
         self.clock = MovedClock(SystemClock())
         self.timers = MovedTimers(self.clock, schedule)
 
     async def serve(self, server: Server) -> None:
-        """Carry out the commands of the test until it closes the channel."""
+        """Execute the commands of the test until it closes the channel."""
         faults = Faults(server.broker)
         reader, writer = await asyncio.open_connection(sock=self._channel)
         try:
             while line := await reader.readline():
-                result = await self._answer(json.loads(line), server, faults)
+                result = await self._execute(json.loads(line), server, faults)
                 writer.write(json.dumps(result).encode() + b"\n")
                 await writer.drain()
         except OSError as error:
@@ -53,7 +54,7 @@ class Control:
         finally:
             writer.close()
 
-    async def _answer(self, command: Mapping[str, Any], server: Server, faults: Faults) -> Mapping[str, Any]:
+    async def _execute(self, command: Mapping[str, Any], server: Server, faults: Faults) -> Mapping[str, Any]:
         result = None
         match command["do"]:
             case "advance":
@@ -73,6 +74,6 @@ class Control:
             case "clear_faults":
                 faults.all.clear()
             case unknown:
-                raise ValueError(f"no command of a test: {unknown!r}")
+                raise ValueError(f"unknown command of a test: {unknown!r}")
         faults.changed()
         return {"result": result}

@@ -1,4 +1,4 @@
-"""Faults that a test injects into a broker: which requests they happen to, and how often."""
+"""Faults that a test injects into a broker: which requests they affect, and how."""
 
 from __future__ import annotations
 
@@ -26,32 +26,33 @@ _log = logging.getLogger(__name__)
 FETCH, METADATA = 1, 3
 
 BY_LOG = frozenset({0, FETCH, 2, 21, 23, 61})
-"""Produce, Fetch, ListOffsets, DeleteRecords, OffsetForLeaderEpoch, DescribeProducers: the look-up of a partition's
-log raises the error, so it can be limited to one topic."""
+"""Produce, Fetch, ListOffsets, DeleteRecords, OffsetForLeaderEpoch, DescribeProducers. The look-up of a partition's log
+raises the error, so it can be limited to one topic."""
 
 BY_TOPICS = frozenset({8, 19, 28})
-"""OffsetCommit, CreateTopics, TxnOffsetCommit: the part of a request about one topic can be refused by itself."""
+"""OffsetCommit, CreateTopics, TxnOffsetCommit. One topic of a request can be refused."""
 
 
 class FaultError(ValueError):
-    """A fault that is not possible."""
+    """The fault is not possible."""
 
 
 Drop = Literal["before", "after"]
-"""The connection is closed instead of a response: before the request is handled, or after it, so that a client which
-retries executes it twice."""
+"""When the connection is closed instead of responding: before or after the request is handled. After it, a client that
+retries executes the request twice."""
 
 
 @dataclass(slots=True)
 class InjectedFault:
     """One fault.
 
-    api_key: API of the requests; None for any.
-    topic, client_id: limit the requests; None for any.
-    error, delay_ms, drop: what happens to a request.
-    skip: number of requests that are handled normally first.
-    times: number of requests that the fault happens to; None for all.
-    met: number of requests that it has happened to.
+    Attributes:
+        api_key: API of the affected requests; None for any.
+        topic, client_id: Topic and client of the affected requests; None for any.
+        error, delay_ms, drop: Effect on a request.
+        skip: Number of matching requests that are handled normally first.
+        times: Number of requests to affect; None for all.
+        met: Number of affected requests so far.
     """
 
     api_key: int | None
@@ -65,7 +66,7 @@ class InjectedFault:
     met: int = 0
 
     def take(self) -> bool:
-        """Count a request that the fault may happen to, and return True if it does."""
+        """Count a matching request, and return True if the fault affects it."""
         if self.skip > 0:
             self.skip -= 1
             return False
@@ -82,8 +83,9 @@ class InjectedFault:
 class Faults:
     """Faults of a broker.
 
-    all: by number, in the order in which they were added; call `changed` after changing it. Only the first fault that
-        applies to a request happens.
+    Attributes:
+        all: Faults by number, in the order in which they were added. Call `changed` after a change. Only the first
+        fault that matches a request affects it.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -92,30 +94,30 @@ class Faults:
         self.all: dict[int, InjectedFault] = {}
 
     def changed(self) -> None:
-        """Wrap the handlers with the present faults, or unwrap them if no fault can happen any more."""
+        """Wrap the handlers while a fault can affect further requests, and unwrap them otherwise."""
         is_waiting = any(not fault.is_over for fault in self.all.values())
         how = (lambda api: replace(api, handler=partial(self._handle, api))) if is_waiting else None
         self._broker.apis.wrap(Layer.FAULTS, how)
 
-    def add(self, asked: Mapping[str, Any]) -> int:
+    def add(self, arguments: Mapping[str, Any]) -> int:
         """Add a fault and return its number.
 
         Args:
-            asked: The arguments of `remote.Faults.add`.
+            arguments: The arguments of `control_client.Faults.add`.
 
         Raises:
             FaultError: If the fault is not possible.
         """
-        api, names = asked.get("api"), {api_name(key): key for key in registry()}
+        api, names = arguments.get("api"), {api_name(key): key for key in registry()}
         key = next((names[name] for name in names if api is not None and name.lower() == api.lower()), None)
         if api is not None and key is None:
             raise FaultError(f"there is no API {api!r}: {', '.join(sorted(names))}")
-        error, drop = asked.get("error"), asked.get("drop")
+        error, drop = arguments.get("error"), arguments.get("drop")
         if drop not in (None, "before", "after"):
-            raise FaultError(f"drop is 'before' or 'after', not {drop!r}")
+            raise FaultError(f"drop must be 'before' or 'after', not {drop!r}")
         fault = InjectedFault(
-            key, asked.get("topic"), asked.get("client_id"), None if error is None else ErrorCode(error),
-            int(asked.get("delay_ms") or 0), drop, int(asked.get("skip") or 0), asked.get("times"),
+            key, arguments.get("topic"), arguments.get("client_id"), None if error is None else ErrorCode(error),
+            int(arguments.get("delay_ms") or 0), drop, int(arguments.get("skip") or 0), arguments.get("times"),
         )  # fmt: skip
         self._check(fault)
         self._numbers += 1
@@ -123,7 +125,7 @@ class Faults:
         return self._numbers
 
     def waiting(self, api_key: int, client_id: str | None) -> list[InjectedFault]:
-        """Return the faults that may happen to a request with this header."""
+        """Return the faults that may affect a request with this header."""
         return [
             fault
             for fault in self.all.values()
@@ -134,38 +136,38 @@ class Faults:
 
     def _check(self, fault: InjectedFault) -> None:
         if fault.error is None and not fault.delay_ms and fault.drop is None:
-            raise FaultError("a fault is an error, a delay or a drop")
+            raise FaultError("a fault needs an error, a delay or a drop")
         if fault.error is not None and fault.drop is not None:
-            raise FaultError("a connection that is dropped has no answer with an error")
+            raise FaultError("a dropped connection has no response with an error")
         key, name = fault.api_key, fault.topic
         if fault.error is not None:
             if key is None:
-                raise FaultError("an error needs an API: what others are answered looks different")
+                raise FaultError("an error needs an API, because responses of other APIs differ")
             if name is None and key == METADATA:
-                raise FaultError("an error of Metadata is that of a topic")
+                raise FaultError("an error of Metadata needs a topic")
             if name is not None and key not in BY_LOG | BY_TOPICS | {METADATA}:
-                raise FaultError(f"an error of {api_name(key)} is that of the whole request: leave `topic` out")
+                raise FaultError(f"an error of {api_name(key)} affects the whole request: omit `topic`")
         elif key == FETCH and name is not None:
-            raise FaultError("a Fetch names its topics only at the beginning of a session: leave `topic` out")
+            raise FaultError("a Fetch names its topics only at the beginning of a session: omit `topic`")
 
     async def _handle(self, api: Api, request: Request, broker: Broker) -> Any:
         fault = self._met(request)
         if fault is None:
-            return await api.handled(request, self._view(request))
-        _log.info("a fault for %s of %s: %s", api_name(api.key), request.connection, fault)
+            return await api.respond(request, self._view(request))
+        _log.info("injecting a fault into %s of %s: %s", api_name(api.key), request.connection, fault)
         if fault.delay_ms:
             await asyncio.sleep(fault.delay_ms / 1000)
         if fault.drop == "before":
-            raise ConnectionClosed("a fault that was asked for", logging.INFO)
+            raise ConnectionClosed("an injected fault", logging.INFO)
         if fault.error is not None:
             return await self._refused(api, request, fault.error, fault.topic)
-        answer = await api.handled(request, self._broker)
+        response = await api.respond(request, self._broker)
         if fault.drop == "after":
-            raise ConnectionClosed("a fault that was asked for, after the request was handled", logging.INFO)
-        return answer
+            raise ConnectionClosed("an injected fault, after the request was handled", logging.INFO)
+        return response
 
     def _met(self, request: Request) -> InjectedFault | None:
-        """Return the fault that happens to this request, except for errors of a log's look-up."""
+        """Return the fault that affects this request, if any. Errors of the look-up of a log are not included."""
         for fault in self.waiting(request.api_key, request.client_id):
             if _is_of_a_log(fault, request):
                 continue
@@ -179,31 +181,32 @@ class Faults:
         return None
 
     def _view(self, request: Request) -> Broker:
-        """Return the broker for the handler: one whose look-up of logs fails, if such a fault may happen."""
+        """Return the broker for the handler: if such a fault may occur, one whose look-up of logs fails."""
         waiting = self.waiting(request.api_key, request.client_id)
         faults = [fault for fault in waiting if _is_of_a_log(fault, request)]
         return _Refusing(self._broker, faults) if faults else self._broker
 
     async def _refused(self, api: Api, request: Request, code: ErrorCode, topic: str | None) -> Any:
         if api.key in BY_LOG:
-            return await api.handled(request, _Refusing(self._broker, [InjectedFault(api.key, error=code, times=None)]))
+            return await api.respond(request, _Refusing(self._broker, [InjectedFault(api.key, error=code, times=None)]))
         if api.key == METADATA:
             assert topic is not None
-            return _with_error(await api.handled(request, self._broker), request, topic, code)
+            return _with_error(await api.respond(request, self._broker), request, topic, code)
         assert api.on_error is not None
         if topic is None or api.key not in BY_TOPICS:
-            return await api.failed(request, code)
+            return await api.respond_to_error(request, code)
         known = self._broker.topics.get(topic)
         own: list[Any] = []
         others: list[Any] = []
-        for one in request.entity.topics:
-            is_it = names_topic(getattr(one, "name", None) or one.topic_id, topic, None if known is None else known.id)
-            (own if is_it else others).append(one)
-        refused = await api.failed(_of_topics(request, own), code)
+        for struct in request.entity.topics:
+            name = getattr(struct, "name", None) or struct.topic_id
+            is_affected = names_topic(name, topic, None if known is None else known.id)
+            (own if is_affected else others).append(struct)
+        refused = await api.respond_to_error(_of_topics(request, own), code)
         if not others:
             return refused
-        answer = await api.handled(_of_topics(request, others), self._broker)
-        return answer._replace(topics=answer.topics + refused.topics)
+        response = await api.respond(_of_topics(request, others), self._broker)
+        return response._replace(topics=response.topics + refused.topics)
 
 
 def names_topic(entity: Any, topic: str, topic_id: Any) -> bool:
@@ -237,7 +240,7 @@ class _Refusing(Broker):
             self._decided[topic] = next(met, None)
         code = self._decided[topic]
         if code is not None:
-            raise BrokerError(code, f"a fault that was asked for, of {topic}-{partition}")
+            raise BrokerError(code, f"an injected fault, of {topic}-{partition}")
         return self._real.log(topic, partition)
 
 
@@ -245,8 +248,8 @@ def _of_topics(request: Request, topics: list[Any]) -> Request:
     return replace(request, entity=request.entity._replace(topics=tuple(topics)))
 
 
-def _with_error(answer: Any, request: Request, name: str, code: ErrorCode) -> Any:
-    body = b"".join(bytes(piece) for piece in encode_response(request, answer))
+def _with_error(response: Any, request: Request, name: str, code: ErrorCode) -> Any:
+    body = b"".join(bytes(piece) for piece in encode_response(request, response))
     entity = decode_response(request.api_key, request.version, body[4:])
     topics = tuple(
         topic._replace(error_code=code, partitions=()) if topic.name == name else topic for topic in entity.topics

@@ -1,7 +1,7 @@
-"""Karapace beside a broker of tests: a schema registry that keeps its schemas in the broker's topic `_schemas`.
+"""Runs Karapace for a test: a schema registry that stores its schemas in the broker's topic `_schemas`.
 
-Karapace is on no package index and wants Python 3.12 and an environment of its own: KAFKALOG_KARAPACE_PYTHON names the
-interpreter of that. Without it, this process's is tried.
+Karapace is on no package index, and needs Python 3.12 and an environment of its own. KAFKALOG_KARAPACE_PYTHON names the
+interpreter of that environment; the default is the interpreter of this process.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from kafkalog_broker.testing_support.remote import HOST, kept_port
+from kafkalog_broker.testing_support.kept_port import HOST, kept_port
 
 INTERPRETER = "KAFKALOG_KARAPACE_PYTHON"
-START_SECONDS = 60  # ten on a quiet machine: it imports a web framework and waits to be elected
+START_SECONDS = 60  # time limit; a start takes about ten
 STOP_SECONDS = 10
 MISSING = (
     f"schema_registry=True needs Karapace, and {INTERPRETER} to name the interpreter that has it. It is installed from "
@@ -30,7 +30,7 @@ MISSING = (
 
 
 def karapace() -> str | None:
-    """The interpreter that runs Karapace; None where there is none."""
+    """Return the interpreter that runs Karapace, or None if there is none."""
     named = os.environ.get(INTERPRETER)
     if named is None:
         return sys.executable if find_spec("karapace") else None
@@ -39,13 +39,20 @@ def karapace() -> str | None:
 
 @contextmanager
 def running_registry(bootstrap: str, log_file: Path) -> Iterator[str]:
-    """URL of a registry that serves until the block ends. log_file: what Karapace says. Raises RuntimeError where
-    Karapace is missing, ends, or does not answer in time."""
+    """Run a registry until the context ends, and yield its URL.
+
+    Args:
+        bootstrap: Address of the broker.
+        log_file: File for the output of Karapace.
+
+    Raises:
+        RuntimeError: If Karapace is missing, ends, or does not respond in time.
+    """
     python = karapace()
     if python is None:
         raise RuntimeError(MISSING)
     with log_file.open("ab") as log:
-        port = kept_port(log)  # for as long as the file is open
+        port = kept_port(log)  # reserved until the file object is freed
         url = f"http://{HOST}:{port}"
         settings = {
             "KARAPACE_REGISTRY": "true", "HOST": HOST, "PORT": port, "BOOTSTRAP_URI": bootstrap,
@@ -74,10 +81,10 @@ def _wait_until_primary(process: subprocess.Popen[bytes], url: str, log_file: Pa
                 status = json.load(answer)["status"]
             if status["schema_registry_ready"] and status["schema_registry_is_primary"]:
                 return
-            said = str(status)
+            state = str(status)
         except OSError as error:
-            said = str(error)
+            state = str(error)
         if process.poll() is not None or time.monotonic() > end:
             log = log_file.read_text(errors="replace")[-2000:]
-            raise RuntimeError(f"Karapace does not serve at {url} ({said}); its log:\n{log}")
+            raise RuntimeError(f"Karapace does not serve at {url} ({state}); its log:\n{log}")
         time.sleep(0.1)

@@ -1,1 +1,1 @@
-"""Kafka's messages: their definitions as data, and the compiler that makes readers and writers of them."""
+"""Kafka's messages: their definitions, and a compiler from a definition to Python classes, a reader and a writer."""

@@ -10,16 +10,16 @@ from kafkalog_spark.format.messages.source import Source
 
 
 class StructValue:
-    """A struct of a message in one version: attributes in snake_case, which are arguments of the constructor.
+    """Base class of the structs of a message in one version.
 
-    A field that the version does not have reads as its default and cannot be set. Values are not changed after they are
-    made; `_replace` returns a changed copy.
+    Fields are attributes in snake_case and keyword arguments of the constructor. A field that the version does not have
+    reads as its default and cannot be set. Treat instances as immutable; `_replace` returns a changed copy.
     """
 
     __slots__ = ()
-    _fields: ClassVar[tuple[str, ...]] = ()  # as in a named tuple; those of the version
+    _fields: ClassVar[tuple[str, ...]] = ()  # those that the version has, as in a named tuple
     _struct: ClassVar[Struct]
-    _message: ClassVar[Any]  # the CompiledMessage of which it is a part
+    _message: ClassVar[Any]  # the CompiledMessage that the class belongs to
 
     def _replace(self, **changes: Any) -> Self:
         return type(self)(**{name: getattr(self, name) for name in self._fields} | changes)
@@ -37,7 +37,13 @@ class StructValue:
 
 
 def struct_class(struct: Struct, defaults: Mapping[str, Any], annotations: Mapping[str, str]) -> type[StructValue]:
-    """Make the class of a struct."""
+    """Return a subclass of StructValue for a struct.
+
+    Args:
+        struct: The struct in one version.
+        defaults: Default of each field by its name.
+        annotations: Type of each attribute by its name, as source text.
+    """
     present = [field.name for field in struct.present]
     source = Source(f"class {struct.name} version {struct.version}", {"StructValue": StructValue})
     with source.block(f"class {struct.name}(StructValue):"):

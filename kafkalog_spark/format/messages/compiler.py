@@ -1,4 +1,4 @@
-"""Messages compiled from their definitions: classes of their structs, readers and writers."""
+"""Compiles the definition of a message into classes of its structs, a reader and a writer."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class CompiledMessage:
     Readers and writers are compiled at first use.
 
     Attributes:
-        message: Class of the whole.
-        classes: Classes of all structs, by Kafka's names, as attributes.
+        struct: Definition of the message in this version.
+        message: Class of the message itself.
+        classes: Classes of all structs: attributes with Kafka's names.
     """
 
     def __init__(self, definition: Struct, values: Values) -> None:
@@ -28,33 +29,36 @@ class CompiledMessage:
         self._values = values
         self._by_struct: dict[Struct, type] = {}
         self.message = self._class_of(definition)
-        self.classes = SimpleNamespace(**{one.name: made for one, made in self._by_struct.items()})
+        self.classes = SimpleNamespace(**{field.name: made for field, made in self._by_struct.items()})
 
     @cached_property
     def read(self) -> Read:
+        """The reader of the message."""
         source = ReaderSource(self._named("reader"), self._values, self.default, self.class_of)
         return source.message_reader(self.struct)
 
     @cached_property
     def write(self) -> Write:
+        """The writer of the message."""
         return WriterSource(self._named("writer"), self._values, self.default).message_writer(self.struct)
 
     def array_writer(self, array: Field) -> Write:
-        """The writer of the value of one array in the message."""
+        """Return a writer of the values of one array in the message."""
         what = self._named(f"writer of {array.name}")
         return WriterSource(what, self._values, self.default).array_writer(array)
 
     def class_of(self, definition: Struct) -> type:
+        """Return the class of a struct of the message."""
         return self._by_struct[definition]
 
-    def default(self, one: Field) -> Any:
-        """The value of a field that is absent."""
-        if one.default is DEFAULT_STRUCT and one.struct is not None:
-            made: Any = self._by_struct[one.struct]
-            inner = one.struct.fields if self._values.is_tuple else one.struct.present
-            return made(**{one.name: self.default(one) for one in inner})
-        conversion = None if one.is_array else self._values.conversion(one)
-        return one.default if conversion is None else conversion.from_default(one.default)
+    def default(self, field: Field) -> Any:
+        """Return the value of an absent field."""
+        if field.default is DEFAULT_STRUCT and field.struct is not None:
+            made: Any = self._by_struct[field.struct]
+            inner = field.struct.fields if self._values.is_tuple else field.struct.present
+            return made(**{field.name: self.default(field) for field in inner})
+        conversion = None if field.is_array else self._values.conversion(field)
+        return field.default if conversion is None else conversion.from_default(field.default)
 
     def _named(self, what: str) -> str:
         return f"{what}, {self.struct.name} version {self.struct.version}"
@@ -63,8 +67,8 @@ class CompiledMessage:
         for inner in definition.fields:
             if inner.struct is not None and inner.struct not in self._by_struct:
                 self._class_of(inner.struct)
-        defaults = {one.name: self.default(one) for one in definition.fields}
-        annotations = {one.name: self._values.annotation(one) for one in definition.fields}
+        defaults = {field.name: self.default(field) for field in definition.fields}
+        annotations = {field.name: self._values.annotation(field) for field in definition.fields}
         made = self._values.make_class(definition, defaults, annotations)
         if issubclass(made, StructValue):
             made._struct, made._message = definition, self

@@ -1,8 +1,8 @@
-"""Kafka's message definitions, and the structs that they describe in one version.
+"""Reads Kafka's message definitions, and resolves them to the structs of one version.
 
-`kafka_messages.jsonl` has one definition per line: those of Apache Kafka's jars (JSON resources of MessageGenerator,
-KIP-482; Apache License 2.0) without comments. There are requests, responses, headers, and records of internal topics.
-`tests/format/record_messages.py` makes the file.
+`kafka_messages.jsonl` has one definition per line, without comments. They come from the jars of Apache Kafka (JSON
+resources of MessageGenerator, KIP-482; Apache License 2.0): requests, responses, headers and records of internal
+topics. `tests/format/record_messages.py` makes the file.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any, NamedTuple
 _FILE = Path(__file__).with_name("kafka_messages.jsonl")
 
 Definition = Mapping[str, Any]
-"""A message, a struct or a field, as the file has it."""
+"""JSON object of a message, a struct or a field."""
 
 
 class Head(NamedTuple):
-    """How a line of the file begins, and where it is.
+    """Beginning of a line, with its place in the file. Finding a message does not require parsing all lines.
 
     Attributes:
         type: header, request, response, coordinator-key, coordinator-value, metadata or data.
         topic: Topic of a coordinator's key or value.
-        position, size: Of the line in the file, in bytes.
+        position, size: Place of the line in the file, in bytes.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Head(NamedTuple):
 
 
 DEFAULT_STRUCT = object()
-"""Default of a field whose type is a struct and that is not null: a struct of defaults."""
+"""Marks the default of a struct field that must not be null: a struct whose fields have their defaults."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,12 +48,15 @@ class Field:
 
     Attributes:
         name: Name of its attribute, in snake_case.
-        type: Primitive type, or name of the struct; of the elements where `is_array`.
-        is_present: False if the version does not have the field. It then reads as its default.
-        is_flexible: True if lengths are compact.
-        tag: None if the field is not tagged.
-        default: Value of `type` as a number, text, tuple or None; or DEFAULT_STRUCT.
+        type: Primitive type or name of the struct; for an array, that of its elements.
+        is_array: True if the value is an array.
+        is_present: False if the version does not have the field, which then reads as its default.
+        is_nullable: True if the value may be null.
+        is_flexible: True if lengths are encoded as unsigned varints (KIP-482).
+        tag: Number of a tagged field, None for others.
+        default: A number, text, tuple or None, or DEFAULT_STRUCT.
         most: Largest valid number; None if all numbers of the type are valid.
+        struct: Struct of the value or of the array's elements; None for other types.
     """
 
     name: str
@@ -70,7 +73,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Struct:
-    """A message, or a struct in it, in one version. fields: plain ones in Kafka's order, then tagged ones by tag."""
+    """A message, or a struct in it, in one version. Fields have Kafka's order; tagged fields follow, sorted by tag."""
 
     name: str
     version: int
@@ -79,11 +82,12 @@ class Struct:
 
     @property
     def present(self) -> list[Field]:
+        """The fields that the version has."""
         return [field for field in self.fields if field.is_present]
 
 
 class Attribute(NamedTuple):
-    """How Python code sees a field: its name, its type, and whether it may be null in any version."""
+    """Python attribute of a field. `is_nullable`: it may be None even if the version does not allow null."""
 
     name: str
     type: str
@@ -91,11 +95,12 @@ class Attribute(NamedTuple):
 
 
 ToAttribute = Callable[[Definition], Attribute]
+"""Function from the definition of a field to its attribute."""
 
 
 @cache
 def heads() -> tuple[Head, ...]:
-    """The beginnings of all lines, in their order."""
+    """Return the beginnings of all lines, in file order."""
     pattern = r'^\{"name":"(\w+)",(?:"apiKey":(\d+),)?"type":"([\w-]+)"(?:,"topic":"(\w+)")?.*$'
     return tuple(
         Head(found[1], int(found[2]) if found[2] else None, found[3], found[4], found.start(), len(found[0]))
@@ -104,7 +109,7 @@ def heads() -> tuple[Head, ...]:
 
 
 def definition(head: Head) -> Definition:
-    """Read the line that begins so."""
+    """Read the definition on a line."""
     with _FILE.open("rb") as file:
         file.seek(head.position)
         found: Definition = json.loads(file.read(head.size))
@@ -112,21 +117,29 @@ def definition(head: Head) -> Definition:
 
 
 def versions(message: Definition) -> range:
+    """Return the versions of a message."""
     first, _, last = str(message["validVersions"]).partition("-")
     return range(int(first), int(last or first) + 1)
 
 
 def snake_case(name: str) -> str:
+    """Convert a field name: ThrottleTimeMs becomes throttle_time_ms."""
     return re.sub("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def plain_attribute(field: Definition) -> Attribute:
-    """The field with Kafka's own type."""
+    """Return the attribute of a field with Kafka's own type."""
     return Attribute(snake_case(field["name"]), field["type"], is_nullable=False)
 
 
 def struct_of(message: Definition, version: int, to_attribute: ToAttribute = plain_attribute) -> Struct:
-    """Return a message in one version."""
+    """Resolve a message in one version.
+
+    Args:
+        message: Definition of the message.
+        version: The version, which need not be in `versions`.
+        to_attribute: Names and types the attributes.
+    """
     common = {struct["name"]: struct["fields"] for struct in message.get("commonStructs", ())}
     is_flexible = _within(message["flexibleVersions"], version)
 
@@ -152,10 +165,11 @@ def struct_of(message: Definition, version: int, to_attribute: ToAttribute = pla
 
 
 def _default(field: Definition, kind: str, *, is_array: bool, is_nullable: bool) -> Any:
-    """The stated default; without one, null where it is allowed, otherwise zero or empty.
+    """Return the default of a field: the one in its definition, or else null if allowed, or else zero or empty.
 
-    Kafka's classes have empty texts where null is allowed. JSON's null makes the default of an array null, but not that
-    of a struct, as records show that Kafka wrote (ConsumerGroupMemberMetadataValue).
+    Unlike here, Kafka's classes default nullable strings to an empty one. In a definition, the JSON value null makes
+    the default of an array null, but not that of a struct, as records written by Kafka show
+    (ConsumerGroupMemberMetadataValue).
     """
     stated = field.get("default", "")
     if stated == "null" or (stated is None and is_array):
@@ -172,7 +186,7 @@ _ZEROS = {"string": "", "bytes": b"", "bool": False}
 
 
 def _within(versions: str, version: int) -> bool:
-    """versions: `3+`, `0-4`, `1` or `none`."""
+    """Return True if a version is in a range such as `3+`, `0-4`, `1` or `none`."""
     if versions == "none":
         return False
     first, _, last = versions.removesuffix("+").partition("-")

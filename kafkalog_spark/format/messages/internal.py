@@ -1,10 +1,10 @@
-"""Messages in the records of Kafka's internal topics, and those that consumers tell each other.
+"""Messages in the records of Kafka's internal topics, and in the metadata that consumers of a group exchange.
 
-A message is read as a named tuple: its fields in the order of the definition, then the tagged ones; names are in
-snake_case. A field that the version does not have is its default. Arrays are tuples. Any sequence in that order is
-written, as are the arrays in it.
+A message is read as a named tuple of its fields in the order of the definition, tagged fields last, with names in
+snake_case. A field that the version does not have has its default. Arrays are tuples. Any sequence in that order can be
+written; so can its arrays.
 
-| record | begins with |
+| record | prefix |
 |---|---|
 | key of a coordinator's topic | its type as i16 (`apiKey`); fields of version 0 |
 | value of a coordinator's topic | the version as i16 |
@@ -26,21 +26,21 @@ from kafkalog_spark.format.messages.reader import Read
 from kafkalog_spark.format.messages.values import Values
 from kafkalog_spark.format.messages.wire import Malformed
 
-_BEGIN = struct.Struct(">h")
+_PREFIX = struct.Struct(">h")
 
 
 Write = Callable[[Sequence[Any]], bytes]
 
 
-class _ByBegin(dict[int, Any]):
-    """Made at first use, by what a record begins with."""
+class _ByPrefix(dict[int, Any]):
+    """Values by the prefix of a record, each made at its first use."""
 
     def __init__(self, make: Callable[[int], Any]) -> None:
         super().__init__()
         self._make = make
 
-    def __missing__(self, begin: int) -> Any:
-        made = self[begin] = self._make(begin)
+    def __missing__(self, prefix: int) -> Any:
+        made = self[prefix] = self._make(prefix)
         return made
 
 
@@ -50,43 +50,42 @@ class Message:
     Readers and writers are compiled at first use.
 
     Attributes:
-        name: Kafka's name of it.
-        begins: Versions, by what a record of it begins with: the type of a key, the version of a value.
-        read: By type of a key or version of a value: `read(data, position)` to the value and the position after it.
-            Raises Malformed.
-        write: By the same: `write(values)` to bytes, with the type or version in front unless it is the value of a
-            metadata topic. Raises InvalidRecord for a text that is too long.
+        name: Kafka's name of the message.
+        version_by_prefix: Versions by the prefix of a record: the type of a key, or the version of a value.
+        read: Readers by prefix: `read(data, position)` returns the value and the position after it. Raises Malformed.
+        write: Writers by prefix: `write(values)` returns bytes, which include the prefix unless the message is a value
+            of a metadata topic. Raises InvalidRecord if a text is too long.
     """
 
     def __init__(self, name: str) -> None:
         found = definition(next(head for head in heads() if head.name == name))
         self.name = name
         is_key = found["type"] == "coordinator-key"
-        self.begins = {found["apiKey"] if is_key else version: version for version in versions(found)}
-        compiled = _ByBegin(lambda begin: CompiledMessage(struct_of(found, self.begins[begin]), _TUPLES))
-        self.read: Mapping[int, Read] = _ByBegin(lambda begin: compiled[begin].read)
-        self.write: Mapping[int, Write] = _ByBegin(
-            lambda begin: _writer(compiled[begin], b"" if found["type"] == "metadata" else _BEGIN.pack(begin))
+        self.version_by_prefix = {found["apiKey"] if is_key else version: version for version in versions(found)}
+        compiled = _ByPrefix(lambda prefix: CompiledMessage(struct_of(found, self.version_by_prefix[prefix]), _TUPLES))
+        self.read: Mapping[int, Read] = _ByPrefix(lambda prefix: compiled[prefix].read)
+        self.write: Mapping[int, Write] = _ByPrefix(
+            lambda prefix: _writer(compiled[prefix], b"" if found["type"] == "metadata" else _PREFIX.pack(prefix))
         )
-        self._newest = max(self.begins)
+        self._newest = max(self.version_by_prefix)
 
     def decode(self, data: bytes, what: str = "") -> Any:
         """Read a coordinator's key or value. Bytes after it are ignored.
 
         Args:
-            data: From the type or version on.
-            what: Name of the message in errors; by default Kafka's name.
+            data: The record's key or value, including the prefix.
+            what: Name of the message for errors; Kafka's name by default.
 
         Raises:
-            UnsupportedFormat: For another type of key or version of a value.
+            UnsupportedFormat: If the type of the key or the version of the value is unknown.
             CorruptLog: If the bytes do not fit the definition.
         """
         what = what or self.name
-        begin = _begin(data, what)
-        if begin not in self.begins:
-            known = f"0 to {self._newest}" if len(self.begins) > 1 else self._newest
-            raise UnsupportedFormat(f"{what} of version {begin}, expected {known}")
-        return _decoded(self.read[begin], data, what)
+        prefix = _prefix(data, what)
+        if prefix not in self.version_by_prefix:
+            known = f"0 to {self._newest}" if len(self.version_by_prefix) > 1 else self._newest
+            raise UnsupportedFormat(f"{what} of version {prefix}, expected {known}")
+        return _decoded(self.read[prefix], data, what)
 
     def encode(self, values: Sequence[Any], version: int | None = None) -> bytes:
         """Write a coordinator's key or value, in the newest version unless another one is given.
@@ -98,24 +97,24 @@ class Message:
 
 
 message = cache(Message)
-"""The message of a name."""
+"""Return the message with one of Kafka's names."""
 
 
 def decode_key(topic: str, data: bytes) -> tuple[int, Any] | None:
-    """Return type and key of a record of a coordinator's topic; None for an unknown type.
+    """Return the type and the content of a key in a coordinator's topic, or None for an unknown type.
 
     Raises:
         CorruptLog: If the bytes do not fit the definition.
     """
     what = "a key of " + topic
-    kind = _begin(data, what)
+    kind = _prefix(data, what)
     key = _keys(topic).get(kind)
     return None if key is None else (kind, _decoded(message(key).read[kind], data, what))
 
 
 @cache
 def _keys(topic: str) -> Mapping[int, str]:
-    """Names of a topic's keys by their type."""
+    """Return the names of a topic's key messages by type."""
     keys = [head for head in heads() if head.topic == topic and head.type == "coordinator-key"]
     return {head.api_key: head.name for head in keys if head.api_key is not None}
 
@@ -132,15 +131,15 @@ def _writer(compiled: CompiledMessage, head: bytes) -> Write:
     return lambda values: bytes(write(values, bytearray(head)))
 
 
-def _begin(data: bytes, what: str) -> int:
-    """The type or version that a key or value begins with."""
-    if len(data) < _BEGIN.size:
+def _prefix(data: bytes, what: str) -> int:
+    """Return the type or version at the beginning of a key or value."""
+    if len(data) < _PREFIX.size:
         raise CorruptLog(f"{what}: it ends early, at byte {len(data)} of {len(data)}")
-    return int.from_bytes(data[: _BEGIN.size], "big", signed=True)
+    return int.from_bytes(data[: _PREFIX.size], "big", signed=True)
 
 
 def _decoded(read: Read, data: bytes, what: str) -> Any:
     try:
-        return read(data, _BEGIN.size)[0]
+        return read(data, _PREFIX.size)[0]
     except Malformed as error:
         raise CorruptLog(f"{what}: {error}, at byte {error.position} of {len(data)}") from None

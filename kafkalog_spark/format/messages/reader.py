@@ -1,8 +1,8 @@
-"""Readers of messages, as generated Python source.
+"""Generates the Python source of readers of messages.
 
-They trust no byte. An array announces no more elements than the remaining bytes have room for, and all arrays of a
-message together no more than the caller allows. Null is accepted only where the definition has it. The value of a
-tagged field (KIP-482) has exactly the size in front of it; tagged fields that are not known are skipped.
+Readers do not trust the bytes. An array may not announce more elements than fit into the remaining bytes, and all
+arrays of a message together no more than the caller allows. Null is accepted only where the definition allows it. The
+value of a tagged field (KIP-482) must have the size in front of it; unknown tagged fields are skipped.
 """
 
 from __future__ import annotations
@@ -19,23 +19,30 @@ from kafkalog_spark.format.messages.values import Values
 from kafkalog_spark.format.messages.wire import Malformed, ends_early, tag_does_not_rise, tag_too_long
 from kafkalog_spark.format.varints import read_uvarint
 
-UNBOUNDED = 1 << 62  # elements of arrays in a message, where only its size bounds them
+UNBOUNDED = 1 << 62  # number of array elements in a message that only its size limits
 
 Body = bytes | memoryview
 Read = Callable[..., tuple[Any, int]]
-"""(bytes, position, number of elements that all arrays together may have; unbounded if left out) to the value that
-begins there and the position after it. Raises Malformed."""
+"""Function from bytes, the position of a value and the limit on all array elements together (UNBOUNDED by default) to
+the value and the position after it. Raises Malformed."""
 
 _TOO_MANY = "it names more things than one request may: send several smaller ones"
 _SIZED = {"string": "str(data[at:{}], 'utf-8')", "bytes": "bytes(data[at:{}])", "records": "view(data)[at:{}]"}
 
 
 class ReaderSource(Source):
-    """Source of a reader. values: how messages look. default: of a field. class_of: the class of a struct."""
+    """Source of a reader. Its methods generate the code that reads one part of a message."""
 
     def __init__(
         self, what: str, values: Values, default: Callable[[Field], Any], class_of: Callable[[Struct], type]
     ) -> None:
+        """
+        Args:
+            what: Name of the reader, for tracebacks.
+            values: Representation of messages in Python.
+            default: Returns the default of a field.
+            class_of: Returns the class of a struct.
+        """
         super().__init__(what, {**_NAMES, **values.names})
         self._values, self._default_of, self._class_of = values, default, class_of
 
@@ -52,64 +59,65 @@ class ReaderSource(Source):
         return read
 
     def struct(self, definition: Struct, target: str) -> None:
-        """Fields of a fixed size that follow one another are unpacked at once."""
-        names = {one: self.name(one.name) for one in definition.fields}
+        """Generate the code that reads a struct into `target`. Neighbouring fields of fixed size are unpacked
+        together."""
+        names = {field: self.name(field.name) for field in definition.fields}
         run: list[Field] = []
-        for one in definition.present:
-            if one.tag is not None:
+        for field in definition.present:
+            if field.tag is not None:
                 continue
-            if not one.is_array and self._values.form(one) is not None and one.most is None:
-                run.append(one)
+            if not field.is_array and self._values.form(field) is not None and field.most is None:
+                run.append(field)
                 continue
             self._unpack(run, names)
             run = []
-            self.field(one, names[one])
+            self.field(field, names[field])
         self._unpack(run, names)
         if definition.is_flexible:
-            self._tags([one for one in definition.present if one.tag is not None], names)
+            self._tags([field for field in definition.present if field.tag is not None], names)
         made = self.name(definition.name, self._class_of(definition))
         if self._values.is_tuple:
-            for one in definition.fields:
-                if not one.is_present:
-                    self.line(f"{names[one]} = {self._default(one)}")
+            for field in definition.fields:
+                if not field.is_present:
+                    self.line(f"{names[field]} = {self._default(field)}")
             self.line(f"{target} = new_tuple({made}, ({', '.join(names.values())},))")
             return
         self.line(f"{target} = new({made})")
-        for one in definition.present:
-            self.line(f"{target}.{one.name} = {names[one]}")
+        for field in definition.present:
+            self.line(f"{target}.{field.name} = {names[field]}")
 
-    def field(self, one: Field, name: str) -> None:
-        """A field that is not unpacked together with others, or is tagged."""
-        if one.is_array:
-            self._array(one, name)
-        elif one.struct is None:
-            self._primitive(one, name, is_nullable=one.is_nullable)
-        elif one.is_nullable:
+    def field(self, field: Field, name: str) -> None:
+        """Generate the code that reads one field by itself into the variable `name`."""
+        if field.is_array:
+            self._array(field, name)
+        elif field.struct is None:
+            self._primitive(field, name, is_nullable=field.is_nullable)
+        elif field.is_nullable:
             self.line("at += 1")
-            self.line(f"if data[at - 1] == {0 if one.tag is not None else 255}: {name} = None")
+            self.line(f"if data[at - 1] == {0 if field.tag is not None else 255}: {name} = None")
             with self.block("else:"):
-                self.struct(one.struct, name)
+                self.struct(field.struct, name)
         else:
-            self.struct(one.struct, name)
+            self.struct(field.struct, name)
 
     def _unpack(self, run: Sequence[Field], names: Mapping[Field, str]) -> None:
         if not run:
             return
-        layout = struct.Struct(">" + "".join(self._values.form(one) or "" for one in run))
+        layout = struct.Struct(">" + "".join(self._values.form(field) or "" for field in run))
         unpack = self.name("unpack", layout.unpack_from)
-        self.line(f"{', '.join(names[one] for one in run)}, = {unpack}(data, at)")
+        self.line(f"{', '.join(names[field] for field in run)}, = {unpack}(data, at)")
         self.line(f"at += {layout.size}")
-        for one in run:
-            name, conversion = names[one], self._values.conversion(one)
+        for field in run:
+            name, conversion = names[field], self._values.conversion(field)
             if conversion is not None:
                 self.line(f"{name} = {conversion.read.format(name)}")
-            if one.most is not None:
-                why = f"f'{{{name}}} is no {one.name.replace('_', ' ')}: 0 to {one.most} are known'"
-                self.line(f"if not 0 <= {name} <= {one.most}: malformed({why}, at - {layout.size})")
+            if field.most is not None:
+                why = f"f'{{{name}}} is no {field.name.replace('_', ' ')}: 0 to {field.most} are known'"
+                self.line(f"if not 0 <= {name} <= {field.most}: malformed({why}, at - {layout.size})")
 
     def _tags(self, tagged: Sequence[Field], names: Mapping[Field, str]) -> None:
-        for one in tagged:
-            self.line(f"{names[one]} = {self._default(one)}")
+        for field in tagged:
+            self.line(f"{names[field]} = {self._default(field)}")
         count, tag, size, end = (self.name(what) for what in ("count", "tag", "size", "end"))
         self.line("if data[at] == 0: at += 1")
         with self.block("else:"):
@@ -126,61 +134,61 @@ class ReaderSource(Source):
                 self.line(f"{size}, at = read_uvarint(data, at)")
                 self.line(f"{end} = at + {size}")
                 self.line(f"if {end} > size: raise tag_too_long({tag}, {size}, data, at)")
-                for one in tagged:
-                    with self.block(f"if {tag} == {one.tag}:"):
-                        self.field(one, names[one])
-                        why = f"f'tagged field {one.tag} does not fill its {{{size}}} bytes'"
+                for field in tagged:
+                    with self.block(f"if {tag} == {field.tag}:"):
+                        self.field(field, names[field])
+                        why = f"f'tagged field {field.tag} does not fill its {{{size}}} bytes'"
                         self.line(f"if at != {end}: malformed({why}, {end} - {size})")
                 self.line(f"at = {end}")
 
-    def _default(self, one: Field) -> str:
-        default = self._default_of(one)
+    def _default(self, field: Field) -> str:
+        default = self._default_of(field)
         return "None" if default is None else self.name("default", default)
 
     def _count_elements(self, count: str) -> None:
         self.line(f"left -= {count}")
         self.line(f"if left < 0: malformed({_TOO_MANY!r}, at)")
 
-    def _array(self, one: Field, name: str) -> None:
-        with self._length(one, f"the array {one.name}", name, is_nullable=one.is_nullable):
-            least = max(self._least_element(one), 1)
+    def _array(self, field: Field, name: str) -> None:
+        with self._length(field, f"the array {field.name}", name, is_nullable=field.is_nullable):
+            least = max(self._least_element(field), 1)
             why = f"f'an array of {{{name}}} elements, {{size - at}} bytes are left'"
             self.line(f"if {name} * {least} > size - at: malformed({why}, at)")
             self._count_elements(name)
             values, value = self.name("values"), self.name("value")
-            form = self._values.form(one)
-            if form is not None and self._values.conversion(one) is None:
+            form = self._values.form(field)
+            if form is not None and self._values.conversion(field) is None:
                 self.line(f"{values} = {name} * {least}")
                 self.line(f"{name} = unpack(f'>{{{name}}}{form}', data, at)")
                 self.line(f"at += {values}")
                 return
             self.line(f"{values} = []")
             with self.block(f"for {value} in range({name}):"):
-                if one.struct is not None:
-                    self.struct(one.struct, value)
+                if field.struct is not None:
+                    self.struct(field.struct, value)
                 else:
-                    self._primitive(one, value, is_nullable=False)
+                    self._primitive(field, value, is_nullable=False)
                 self.line(f"{values}.append({value})")
             self.line(f"{name} = tuple({values})")
 
-    def _primitive(self, one: Field, name: str, *, is_nullable: bool) -> None:
-        if self._values.form(one) is not None:
-            self._unpack([one], {one: name})
+    def _primitive(self, field: Field, name: str, *, is_nullable: bool) -> None:
+        if self._values.form(field) is not None:
+            self._unpack([field], {field: name})
             return
-        with self._length(one, one.name, name, is_nullable=is_nullable, is_text=one.type == "string"):
+        with self._length(field, field.name, name, is_nullable=is_nullable, is_text=field.type == "string"):
             end = self.name("end")
             self.line(f"{end} = at + {name}")
-            why = f"f'{one.name} of {{{name}}} bytes, {{size - at}} bytes are left'"
+            why = f"f'{field.name} of {{{name}}} bytes, {{size - at}} bytes are left'"
             self.line(f"if {end} > size: malformed({why}, at)")
-            self.line(f"{name} = {_SIZED[one.type].format(end)}")
+            self.line(f"{name} = {_SIZED[field.type].format(end)}")
             self.line(f"at = {end}")
 
     def _length(
-        self, one: Field, what: str, name: str, *, is_nullable: bool, is_text: bool = False
+        self, field: Field, what: str, name: str, *, is_nullable: bool, is_text: bool = False
     ) -> AbstractContextManager[None]:
-        """Read a length or null. Returns the block for a value that is not null."""
-        width = 1 if one.is_flexible else 2 if is_text else 4
-        if one.is_flexible:
+        """Generate the code that reads a length, or null. Returns the block for a value that is not null."""
+        width = 1 if field.is_flexible else 2 if is_text else 4
+        if field.is_flexible:
             self.line(f"{name} = data[at] - 1; at += 1")
             self.line(f"if {name} > 126: {name}, at = read_uvarint(data, at - 1); {name} -= 1")
         else:
@@ -191,19 +199,19 @@ class ReaderSource(Source):
         return self.block("else:")
 
     def _least_element(self, array: Field) -> int:
-        """Bytes that an element of an array has at least."""
+        """Return the minimal size of an element of an array, in bytes."""
         if array.struct is None:
             return self._least(array, is_array=False)
-        plain = [one for one in array.struct.present if one.tag is None]
-        return array.struct.is_flexible + sum(self._least(one, is_array=one.is_array) for one in plain)
+        plain = [field for field in array.struct.present if field.tag is None]
+        return array.struct.is_flexible + sum(self._least(field, is_array=field.is_array) for field in plain)
 
-    def _least(self, one: Field, *, is_array: bool) -> int:
-        form = self._values.form(one)
+    def _least(self, field: Field, *, is_array: bool) -> int:
+        form = self._values.form(field)
         if form is not None and not is_array:
             return struct.calcsize(">" + form)
-        if one.is_flexible or (one.struct is not None and not is_array):
+        if field.is_flexible or (field.struct is not None and not is_array):
             return 1
-        return 2 if one.type == "string" and not is_array else 4
+        return 2 if field.type == "string" and not is_array else 4
 
 
 def _malformed(why: str, position: int) -> NoReturn:
@@ -211,7 +219,7 @@ def _malformed(why: str, position: int) -> NoReturn:
 
 
 def _unreadable(error: Exception, position: int) -> NoReturn:
-    """error: of reading beyond the end, or of a value that is not valid."""
+    """Raise Malformed for an error that reading beyond the end, or an invalid value, has caused."""
     if isinstance(error, struct.error | IndexError):
         raise ends_early(position) from None
     not_text = "a string is not UTF-8: " if isinstance(error, UnicodeDecodeError) else ""

@@ -1,4 +1,4 @@
-"""Python source that is generated line by line and compiled, so that tracebacks and debuggers can show it."""
+"""Python source that is generated line by line and compiled. Tracebacks and debuggers show its lines."""
 
 from __future__ import annotations
 import __future__
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Source:
-    """Source of one function or class, and the names in it.
+    """Source of one function or class, and the objects that it refers to.
 
     Attributes:
         file: Name under which tracebacks show the lines.
@@ -24,18 +24,19 @@ class Source:
         self._count = 0
 
     def line(self, text: str) -> None:
+        """Add a line at the current indentation."""
         self._lines.append(self._indent + text)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """The lines inside the with statement are the body of `head`."""
+        """Add the line `head`; lines that are added inside the context are its body."""
         self.line(head)
         self._indent += " "
         yield
         self._indent = self._indent[:-1]
 
     def name(self, what: str, value: Any = None) -> str:
-        """A new name that begins with `what` and has that value, unless a line assigns another one."""
+        """Return a new unique name that begins with `what` and, if `value` is not None, is bound to it."""
         self._count += 1
         name = f"{what}_{self._count}"
         if value is not None:
@@ -43,7 +44,7 @@ class Source:
         return name
 
     def compiled(self, name: str) -> Any:
-        """The object of this name after all lines have been executed."""
+        """Execute all lines and return the object with this name."""
         text = "\n".join(self._lines) + "\n"
         linecache.cache[self.file] = len(text), None, text.splitlines(keepends=True), self.file
         exec(compile(text, self.file, "exec", __future__.annotations.compiler_flag, dont_inherit=True), self._names)

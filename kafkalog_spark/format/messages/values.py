@@ -1,4 +1,4 @@
-"""How messages look in Python: their classes, and types whose values are not those of the struct module."""
+"""Representation of messages in Python: their classes, and conversions of values that `struct` does not know."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafkalog_spark.format.messages.definitions import Field, Struct, ToAttribut
 NUMBERS = {
     "bool": "?", "int8": "b", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q", "float64": "d",
 }  # fmt: skip
-"""Format characters of Kafka's types of fixed size, but for uuid."""
+"""Format characters of Kafka's types of fixed size except uuid."""
 _ANNOTATIONS = {
     **dict.fromkeys(NUMBERS, "int"), "bool": "bool", "float64": "float", "string": "str", "bytes": "bytes",
     "records": "memoryview",
@@ -20,13 +20,13 @@ _ANNOTATIONS = {
 
 
 class Conversion(NamedTuple):
-    """A type whose Python values are not those of the struct module.
+    """Conversion between the values that `struct` packs and the values in Python.
 
     Attributes:
-        form: Format character of the number, or "16s".
-        read: Python expression of the value; {0} stands for what was unpacked.
-        write: Python expression of the number; {0} stands for the value, {1} for a free name.
-        from_default: The value of a stated or implicit default.
+        form: Format character of the packed value, or "16s".
+        read: Expression for the Python value; {0} stands for the unpacked one.
+        write: Expression for the value to pack; {0} stands for the Python value, {1} for an unused name.
+        from_default: Function from the default in the definition to the Python value.
         annotation: Type of the attribute.
     """
 
@@ -47,19 +47,20 @@ _UUID_OR_NONE = Conversion(
 )
 
 MakeClass = Callable[[Struct, Mapping[str, Any], Mapping[str, str]], type]
-"""(struct, defaults by name, annotations by name) to the class of its values."""
+"""Function from a struct, its defaults by name and its annotations by name to a class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """How messages look in Python.
+    """Representation of messages in Python.
 
     Attributes:
         make_class: Makes the class of a struct.
-        is_tuple: Values are tuples of all fields. Any sequence in that order is written. Otherwise values are objects
-            with slots, and anything with the attributes is written.
-        conversions: Types that `to_attribute` adds to Kafka's.
-        names: Names in the expressions of `conversions`.
+        is_tuple: True if values are tuples of all fields; any sequence in that order can be written. False if they are
+            objects with slots; any object with the attributes can be written.
+        to_attribute: Names and types the attributes.
+        conversions: Conversions of the types that `to_attribute` adds to Kafka's.
+        names: Objects to which the expressions of `conversions` refer.
     """
 
     make_class: MakeClass
@@ -68,20 +69,20 @@ class Values:
     conversions: Mapping[str, Conversion] = field(default_factory=dict)
     names: Mapping[str, Any] = field(default_factory=dict)
 
-    def conversion(self, one: Field) -> Conversion | None:
-        """The conversion of a field, or of the elements of an array."""
-        if one.type == "uuid":
-            return _UUID_OR_NONE if one.is_nullable or (one.is_array and not self.is_tuple) else _UUID
-        return self.conversions.get(one.type)
+    def conversion(self, field: Field) -> Conversion | None:
+        """Return the conversion of a field, or of the elements of an array, or None."""
+        if field.type == "uuid":
+            return _UUID_OR_NONE if field.is_nullable or (field.is_array and not self.is_tuple) else _UUID
+        return self.conversions.get(field.type)
 
-    def form(self, one: Field) -> str | None:
-        """The format character of a field, or of an array's elements; None if their size is not fixed."""
-        conversion = self.conversion(one)
-        return NUMBERS.get(one.type) if conversion is None else conversion.form
+    def form(self, field: Field) -> str | None:
+        """Return the format character of a field, or of an array's elements; None if their size is not fixed."""
+        conversion = self.conversion(field)
+        return NUMBERS.get(field.type) if conversion is None else conversion.form
 
-    def annotation(self, one: Field) -> str:
-        """The type of a field's attribute."""
-        conversion = self.conversion(one)
-        kind = one.type if one.struct else _ANNOTATIONS[one.type] if conversion is None else conversion.annotation
-        whole = f"tuple[{kind}, ...]" if one.is_array else kind
-        return f"{whole} | None" if one.is_nullable and not whole.endswith("None") else whole
+    def annotation(self, field: Field) -> str:
+        """Return the type of a field's attribute, as source text."""
+        conversion = self.conversion(field)
+        kind = field.type if field.struct else _ANNOTATIONS[field.type] if conversion is None else conversion.annotation
+        whole = f"tuple[{kind}, ...]" if field.is_array else kind
+        return f"{whole} | None" if field.is_nullable and not whole.endswith("None") else whole

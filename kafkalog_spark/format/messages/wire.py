@@ -1,4 +1,4 @@
-"""Parts of a message that are read without a definition: lengths, compact strings, and tagged fields (KIP-482)."""
+"""Reading of parts of a message without its definition: lengths, compact strings and tagged fields (KIP-482)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kafkalog_spark.format.varints import read_uvarint, uvarint
 
 
 class Malformed(ValueError):
-    """Bytes that do not fit the definition. position: of the first wrong or missing byte, in the message."""
+    """The bytes are not the expected message. `position` is that of the first wrong or missing byte."""
 
     def __init__(self, why: str, position: int) -> None:
         super().__init__(why)
@@ -17,7 +17,7 @@ def read_unsigned_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """Return an unsigned varint of at most 32 bits, and the position after it.
 
     Raises:
-        Malformed: If it is longer, or if the bytes end early.
+        Malformed: If the varint is longer, or the bytes end early.
     """
     try:
         return read_uvarint(data, at)
@@ -28,15 +28,16 @@ def read_unsigned_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def compact_string(text: str) -> bytes:
+    """Return a compact string: its length plus 1 as an unsigned varint, then UTF-8."""
     data = text.encode()
     return uvarint(len(data) + 1) + data
 
 
 def read_compact_string(data: bytes, at: int) -> tuple[str, int]:
-    """Return a string that is not null, and the position after it.
+    """Return a compact string that is not null, and the position after it.
 
     Raises:
-        Malformed: If there is none.
+        Malformed: If the bytes are not such a string.
     """
     size, begin = read_unsigned_varint(data, at)
     end = begin + size - 1
@@ -51,10 +52,10 @@ def read_compact_string(data: bytes, at: int) -> tuple[str, int]:
 
 
 def read_tagged_fields(data: bytes, at: int) -> tuple[dict[int, bytes], int]:
-    """Return the tagged fields that begin at `at`, by tag, and the position after them.
+    """Return the content of the tagged fields at position `at` by tag, and the position after them.
 
     Raises:
-        Malformed: If the tags do not rise, or if the bytes end early.
+        Malformed: If tags are not in ascending order, or the bytes end early.
     """
     fields: dict[int, bytes] = {}
     last = -1

@@ -1,4 +1,4 @@
-"""Writers of messages, as generated Python source."""
+"""Generates the Python source of writers of messages."""
 
 from __future__ import annotations
 
@@ -12,20 +12,27 @@ from kafkalog_spark.format.messages.source import Source
 from kafkalog_spark.format.messages.values import Values
 from kafkalog_spark.format.varints import uvarint
 
-OWN_PIECE = 1024  # bytes from which on an encoded array is not copied: thousands of topics have the same configuration
-_LONGEST_STRING = 2**15 - 1  # where the length is not compact
+OWN_PIECE = 1024  # size in bytes from which an encoded array is passed on as a piece of its own instead of copied
+_LONGEST_STRING = 2**15 - 1  # bytes, in versions that are not flexible
 
 Write = Callable[[Any, bytearray], Any]
-"""(value, bytes in front of it) to both: a list of bytes-like pieces, or a bytearray if values are tuples.
+"""Function from a value and the bytes in front of it to both: a list of bytes-like pieces, or a bytearray if values are
+tuples.
 
 Raises TypeError, AttributeError, ValueError, struct.error or InvalidRecord for a value that the message cannot hold.
 """
 
 
 class WriterSource(Source):
-    """Source of a writer. values: how messages look. default: of a field."""
+    """Source of a writer. Its methods generate the code that writes one part of a message."""
 
     def __init__(self, what: str, values: Values, default: Callable[[Field], Any]) -> None:
+        """
+        Args:
+            what: Name of the writer, for tracebacks.
+            values: Representation of messages in Python.
+            default: Returns the default of a field.
+        """
         super().__init__(what, {**_NAMES, **values.names})
         self._values, self._default = values, default
 
@@ -34,7 +41,7 @@ class WriterSource(Source):
         return self._compiled(lambda: self.struct(message, "value"))
 
     def array_writer(self, array: Field) -> Write:
-        """Compile the writer of the value of an array."""
+        """Compile the writer of the values of an array."""
         return self._compiled(lambda: self.field(array, "value"))
 
     def _compiled(self, body: Callable[[], None]) -> Write:
@@ -47,23 +54,23 @@ class WriterSource(Source):
         return write
 
     def struct(self, definition: Struct, value: str) -> None:
-        """Fields of a fixed size that follow one another are packed at once."""
-        names = {one: f"{value}.{one.name}" for one in definition.fields}
+        """Generate the code that writes a struct. Neighbouring fields of fixed size are packed together."""
+        names = {field: f"{value}.{field.name}" for field in definition.fields}
         if self._values.is_tuple:
-            names = {one: self.name(one.name) for one in definition.fields}
+            names = {field: self.name(field.name) for field in definition.fields}
             self.line(f"{', '.join(names.values())}, = {value}")
-        plain = [one for one in definition.present if one.tag is None]
-        tagged = [one for one in definition.present if one.tag is not None]
+        plain = [field for field in definition.present if field.tag is None]
+        tagged = [field for field in definition.present if field.tag is not None]
         forms, packed = "", []
-        for one in plain:
-            form = self._values.form(one)
-            if form is not None and not one.is_array:
+        for field in plain:
+            form = self._values.form(field)
+            if form is not None and not field.is_array:
                 forms += form
-                packed.append(self._number(one, names[one]))
+                packed.append(self._number(field, names[field]))
             else:
                 self._pack(forms, packed)
                 forms, packed = "", []
-                self.field(one, names[one])
+                self.field(field, names[field])
         if definition.is_flexible and not tagged:
             forms += "B"
             packed.append("0")
@@ -71,23 +78,23 @@ class WriterSource(Source):
         if tagged:
             self._tags(tagged, names)
 
-    def field(self, one: Field, value: str) -> None:
-        """A field that is not packed together with others, or is tagged."""
-        if one.is_array:
-            self._array(one, value)
-        elif one.struct is None:
-            self._primitive(one, value, is_nullable=one.is_nullable)
-        elif one.is_nullable:
+    def field(self, field: Field, value: str) -> None:
+        """Generate the code that writes one field by itself."""
+        if field.is_array:
+            self._array(field, value)
+        elif field.struct is None:
+            self._primitive(field, value, is_nullable=field.is_nullable)
+        elif field.is_nullable:
             with self.block(f"if {value} is None:"):
-                self.line(f"out.append({0 if one.tag is not None else 255})")
+                self.line(f"out.append({0 if field.tag is not None else 255})")
             with self.block("else:"):
                 self.line("out.append(1)")
-                self.struct(one.struct, value)
+                self.struct(field.struct, value)
         else:
-            self.struct(one.struct, value)
+            self.struct(field.struct, value)
 
-    def _number(self, one: Field, value: str) -> str:
-        conversion = self._values.conversion(one)
+    def _number(self, field: Field, value: str) -> str:
+        conversion = self._values.conversion(field)
         return value if conversion is None else conversion.write.format(value, self.name("number"))
 
     def _pack(self, forms: str, values: Sequence[str]) -> None:
@@ -96,76 +103,76 @@ class WriterSource(Source):
         elif forms:
             self.line(f"out += {self.name('pack', struct.Struct('>' + forms).pack)}({', '.join(values)})")
 
-    def _array(self, one: Field, value: str) -> None:
-        array = self.name(one.name)
+    def _array(self, field: Field, value: str) -> None:
+        array = self.name(field.name)
         self.line(f"{array} = {value}")
         with self.block(f"if {array} is None:"):
-            self.line(f"out += {self._length(one, '-1')}")
+            self.line(f"out += {self._length(field, '-1')}")
         if not self._values.is_tuple:
             with self.block(f"elif type({array}) is bytes:"):
                 self.line(f"if len({array}) < {OWN_PIECE}: out += {array}")
                 self.line(f"else: pieces += (out, {array}); out = bytearray()")
         with self.block("else:"):
-            self.line(f"out += {self._length(one, f'len({array})')}")
-            form = self._values.form(one)
-            if form is not None and self._values.is_tuple and self._values.conversion(one) is None:
+            self.line(f"out += {self._length(field, f'len({array})')}")
+            form = self._values.form(field)
+            if form is not None and self._values.is_tuple and self._values.conversion(field) is None:
                 self.line(f"out += pack(f'>{{len({array})}}{form}', *{array})")
-            else:  # most arrays of responses have one number, which is packed faster by itself
-                self._elements(one, array)
+            else:  # most arrays of responses have one number, which is faster without a format string
+                self._elements(field, array)
 
-    def _elements(self, one: Field, array: str) -> None:
+    def _elements(self, field: Field, array: str) -> None:
         element = self.name("element")
         with self.block(f"for {element} in {array}:"):
-            if one.struct is not None:
-                self.struct(one.struct, element)
+            if field.struct is not None:
+                self.struct(field.struct, element)
             else:
-                self._primitive(one, element, is_nullable=False)
+                self._primitive(field, element, is_nullable=False)
 
-    def _primitive(self, one: Field, value: str, *, is_nullable: bool) -> None:
-        form = self._values.form(one)
+    def _primitive(self, field: Field, value: str, *, is_nullable: bool) -> None:
+        form = self._values.form(field)
         if form is not None:
-            self._pack(form, [self._number(one, value)])
+            self._pack(form, [self._number(field, value)])
             return
-        found, is_text = self.name(one.name), one.type == "string"
+        found, is_text = self.name(field.name), field.type == "string"
         self.line(f"{found} = {value}")
         with self.block(f"if {found} is None:"):
             if is_nullable:
-                self.line(f"out += {self._length(one, '-1', is_text=is_text)}")
+                self.line(f"out += {self._length(field, '-1', is_text=is_text)}")
             else:
-                self.line(f"raise TypeError('{one.name} is null')")
-        if one.type == "records":
+                self.line(f"raise TypeError('{field.name} is null')")
+        if field.type == "records":
             size = self.name("size")
             with self.block(f"elif type({found}) is list:"):
                 self.line(f"{size} = sum(map(len, {found}))")
-                self.line(f"out += {self._length(one, size)}")
+                self.line(f"out += {self._length(field, size)}")
                 self.line(f"if {size}: pieces.append(out); pieces += {found}; out = bytearray()")
         with self.block("else:"):
             self.line(f"{found} = {found}.encode()" if is_text else f"{found} = bytes({found})")
-            self.line(f"out += {self._length(one, f'len({found})', is_text=is_text)}")
+            self.line(f"out += {self._length(field, f'len({found})', is_text=is_text)}")
             self.line(f"out += {found}")
 
     def _tags(self, tagged: Sequence[Field], names: Mapping[Field, str]) -> None:
-        """Defaults are not written."""
+        """Generate the code that writes tagged fields whose values are not the default."""
         whole, tags = self.name("whole"), self.name("tags")
         self.line(f"{tags} = ()")
-        for one in tagged:
-            value = self.name(one.name)
-            self.line(f"{value} = {names[one]}")
-            default = self._default(one)
+        for field in tagged:
+            value = self.name(field.name)
+            self.line(f"{value} = {names[field]}")
+            default = self._default(field)
             is_written = [] if default is not None and self._values.is_tuple else [f"{value} is not None"]
             if default is not None:
                 is_written.append(f"{value} != {self.name('default', default)}")
             with self.block(f"if {' and '.join(is_written)}:"):
                 self.line(f"{whole}, out = out, bytearray()")
-                self.field(one, value)
-                self.line(f"{tags} += (uvarint({one.tag}), uvarint(len(out)), out)")
+                self.field(field, value)
+                self.line(f"{tags} += (uvarint({field.tag}), uvarint(len(out)), out)")
                 self.line(f"out = {whole}")
         self.line(f"if {tags}: out += uvarint(len({tags}) // 3) + b''.join({tags})")
         self.line("else: out.append(0)")
 
-    def _length(self, one: Field, size: str, *, is_text: bool = False) -> str:
-        """Bytes in front of a string, bytes or an array; of size -1 for null."""
-        return f"uvarint({size} + 1)" if one.is_flexible else f"{'text_size' if is_text else 'i32'}({size})"
+    def _length(self, field: Field, size: str, *, is_text: bool = False) -> str:
+        """Return the expression for the encoded length of a string, bytes or an array; `size` is -1 for null."""
+        return f"uvarint({size} + 1)" if field.is_flexible else f"{'text_size' if is_text else 'i32'}({size})"
 
 
 def _text_size(size: int) -> bytes:

@@ -13,7 +13,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from kafkalog_broker.testing_support.remote import ask, exchange
+from kafkalog_broker.testing_support.client_requests import ask, exchange
 from tests.broker.api.helpers.admin_scenario import CREATE_TOPICS, METADATA, TELEMETRY, in_place, steps
 from tests.broker.api.helpers.plain_entities import TOKENS, plain, request_entity
 from tests.interop.real_kafka import VERSION, RealKafka

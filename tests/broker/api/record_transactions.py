@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kafkalog_broker.testing_support.remote import ask, exchange
+from kafkalog_broker.testing_support.client_requests import ask, exchange
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.api.helpers.transaction_answers import Kept, Names, files, read_described
 from tests.broker.api.helpers.transaction_requests import (

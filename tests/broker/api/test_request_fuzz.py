@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker import api
-from kafkalog_broker.config.properties import STANDARD
+from kafkalog_broker.config.authorizer_settings import STANDARD
 from kafkalog_broker.errors import BrokerError, MalformedRequest
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from kafkalog_broker.protocol.frames import decode_request, encode_response
@@ -56,7 +56,7 @@ async def handled(broker: Any, frame: bytes, threads: InThreads) -> str:
         request = decode_request(frame)
     except MalformedRequest:
         return "malformed"
-    handler = asyncio.ensure_future(api.load_all()[request.api_key].handled(request, broker))
+    handler = asyncio.ensure_future(api.load_all()[request.api_key].respond(request, broker))
     rounds = 0
     while not handler.done() and rounds < ROUNDS:
         rounds += threads.count == 0
@@ -109,7 +109,7 @@ async def refused(broker: Any, frame: bytes) -> str:
     served = api.load_all()[request.api_key]
     try:
         admit(request, broker.authorizer)
-        handler = asyncio.ensure_future(served.handled(request, broker))
+        handler = asyncio.ensure_future(served.respond(request, broker))
         done, _ = await asyncio.wait([handler], timeout=0.01)
         if not done:
             handler.cancel()

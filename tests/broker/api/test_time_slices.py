@@ -17,7 +17,7 @@ from kafkalog_broker.groups.offset_requests import CommitRequest, CommittedParti
 from kafkalog_broker.protocol.frames import decode_request
 from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.runtime import fair_scheduling
-from kafkalog_broker.testing_support.remote import frame_of
+from kafkalog_broker.testing_support.client_requests import frame_of
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from tests.broker.api.helpers.admin_scenario import create, new_topic
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
@@ -201,7 +201,7 @@ def test_rights_to_all_topics_are_checked_in_many_time_slices(process, turns):
     request = decode_request(frame_of(request_entity(3, 8, values, {})), ConnectionInfo())
     access = Nothing()
     request.access = access
-    process.run(load_all()[3].handled(request, process.broker))
+    process.run(load_all()[3].respond(request, process.broker))
     assert sorted(access.asked) == [OFFSETS_TOPIC, TRANSACTION_TOPIC, "t"]
     assert len(turns) == len(access.asked)
 
@@ -245,7 +245,7 @@ def test_others_are_served_between_two_members_of_a_described_group(process, tur
     del turns[:]
     describing = request_entity(69, 1, {"group_ids": ["g"], "include_authorized_operations": False}, {})
     request = decode_request(frame_of(describing), ConnectionInfo())
-    (group,) = process.run(load_all()[69].handled(request, process.broker)).groups
+    (group,) = process.run(load_all()[69].respond(request, process.broker)).groups
     assert [len(member.subscribed_topic_names) for member in group.members] == [100] * 30
     assert len(turns) >= 30
-    assert request.has_long_answer, "so it is encoded in a thread"
+    assert request.has_long_response, "so it is encoded in a thread"

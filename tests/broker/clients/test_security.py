@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from kafkalog_broker.testing import RunningBroker, running_broker
-from kafkalog_broker.testing_support.security import Issued
+from kafkalog_broker.testing_support.certificate_authority import Issued
 
 kafka = pytest.importorskip("kafka")
 pytest.importorskip("kafka.net.sasl.oauth")

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kafkalog_broker.testing_support.remote import ask
+from kafkalog_broker.testing_support.client_requests import ask
 from tests.broker.api.helpers.admin_scenario import BROKER, SET, TOPIC, change, create, describe, incremental, new_topic
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.interop.real_kafka import VERSION, RealKafka, classpath

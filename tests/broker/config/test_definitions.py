@@ -15,20 +15,20 @@ import pytest
 
 import kafkalog_broker
 from kafkalog_broker.config.broker_config import BrokerConfig, served_properties
-from kafkalog_broker.config.definition import (
+from kafkalog_broker.config.definition import ConfigError, Property, PropertyType, format_value
+from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
+from kafkalog_broker.config.property_list import (
     BROKER_DEFAULTS,
     BROKER_PROPERTIES,
     FILE,
     OWN_FILE,
     OWN_PREFIX,
     TOPIC_PROPERTIES,
-    ConfigError,
-    Property,
-    PropertyType,
-    format_value,
 )
-from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
-from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS, REFUSED, note_of_unserved, relatives
+from kafkalog_broker.config.property_names import unserved_note
+from kafkalog_broker.config.property_relatives import relatives
+from kafkalog_broker.config.refused_properties import REFUSED
+from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
 from kafkalog_spark.format.codecs import KAFKA_CODECS
 from tests.broker.config.write_properties import allowed, made
 
@@ -65,9 +65,9 @@ def test_property_of_our_own_is_defined_beside_kafkas(kind, tmp_path):
         "real = pathlib.Path.read_bytes\n"
         "own = pathlib.Path(sys.argv[1])\n"
         "pathlib.Path.read_bytes = lambda path: real(own if path.name == 'own_properties.json' else path)\n"
-        "from kafkalog_broker.config import definition\n"
-        "found = {**definition.BROKER_PROPERTIES, **definition.TOPIC_PROPERTIES}['kafkalog.age.ms']\n"
-        "print(len(definition.BROKER_PROPERTIES), len(definition.TOPIC_PROPERTIES), found.default, found.parse('7'))"
+        "from kafkalog_broker.config import property_list as listed\n"
+        "found = {**listed.BROKER_PROPERTIES, **listed.TOPIC_PROPERTIES}['kafkalog.age.ms']\n"
+        "print(len(listed.BROKER_PROPERTIES), len(listed.TOPIC_PROPERTIES), found.default, found.parse('7'))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "own.json")],
@@ -232,11 +232,11 @@ SILENT = [
 
 
 @pytest.mark.parametrize("name", SILENT)
-def test_a_property_that_nobody_reads_is_named_at_start_and_when_it_is_changed(name):
+def test_property_without_effect_is_logged_at_start_and_on_change(name):
     default = str(BROKER_PROPERTIES[name].default)
     assert BrokerConfig.from_properties({"log.dirs": "/x", name: default}).without_effect() == [name]
     assert BrokerConfig.from_properties({"log.dirs": "/x"}).with_dynamic({name: default}, {}).without_effect() == [name]
-    assert note_of_unserved([name, "log.dirs"], served_properties()).endswith(f"without effect in this broker: {name}")
+    assert unserved_note([name, "log.dirs"], served_properties()).endswith(f"without effect in this broker: {name}")
 
 
 def test_what_has_an_effect_is_not_named():

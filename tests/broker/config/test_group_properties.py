@@ -9,7 +9,8 @@ import pytest
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.dynamic_configs import GROUPS, DynamicConfigs
-from kafkalog_broker.config.group_properties import check_group_properties, reset_duration_ms
+from kafkalog_broker.config.group_properties import check_group_properties
+from kafkalog_broker.config.reset_duration import reset_duration_ms
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_settings import GroupSettings, consumer_group_settings, share_group_settings
 from tests.broker.groups.consumer.test_consumer_group_machine import Groups

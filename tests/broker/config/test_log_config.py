@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.definition import TOPIC_PROPERTIES, ConfigError
+from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.log_config import LogConfig
+from kafkalog_broker.config.property_list import TOPIC_PROPERTIES
 
 BROKER = BrokerConfig.from_properties({"log.retention.hours": "24", "log.segment.bytes": "2000000"})
 
@@ -42,7 +43,7 @@ def test_a_cleanup_policy_is_a_list(policy, compacted, deleted):
         ({"remote.storage.enable": "true"}, "Tiered Storage functionality is disabled"),
     ],
 )
-def test_a_mistake_is_told_in_kafkas_words(overrides, said):
+def test_invalid_property_raises_kafkas_message(overrides, said):
     with pytest.raises(ConfigError, match=said):
         LogConfig.of(BROKER, overrides)
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kafkalog_broker.config.definition import FILE
+from kafkalog_broker.config.property_list import FILE
 
 DEFINITIONS = Path(__file__).with_name("kafka-4.3.0-definitions.json")
 

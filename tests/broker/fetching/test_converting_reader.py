@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.api import fetch
+from kafkalog_broker.api.records import fetch
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.fetching import down_conversion
 from kafkalog_broker.fetching.converting_reader import CONVERTED_BYTES, ConvertingReader, _Slot
@@ -62,7 +62,7 @@ def test_what_waits_for_data_does_not_count_what_it_does_not_see(tmp_path: Path)
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_up_to_version_2_a_message_that_is_too_large_comes_cut_off(tmp_path: Path, codec: int, version: int) -> None:
+def test_too_large_message_is_truncated_up_to_version_2(tmp_path: Path, codec: int, version: int) -> None:
     log = new_log(tmp_path)
     large = random.Random(3).randbytes(5_000)  # no codec makes it smaller
     append(log, [V2Record(0, NOW, b"k", large), V2Record(1, NOW, b"k", b"small")], codec=codec)
@@ -78,7 +78,7 @@ def test_up_to_version_2_a_message_that_is_too_large_comes_cut_off(tmp_path: Pat
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_from_version_3_on_the_first_message_comes_whole(tmp_path: Path, codec: int) -> None:
+def test_first_message_is_complete_from_version_3_on(tmp_path: Path, codec: int) -> None:
     log = new_log(tmp_path)
     append(log, some(2, size=5_000), codec=codec)
     for most in (0, 12, 100):
@@ -87,7 +87,7 @@ def test_from_version_3_on_the_first_message_comes_whole(tmp_path: Path, codec: 
     log.discard()
 
 
-def test_a_batch_larger_than_the_limit_is_given_in_parts(tmp_path: Path) -> None:
+def test_batch_larger_than_the_limit_is_converted_in_parts(tmp_path: Path) -> None:
     draw = random.Random(5)
     log = new_log(tmp_path)
     append(log, [V2Record(n, NOW, b"k", draw.randbytes(500)) for n in range(100)], codec=GZIP)
@@ -174,14 +174,14 @@ def test_a_partition_that_is_offline_has_no_leader_for_these_clients(tmp_path: P
     assert read(log, 0).partitions[0].error_code == ErrorCode.not_leader_or_follower
 
 
-def test_nothing_is_read_for_who_has_gone(tmp_path: Path) -> None:
+def test_no_partition_is_read_for_a_closed_connection(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     append(log, some(1))
     assert read(log, 1, is_closed=lambda: True).size == 0
     log.discard()
 
 
-def test_only_so_many_answers_are_converted_at_once(tmp_path: Path) -> None:
+def test_number_of_concurrent_conversions_is_limited(tmp_path: Path) -> None:
     """Each may hold CONVERTED_BYTES: with 30 clients there are never more than the bound says."""
     log = new_log(tmp_path)
     append(log, some(5))
@@ -240,7 +240,7 @@ def test_slot_of_down_conversion_is_free_while_the_request_waits_for_remote_stor
     asyncio.run(run())
 
 
-def test_slot_of_a_request_that_ends_while_others_convert_is_not_given_back_twice() -> None:
+def test_conversion_slot_is_released_once() -> None:
     async def run() -> None:
         places, may_end = asyncio.Semaphore(1), asyncio.Event()
 

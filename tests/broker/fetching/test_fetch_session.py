@@ -67,7 +67,7 @@ def test_an_epoch_that_is_not_the_expected_one_is_an_error_and_changes_nothing()
     assert context(cache, 1, 1, []).partitions == [wants(0)]
 
 
-def test_a_session_that_is_not_there_is_an_error() -> None:
+def test_missing_session_is_an_error() -> None:
     assert code_of(sessions(), 9, 1) == ErrorCode.fetch_session_id_not_found
 
 

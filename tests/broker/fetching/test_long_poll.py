@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker import api
-from kafkalog_broker.api import fetch as fetch_api
+from kafkalog_broker.api.records import fetch as fetch_api
 from kafkalog_broker.fetching import fetch, fetch_read, long_poll
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE
 from kafkalog_broker.protocol.request import ConnectionInfo, Request
@@ -200,7 +200,7 @@ def test_more_min_bytes_than_max_bytes_are_the_max_bytes(polls):
     assert polls.answer(begun) == [("t", 0, 3 * one)]
 
 
-def test_bytes_above_a_partitions_limit_wake_nobody(polls):
+def test_bytes_above_a_partitions_limit_wake_no_request(polls):
     one = polls.append()
     polls.append()
     begun = polls.begin([("t", 0, 0)], min_bytes=2 * one, limit=one)
@@ -227,7 +227,7 @@ def test_read_committed_waits_for_the_end_of_a_transaction_not_for_its_records(p
     assert size == polls.log().size_bytes
 
 
-def test_a_deleted_topic_answers_those_that_wait_for_it(polls):
+def test_deleted_topic_wakes_waiting_fetches(polls):
     begun = polls.begin([("u", 0, 0), ("t", 0, 0)], min_bytes=GB)
     topics = [{"name": "u", "topic_id": None}]
     polls.process.ask(request_entity(20, 6, {"topics": topics, "timeout": 1000}, {}))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kafkalog_broker.testing_support.remote import exchange
+from kafkalog_broker.testing_support.client_requests import exchange
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.groups.helpers.consumer_script import PROPERTIES, TOPICS, Ask, create_topics, run
 from tests.broker.protocol.helpers.kio_messages import read_response

@@ -35,13 +35,14 @@ from kafkalog_broker.metrics.http_server import MAX_READING, MAX_SCRAPES, Metric
 from kafkalog_broker.metrics.metric_table import METRICS
 from kafkalog_broker.metrics.request_counts import RequestCounts, counted
 from kafkalog_broker.metrics.samples import Samples
-from kafkalog_broker.net.dispatch import answer_of
+from kafkalog_broker.net.dispatch import response_of
 from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.runtime.clock import SystemClock
 from kafkalog_broker.runtime.traffic import MAX_ENTRIES, Traffic
 from kafkalog_broker.server import Options, Server
 from kafkalog_broker.startup.credentials import load_credentials
-from kafkalog_broker.testing_support.remote import frame_of, kept_port
+from kafkalog_broker.testing_support.client_requests import frame_of
+from kafkalog_broker.testing_support.kept_port import kept_port
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.write.encoded_batch import build_batch
 
@@ -226,7 +227,7 @@ def test_readyz_is_200_only_while_the_broker_serves(config: BrokerConfig, monkey
         return seen
 
     starting, healthy, serving, failed = asyncio.run(go())
-    assert starting == (503, b"not ready: it starts, or stops\n")
+    assert starting == (503, b"not ready: the broker is starting or stopping\n")
     assert healthy == (200, b"ok\n")
     assert serving == (200, b"ready\n")
     assert failed == (503, b"not ready: all log directories have failed\n")
@@ -396,7 +397,7 @@ def test_requests_are_counted_for_all_kinds_of_frames_and_responses(frame: bytes
 
     async def go() -> None:
         for _ in range(3):
-            assert await answer_of(count(frame, ConnectionInfo())) == [b"12", b"345"]
+            assert await response_of(count(frame, ConnectionInfo())) == [b"12", b"345"]
 
     asyncio.run(go())
     found = counts.by_api["Produce"]

@@ -17,7 +17,7 @@ import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS
+from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
 from kafkalog_broker.mirror import source as source_module
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.mirror import Mirror, MirrorOptions

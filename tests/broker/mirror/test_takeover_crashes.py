@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS
+from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror import takeover
 from kafkalog_broker.mirror.mirror_file import MIRROR_FILE, check_source, is_mirror

@@ -36,7 +36,7 @@ async def test_responses_are_in_the_order_of_requests_and_one_is_handled_at_a_ti
 
 
 @in_a_loop
-async def test_no_response_is_written_where_there_is_none() -> None:
+async def test_request_without_response_writes_nothing() -> None:
     handler = Handler()
     handler.answer = lambda frame: None if frame == b"acks=0" else [framed(frame)]
     peer = Peer(network(handler))
@@ -56,7 +56,7 @@ async def test_a_response_in_pieces_is_written_in_order() -> None:
 
 
 @in_a_loop
-async def test_an_answer_that_mutes_comes_at_once_and_the_next_request_waits(tmp_path: Path) -> None:
+async def test_throttled_response_is_sent_immediately_and_the_next_request_waits(tmp_path: Path) -> None:
     data = bytes(range(256)) * 2400  # three times what is read and written at once
     (tmp_path / "segment").write_bytes(data)
     records = FileSlice(FileHandle(str(tmp_path / "segment")), 0, len(data))

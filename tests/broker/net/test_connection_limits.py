@@ -174,7 +174,7 @@ async def test_frames_are_made_a_few_at_a_time() -> None:
 
 
 @in_a_loop
-async def test_tiny_frames_that_wait_are_counted_with_what_they_cost() -> None:
+async def test_waiting_tiny_frames_count_with_their_overhead() -> None:
     """40 MB of frames of one byte, sent while a long poll waits, are read no further than one buffer."""
     handler = Handler(hold=True)
     peer = Peer(network(handler))

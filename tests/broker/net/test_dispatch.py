@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.net import dispatch as dispatch_module
-from kafkalog_broker.net.dispatch import ConnectionClosed, answer_of, dispatcher
+from kafkalog_broker.net.dispatch import ConnectionClosed, ResponsePieces, dispatcher, response_of
 from kafkalog_broker.protocol import api_registry, frames
 from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.api_registry import api, on_error
@@ -23,7 +23,7 @@ HEARTBEAT = struct.pack(">hhih", 12, 0, 7, -1) + struct.pack(">h1sih", 1, b"g", 
 @pytest.fixture(autouse=True)
 def _nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_registry, "_APIS", {})
-    monkeypatch.setattr(api_registry, "_ERROR_ANSWERS", {})
+    monkeypatch.setattr(api_registry, "_ERROR_HANDLERS", {})
 
 
 class Answer(NamedTuple):
@@ -34,8 +34,8 @@ def heartbeat() -> Request:
     return Request(12, 0, 7, None, None, ConnectionInfo())
 
 
-async def dispatch(frame: bytes | memoryview, broker: Any = None) -> list[Any] | None:
-    return await answer_of(dispatcher(broker)(frame, ConnectionInfo()))
+async def dispatch(frame: bytes | memoryview, broker: Any = None) -> ResponsePieces:
+    return await response_of(dispatcher(broker)(frame, ConnectionInfo()))
 
 
 def heartbeat_answer(request: Request, code: ErrorCode) -> Any:
@@ -184,8 +184,8 @@ class Flushes:
         self.registered.clear()
 
 
-async def flushed_dispatch(frame: bytes, broker: Any, flushes: Any) -> list[Any] | None:
-    return await answer_of(dispatcher(broker, flushes=flushes)(frame, ConnectionInfo()))
+async def flushed_dispatch(frame: bytes, broker: Any, flushes: Any) -> ResponsePieces:
+    return await response_of(dispatcher(broker, flushes=flushes)(frame, ConnectionInfo()))
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -224,7 +224,7 @@ async def test_response_is_an_error_when_the_flush_fails_or_failed_while_it_was_
 
 
 @in_a_loop
-async def test_error_response_waits_for_what_the_request_has_written() -> None:
+async def test_error_response_waits_for_the_records_of_the_request() -> None:
     api(12, 0, 4)(lambda request, broker: dispatch_module._raising(broker))
     on_error(12)(heartbeat_answer)
     flushes = Flushes()

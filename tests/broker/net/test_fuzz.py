@@ -108,7 +108,7 @@ def test_a_request_cut_at_every_length_closes_its_connection(broker: RunningBrok
     with undisturbed(broker, lines=None) as lines:  # one each, up to the rate of such lines (`LogRate`)
         for cut in cuts:
             assert answers(broker, framed(cut)) == []
-    assert all("closed: " in line or "were left out" in line for line in lines)
+    assert all("closed: " in line or "were suppressed" in line for line in lines)
 
 
 def served_requests() -> st.SearchStrategy[tuple[int, int, Any]]:

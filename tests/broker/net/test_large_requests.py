@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.net import dispatch as dispatch_module
-from kafkalog_broker.net.dispatch import LARGE_BYTES, MAX_LARGE_REQUESTS, answer_of, dispatcher
+from kafkalog_broker.net.dispatch import LARGE_BYTES, MAX_LARGE_REQUESTS, dispatcher, response_of
 from kafkalog_broker.net.response_writer import SMALL_BYTES
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_messages import response_class
@@ -26,7 +26,7 @@ from tests.broker.net.helpers.fakes import in_a_loop, settle
 @in_a_loop
 async def test_a_crowd_is_decoded_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
     monkeypatch.setattr(api_registry, "_APIS", {})
-    monkeypatch.setattr(api_registry, "_ERROR_ANSWERS", {})
+    monkeypatch.setattr(api_registry, "_ERROR_HANDLERS", {})
     if waits:
         monkeypatch.setattr(dispatch_module, "UNCOUNTED_APIS", frozenset((12,)))
     gate = asyncio.get_running_loop().create_future()
@@ -42,8 +42,8 @@ async def test_a_crowd_is_decoded_a_few_at_a_time(monkeypatch: pytest.MonkeyPatc
     # What comes after a body is ignored, as in Kafka.
     frame = struct.pack(">hhih", 12, 0, 7, -1) + struct.pack(">h1sih", 1, b"g", 1, 0) + bytes(2 * LARGE_BYTES)
     dispatch = dispatcher(None)
-    tasks = [asyncio.ensure_future(answer_of(dispatch(frame, ConnectionInfo()))) for _ in range(50)]
-    small = asyncio.ensure_future(answer_of(dispatch(frame[:100], ConnectionInfo())))
+    tasks = [asyncio.ensure_future(response_of(dispatch(frame, ConnectionInfo()))) for _ in range(50)]
+    small = asyncio.ensure_future(response_of(dispatch(frame[:100], ConnectionInfo())))
     while in_work < (51 if waits else 1 + MAX_LARGE_REQUESTS):
         await asyncio.sleep(0)
     await settle()
@@ -54,7 +54,7 @@ async def test_a_crowd_is_decoded_a_few_at_a_time(monkeypatch: pytest.MonkeyPatc
 
 
 @in_a_loop
-async def test_memory_is_given_back_when_nothing_came_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_free_memory_is_returned_after_an_idle_time(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, trimmed = asyncio.get_running_loop(), list[float]()
     now = loop.time()
     monkeypatch.setattr(loop, "time", lambda: now)
@@ -87,7 +87,7 @@ async def test_memory_is_given_back_when_nothing_came_for_a_while(monkeypatch: p
 @in_a_loop
 async def test_request_that_takes_long_to_read_is_handled_in_a_later_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_registry, "_APIS", {})
-    monkeypatch.setattr(api_registry, "_ERROR_ANSWERS", {})
+    monkeypatch.setattr(api_registry, "_ERROR_HANDLERS", {})
     steps: list[str] = []
 
     class Short(TimeSlice):
@@ -105,6 +105,6 @@ async def test_request_that_takes_long_to_read_is_handled_in_a_later_turn(monkey
     frame = struct.pack(">hhih", 12, 0, 7, -1) + struct.pack(">h1sih", 1, b"g", 1, 0)
     dispatch = dispatcher(None)
     for size, expected in ((0, ["handled"]), (SMALL_BYTES, ["others", "handled"])):
-        await answer_of(dispatch(frame + bytes(size), ConnectionInfo()))
+        await response_of(dispatch(frame + bytes(size), ConnectionInfo()))
         assert steps == expected
         steps.clear()

@@ -308,7 +308,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> None:
         return Echo(int.from_bytes(request.entity.member_id.encode()))
 
     monkeypatch.setattr(api_registry, "_APIS", {})
-    monkeypatch.setattr(api_registry, "_ERROR_ANSWERS", {})
+    monkeypatch.setattr(api_registry, "_ERROR_HANDLERS", {})
     api(18, 0, 4)(api_versions)
     api(12, 0, 4)(echo)
 
@@ -359,7 +359,7 @@ def test_clients_that_send_rubbish_are_cut_off_and_one_that_does_not_is_served_a
 
 
 @pytest.mark.usefixtures("served")
-def test_api_versions_of_an_unknown_version_is_answered_and_the_connection_goes_on(run: Run) -> None:
+def test_api_versions_of_an_unknown_version_keeps_the_connection_open(run: Run) -> None:
     async def test() -> None:
         async with listening(dispatcher(SimpleNamespace(telemetry=SimpleNamespace(receiver=None)))) as (
             _network,

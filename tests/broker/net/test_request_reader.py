@@ -84,7 +84,7 @@ def test_frames_come_byte_by_byte(bodies: list[bytes]) -> None:
     assert wire.received() == bodies
 
 
-def test_a_frame_that_comes_in_three_parts_is_whole() -> None:
+def test_frame_received_in_three_parts_is_complete() -> None:
     wire = Wire()
     wire.send(b"\0\0")
     wire.send(b"\0\x0aabc")
@@ -144,7 +144,7 @@ def test_no_frame_begins_while_the_pool_is_used_up() -> None:
     assert pool.used == 5 + FRAME_OVERHEAD
 
 
-def test_a_frame_for_which_there_is_no_memory_goes_back_to_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frame_that_cannot_be_allocated_returns_its_bytes_to_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(size: int, dtype: type) -> None:
         raise MemoryError
 
@@ -156,7 +156,7 @@ def test_a_frame_for_which_there_is_no_memory_goes_back_to_the_pool(monkeypatch:
     assert wire.pool.used == 0
 
 
-def test_those_that_wait_for_memory_are_called_in_order_while_there_is_some() -> None:
+def test_waiters_for_memory_are_called_in_order() -> None:
     pool, called = MemoryPool(10), []
     assert pool.take(15)
     assert not pool.take(1)

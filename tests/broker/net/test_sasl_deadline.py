@@ -17,7 +17,7 @@ from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.protocol.client_messages import plain_login_requests
 from kafkalog_broker.security.jwt import InvalidToken, Token
 from kafkalog_broker.security.sasl_exchange import CredentialStore
-from kafkalog_broker.testing_support.remote import frame_of
+from kafkalog_broker.testing_support.client_requests import frame_of
 from tests.broker.net.helpers import fakes
 from tests.broker.net.helpers.fakes import listen, only_connection
 

@@ -122,7 +122,7 @@ async def test_small_records_come_out_together() -> None:
 
 
 @in_a_loop
-async def test_a_record_that_comes_in_pieces_comes_out_once_it_is_whole() -> None:
+async def test_tls_record_received_in_pieces_is_decrypted_once_complete() -> None:
     client = await shaken_hands()
     client.tls.write(b"a" * 10_000)
     sent = client.sent.read()
@@ -174,7 +174,7 @@ async def test_one_step_takes_a_bounded_number_of_records() -> None:
 
 @pytest.mark.parametrize("goodbye", [True, False])
 @in_a_loop
-async def test_the_end_is_seen_after_what_was_sent(goodbye: bool) -> None:
+async def test_end_of_stream_follows_the_sent_bytes(goodbye: bool) -> None:
     client = await shaken_hands()
     client.tls.write(b"last words")
     if goodbye:
@@ -191,7 +191,7 @@ async def test_the_end_is_seen_after_what_was_sent(goodbye: bool) -> None:
 
 
 @in_a_loop
-async def test_damage_closes_with_the_alert_that_says_so() -> None:
+async def test_damaged_tls_record_closes_with_an_alert() -> None:
     client = await shaken_hands()
     client.tls.write(b"a" * 100)
     sent = bytearray(client.sent.read())

@@ -28,7 +28,7 @@ from kafkalog_broker.net.tls_turns import TlsTurns
 from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.security.listener_tls import ListenerTls
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
-from kafkalog_broker.testing_support.security import Issued
+from kafkalog_broker.testing_support.certificate_authority import Issued
 from tests.broker.net.helpers import fakes
 from tests.broker.net.helpers.fakes import Handler, framed, listen, only_connection
 from tests.broker.security.stores import authority, inline, settings
@@ -110,7 +110,7 @@ def test_large_and_small_requests_come_back(run: Run) -> None:
     run(test)
 
 
-def test_a_response_out_of_a_file_comes_whole_to_a_slow_reader(run: Run, tmp_path: Path) -> None:
+def test_response_from_a_file_reaches_a_slow_reader_completely(run: Run, tmp_path: Path) -> None:
     """More than the sockets hold."""
     data = random.Random(5).randbytes(50 * BUFFER_BYTES + 12_345)
     (tmp_path / "segment").write_bytes(data)
@@ -178,7 +178,7 @@ def test_the_principal_is_the_certificates_and_anonymous_without_one(run: Run, t
 def test_who_is_not_let_in_is_one_line_in_the_log(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
-    from kafkalog_broker.testing_support.security import Authority
+    from kafkalog_broker.testing_support.certificate_authority import Authority
 
     said = {
         "none": "peer did not return a certificate",

@@ -14,7 +14,7 @@ from kafkalog_broker.runtime.byte_budget import ByteBudget
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 
 
-def test_those_that_read_nothing_are_closed_until_the_rest_fits(caplog: pytest.LogCaptureFixture) -> None:
+def test_connections_that_read_nothing_are_closed_until_the_limit_holds(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         handler = Handler()
         sizes = {b"small": UNREAD_BYTES // 4, b"large": UNREAD_BYTES // 2}

@@ -26,7 +26,7 @@ KAFKA: dict[str, Any] = json.loads(lzma.decompress(RECORDED.read_bytes()))
 def in_process(running: BrokerInProcess) -> OldClient:
     def ask(frame: bytes) -> bytes:
         request = decode_request(frame, ConnectionInfo())
-        answer = running.run(api.load_all()[request.api_key].handled(request, running.broker))
+        answer = running.run(api.load_all()[request.api_key].respond(request, running.broker))
         pieces = encode_response(request, answer)
         return b"".join(one.read() if isinstance(one, FileSlice) else bytes(one) for one in pieces)[4:]
 

@@ -16,7 +16,7 @@ async def _never_called(request: Any, broker: Any) -> None:
 def empty_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is registered, and what the test registers is forgotten."""
     monkeypatch.setattr(api_registry, "_APIS", {})
-    monkeypatch.setattr(api_registry, "_ERROR_ANSWERS", {})
+    monkeypatch.setattr(api_registry, "_ERROR_HANDLERS", {})
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def everything_served() -> Any:
     """Every API and version that kio can read is registered."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(api_registry, "_APIS", {})
-        patch.setattr(api_registry, "_ERROR_ANSWERS", {})
+        patch.setattr(api_registry, "_ERROR_HANDLERS", {})
         for key, versions in REQUEST_VERSIONS.items():
             api_registry.api(key, versions[0], versions[-1])(_never_called)
         yield

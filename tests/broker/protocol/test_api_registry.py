@@ -29,7 +29,7 @@ def test_a_key_cannot_be_registered_twice() -> None:
     with pytest.raises(ValueError, match="API key 2 is registered twice"):
         api(2, 1, 11)(handler)
     on_error(2)(answer)
-    with pytest.raises(ValueError, match="two error answers"):
+    with pytest.raises(ValueError, match="two error handlers"):
         on_error(2)(answer)
 
 
@@ -61,7 +61,7 @@ def test_a_lost_connection_calls_back_once() -> None:
     assert called == ["kept", "late"]
 
 
-def test_a_broker_error_names_its_code_when_nothing_else_is_said() -> None:
+def test_broker_error_without_text_names_its_code() -> None:
     assert str(BrokerError(ErrorCode.not_leader_or_follower)) == "not_leader_or_follower"
     error = BrokerError(ErrorCode.offset_out_of_range, "7 is behind the end", topic_partition="t-0", offset=7)
     assert str(error) == "t-0 (offset 7): 7 is behind the end"

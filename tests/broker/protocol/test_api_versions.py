@@ -44,7 +44,7 @@ def test_the_registry_is_told_in_the_order_of_keys(version: int) -> None:
 
 
 @pytest.mark.parametrize(("receiver", "told"), [(None, [0, 3, 18]), ("a receiver", [0, 3, 18, 71, 72])])
-def test_telemetry_is_told_of_where_somebody_receives_it(receiver: Any, told: list[int]) -> None:
+def test_telemetry_apis_are_listed_only_with_a_receiver(receiver: Any, told: list[int]) -> None:
     for key in (71, 72):
         api(key, 0, 0)(api_versions)
     request = Request(18, 0, 1, "me", request_class(18, 0)(), ConnectionInfo())

@@ -16,8 +16,8 @@ from kafkalog_broker.errors import ErrorCode, MalformedRequest, UnsupportedVersi
 from kafkalog_broker.protocol import frames
 from kafkalog_broker.protocol.api_messages import api_name, request_class, response_class
 from kafkalog_broker.protocol.client_messages import encode_client_request
+from kafkalog_broker.protocol.fetch_messages import FetchResponse, PartitionFetchResponse, TopicFetchResponse
 from kafkalog_broker.protocol.frames import decode_request, encode_response
-from kafkalog_broker.protocol.hot_messages import FetchResponse, PartitionFetchResponse, TopicFetchResponse
 from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.protocol.responses import respond
 from tests.broker.protocol.helpers.drawn_messages import (
@@ -114,7 +114,7 @@ def test_a_client_id_that_does_not_fit_is_malformed(length: int, client_id: byte
 
 
 @pytest.mark.parametrize(("key", "version"), [(5, 0), (-1, 0), (32767, 1), (3, 14), (3, -1), (1, -1), (37, 4)])
-def test_an_api_or_version_that_is_not_served_is_told_apart_from_damage(key: int, version: int) -> None:
+def test_unserved_api_or_version_raises_unsupported_version(key: int, version: int) -> None:
     with pytest.raises(UnsupportedVersion, match="is not served") as caught:
         decode_request(struct.pack(">hhih", key, version, 1, -1))
     assert caught.value.code is ErrorCode.unsupported_version

@@ -15,18 +15,13 @@ from kio.static.constants import EntityType
 
 from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.api_messages import writer as our_writer
+from kafkalog_broker.protocol.fetch_messages import EpochEnd, FetchResponse, PartitionFetchResponse, TopicFetchResponse
 from kafkalog_broker.protocol.frames import encode_response
-from kafkalog_broker.protocol.hot_messages import (
-    EpochEnd,
-    FetchResponse,
-    NodeEndpoint,
-    PartitionFetchResponse,
-    PartitionMetadata,
+from kafkalog_broker.protocol.metadata_messages import NodeEndpoint, PartitionMetadata, TopicMetadata
+from kafkalog_broker.protocol.produce_messages import (
     PartitionProduceResponse,
     ProduceResponse,
     RecordError,
-    TopicFetchResponse,
-    TopicMetadata,
     TopicProduceResponse,
 )
 from kafkalog_broker.protocol.request import ConnectionInfo, Request

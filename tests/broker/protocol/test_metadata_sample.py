@@ -11,12 +11,7 @@ from kio.serial import entity_reader
 
 from kafkalog_broker import api
 from kafkalog_broker.protocol.frames import decode_request, encode_response
-from kafkalog_broker.protocol.hot_messages import (
-    ZERO_ID,
-    NodeEndpoint,
-    PartitionMetadata,
-    TopicMetadata,
-)
+from kafkalog_broker.protocol.metadata_messages import ZERO_ID, NodeEndpoint, PartitionMetadata, TopicMetadata
 from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.protocol.responses import respond
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol import frames
 from kafkalog_broker.protocol.frames import MAX_ELEMENTS, decode_request
-from kafkalog_broker.protocol.hot_messages import ProduceRequest
+from kafkalog_broker.protocol.produce_messages import ProduceRequest
 from kafkalog_spark.format.varints import uvarint
 from tests.broker.protocol.helpers.drawn_messages import encode_request, requests_of
 

@@ -29,17 +29,13 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.protocol.api_registry import Api, Layer
 from kafkalog_broker.protocol.client_messages import create_topic_request, decode_response
+from kafkalog_broker.protocol.fetch_messages import FetchResponse
 from kafkalog_broker.protocol.frames import decode_request, encode_response, with_throttle_time
-from kafkalog_broker.protocol.hot_messages import (
-    FetchResponse,
-    PartitionProduceResponse,
-    ProduceResponse,
-    TopicProduceResponse,
-)
+from kafkalog_broker.protocol.produce_messages import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.protocol.responses import respond
 from kafkalog_broker.server import Options, Server
-from kafkalog_broker.testing_support.remote import frame_of
+from kafkalog_broker.testing_support.client_requests import frame_of
 from kafkalog_spark.log.write.encoded_batch import build_batch
 from tests.broker.manual_clock import ManualClock
 from tests.broker.metrics.test_metrics import fetch_frame, produce_frame
@@ -216,7 +212,7 @@ class DeniedAccess:
 def denying(served: Api) -> Api:
     async def handler(request: Request, broker: Any) -> Any:
         request.access = DeniedAccess()
-        return await served.handled(request, broker)
+        return await served.respond(request, broker)
 
     return replace(served, handler=handler)
 

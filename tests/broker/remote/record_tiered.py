@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from kafkalog_broker.testing_support.remote import ask
+from kafkalog_broker.testing_support.client_requests import ask
 from tests.broker.api.helpers.admin_scenario import TOPIC, Step, describe
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.remote.helpers.tiered_scenario import (

@@ -62,7 +62,7 @@ def test_start_without_remote_storage_is_refused_while_topics_have_it(tmp_path: 
             broker.start()
         assert (
             "You have to delete all topics with the property remote.storage.enable=true before disabling tiered "
-            "storage cluster-wide: orders, payments; to go on with them, set remote.log.storage.system.enable=true"
+            "storage cluster-wide: orders, payments; to keep them, set remote.log.storage.system.enable=true"
         ) in str(refused.value)
         assert "Traceback" not in str(refused.value)
         broker.properties["remote.log.storage.system.enable"] = "true"

@@ -36,7 +36,7 @@ async def test_leases_beyond_the_limit_wait_in_order() -> None:
 
 
 @in_a_loop
-async def test_lease_larger_than_the_limit_is_given_alone() -> None:
+async def test_lease_larger_than_the_limit_is_granted_alone() -> None:
     budget = ByteBudget(10)
     one = await budget.take(1)
     whole = await begun(budget.take(100))

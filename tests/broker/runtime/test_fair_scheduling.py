@@ -110,7 +110,7 @@ async def test_a_short_request_waits_for_slices_and_short_turns_only(time: Time)
 
 
 @in_a_loop
-async def test_slices_that_nobody_waits_for_are_limited_until_sockets_are_read(time: Time) -> None:
+async def test_slices_without_waiting_are_limited_until_sockets_are_read(time: Time) -> None:
     one = FairQueue(asyncio.get_running_loop())
     given = 0
     while one.slice_now(time.now):
@@ -118,12 +118,12 @@ async def test_slices_that_nobody_waits_for_are_limited_until_sockets_are_read(t
         given += 1
         assert given <= SLICES + 1  # rounding
     assert given >= SLICES
-    one.round_end = 0.0
+    one.round_end = None
     assert one.slice_now(time.now) == pytest.approx(time.now + SLICE_S)
 
 
 @in_a_loop
-async def test_a_round_that_nobody_ended_is_over_after_a_while(time: Time) -> None:
+async def test_a_stale_round_ends_without_a_socket_read(time: Time) -> None:
     one = FairQueue(asyncio.get_running_loop())
     assert one.slice_now(time.now)
     time.now += SLICES * SLICE_S + STALE_S
@@ -131,7 +131,7 @@ async def test_a_round_that_nobody_ended_is_over_after_a_while(time: Time) -> No
 
 
 @in_a_loop
-async def test_nobody_overtakes_those_in_line(time: Time) -> None:
+async def test_no_slice_without_waiting_while_others_wait(time: Time) -> None:
     waiting = asyncio.ensure_future(fair_queue().wait_slice())
     await asyncio.sleep(0)
     assert not fair_queue().slice_now(time.now)
@@ -141,7 +141,7 @@ async def test_nobody_overtakes_those_in_line(time: Time) -> None:
 
 
 @in_a_loop
-async def test_who_was_cancelled_keeps_nobody(time: Time) -> None:
+async def test_a_cancelled_waiter_does_not_delay_the_next(time: Time) -> None:
     first, second = (asyncio.ensure_future(fair_queue().wait_turn()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -163,7 +163,7 @@ async def test_a_turn_is_over_when_its_time_is_used_up(time: Time) -> None:
 
 
 @in_a_loop
-async def test_those_that_one_event_wakes_begin_over_many_rounds(time: Time) -> None:
+async def test_waiters_woken_by_one_event_begin_over_many_rounds(time: Time) -> None:
     woken = asyncio.get_running_loop().create_future()
 
     async def poll() -> None:

@@ -7,7 +7,7 @@ import pytest
 from kafkalog_broker.runtime.log_rate import LogRate
 
 
-def test_lines_above_the_rate_are_counted_and_their_number_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_lines_above_the_rate_are_suppressed_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
     lines = LogRate(logging.getLogger("kafkalog.broker"), burst_lines=3, lines_per_s=2, clock=lambda: now[0])
     for number in range(10):
@@ -19,9 +19,9 @@ def test_lines_above_the_rate_are_counted_and_their_number_is_said(caplog: pytes
     lines.report_suppressed()
     lines.report_suppressed()
     assert caplog.messages[3:] == [
-        "7 lines like the one before were left out: more than 2 came in a second",
+        "7 similar lines were suppressed, above 2 a second",
         "refused 10",
-        "1 lines like the one before were left out: more than 2 came in a second",
+        "1 similar lines were suppressed, above 2 a second",
     ]
     now[0] = 1000.0
     for number in range(20, 25):
@@ -29,7 +29,7 @@ def test_lines_above_the_rate_are_counted_and_their_number_is_said(caplog: pytes
     assert caplog.messages[6:] == ["refused 20", "refused 21", "refused 22"]
 
 
-def test_lines_that_nobody_wants_are_not_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_lines_of_a_disabled_level_are_not_counted(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("kafkalog.broker")
     caplog.set_level(logging.WARNING, "kafkalog.broker")
     lines = LogRate(logger, burst_lines=1, clock=lambda: 0.0)

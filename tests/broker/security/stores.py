@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_an
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.tls_settings import TlsSettings
-from kafkalog_broker.testing_support.security import Authority, Issued
+from kafkalog_broker.testing_support.certificate_authority import Authority, Issued
 
 PASSWORD = "store-password"
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kafkalog_broker import api
+from kafkalog_broker.config.authorizer_settings import AuthorizerSettings
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.properties import AuthorizerSettings
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.security import authorizer as authorizer_module
@@ -45,7 +45,7 @@ def may(made: Authorizer, operation: Operation = READ, name: str = "orders", pri
     return made.decide(principal, HERE, operation, TOPIC, name)
 
 
-def test_nobody_may_anything_but_super_users() -> None:
+def test_without_acls_only_super_users_may_do_anything() -> None:
     assert not may(authorizer())
     assert may(authorizer(acl(principal="User:*", denies=True)), principal="User:root")
 
@@ -87,7 +87,7 @@ def test_what_operations_imply_is_of_permissions_only() -> None:
     assert not may(authorizer(acl(operation=DESCRIBE)), READ)
 
 
-def test_everybody_is_allowed_where_there_is_no_acl_if_that_is_wanted() -> None:
+def test_everyone_may_access_resources_without_acls_if_configured() -> None:
     made = authorizer(acl("ledger", principal="User:bob"), allow_everyone=True)
     assert may(made)
     assert not may(made, name="ledger")

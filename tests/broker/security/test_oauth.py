@@ -327,7 +327,7 @@ def test_properties() -> None:
     assert settings_of(**given) == wanted
 
 
-def test_unsecured_tokens_are_taken_where_that_is_said() -> None:
+def test_unsecured_tokens_are_accepted_only_if_configured() -> None:
     handler = {f"{OWN}sasl.server.callback.handler.class": UNSECURED}
     assert settings_of(**handler) == OAuthSettings(None, clock_skew_ms=0)
     options = f'{MODULE} required unsecuredValidatorRequiredScope="a b" unsecuredValidatorAllowableClockSkewMs="9";'
@@ -338,12 +338,12 @@ def test_unsecured_tokens_are_taken_where_that_is_said() -> None:
 @pytest.mark.parametrize(
     ("properties", "text"),
     [
-        ({}, "needs keys"),
+        ({}, "needs the keys"),
         ({URL: "ftp://x"}, "expected a URL"),
         ({URL: "https://x", f"{OWN}sasl.server.callback.handler.class": "org.Mine"}, "classes of Java"),
         ({URL: "https://x", f"{OWN}sasl.jaas.config": "org.Mine required;"}, "OAuthBearerLoginModule"),
     ],
 )
-def test_what_ends_the_start(properties: dict[str, str], text: str) -> None:
+def test_unusable_oauth_settings_raise_config_error(properties: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         settings_of(**properties)

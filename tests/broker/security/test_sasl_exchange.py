@@ -100,7 +100,7 @@ def test_an_authorization_id_that_is_the_user_is_taken():
 
 
 @pytest.mark.parametrize("again", [None, Session("SCRAM-SHA-256", "User:alice", 1)])
-def test_scram_tells_nobody_why(again: Session | None):
+def test_scram_error_does_not_disclose_the_reason(again: Session | None):
     one = exchange(again)
     one.handshake("SCRAM-SHA-256")
     with pytest.raises(SaslFailed) as error:

@@ -57,7 +57,7 @@ def test_users_are_there_after_a_restart_and_the_newest_copy_counts(tmp_path: Pa
     assert loaded(*both).find(SHA_256, "alice") == OTHER
 
 
-def test_nobody_else_may_read_the_file(tmp_path: Path):
+def test_file_is_readable_by_its_owner_only(tmp_path: Path):
     before = os.umask(0)
     try:
         (tmp_path / (FILE + ".tmp")).write_text("of a crash")

@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.security.tls_context import openssl_name, tls_context
-from kafkalog_broker.testing_support.security import Issued
+from kafkalog_broker.testing_support.certificate_authority import Issued
 from tests.broker.security.stores import authority, config, der, inline, pem_file, server, settings
 
 ALL_1_3 = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256"
@@ -145,7 +145,7 @@ def test_a_file_that_changes_is_taken_and_others_are_left_alone(tmp_path: Path):
     assert tls.changed_files() is None
 
 
-def test_a_file_that_is_damaged_is_told_once_and_the_old_certificate_stays(
+def test_damaged_certificate_file_is_logged_once_and_the_old_certificate_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     path = tmp_path / "a.pem"

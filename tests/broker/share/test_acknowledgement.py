@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog_broker.api.share_acknowledge import BATCHES_A_STEP, AckOutcome, checked
+from kafkalog_broker.api.records.share_acknowledge import BATCHES_A_STEP, AckOutcome, checked_batches
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.modern.group_settings import Limits
 from kafkalog_broker.share.acknowledgement import Acknowledgement, acknowledge
@@ -116,7 +116,7 @@ RENEW = 4
 def checks(batches: Sequence[tuple[int, int, list[int]]]) -> tuple[list[Acknowledgement], int]:
     """What is left of acknowledgements, and how many steps it takes to say so."""
     asked = [SimpleNamespace(first_offset=a, last_offset=b, acknowledge_types=types) for a, b, types in batches]
-    steps, check = 0, checked(asked, may_renew=True, is_renewing=True)
+    steps, check = 0, checked_batches(asked, may_renew=True, is_renewing=True)
     while True:
         try:
             next(check)
@@ -164,7 +164,7 @@ class Counted:
 def test_passes_over_a_request_do_not_depend_on_its_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    api = importlib.import_module("kafkalog_broker.api.share_fetch")
+    api = importlib.import_module("kafkalog_broker.api.records.share_fetch")
     partitions = 50
     said = {(UUID(int=1), index): AckOutcome() for index in range(partitions)}
 
@@ -185,6 +185,6 @@ def test_passes_over_a_request_do_not_depend_on_its_partitions(
     monkeypatch.setattr(api, "_fetch", fetched)
     monkeypatch.setattr(api, "_response", response)
     asked = Counted(partitions)
-    answer = asyncio.run(api.share_fetch_request(SimpleNamespace(entity=asked, version=2), None))
+    answer = asyncio.run(api.share_fetch(SimpleNamespace(entity=asked, version=2), None))
     assert answer == said
     assert asked.times <= 3

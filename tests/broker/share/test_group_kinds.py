@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.testing import RunningBroker, running_broker
-from kafkalog_broker.testing_support.remote import ask
+from kafkalog_broker.testing_support.client_requests import ask
 from tests.broker.api.helpers.plain_entities import request_entity
 
 PROPERTIES = {"offsets.topic.num.partitions": 1, "group.initial.rebalance.delay.ms": 0}

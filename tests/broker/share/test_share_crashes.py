@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkalog_broker.testing import RunningBroker, running_broker
-from kafkalog_broker.testing_support.remote import ask
+from kafkalog_broker.testing_support.client_requests import ask
 from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from tests.broker.api.helpers.plain_entities import request_entity
 from tests.broker.share.helpers.delivery_counts import DeliveryCounts

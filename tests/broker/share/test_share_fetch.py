@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.hot_messages import ShareFetchPartition
+from kafkalog_broker.protocol.share_fetch_messages import ShareFetchPartition
 from kafkalog_broker.share.share_fetch import ReadableRange, ShareFetch, ShareFetchParams
 from kafkalog_broker.storage.partition.file_handles import FileSlice
 from tests.broker.share.helpers.active_partition import KEY, ActivePartition

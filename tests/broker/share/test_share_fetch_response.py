@@ -16,7 +16,7 @@ from kio.serial import entity_writer
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.api_messages import writer as our_writer
-from kafkalog_broker.protocol.hot_messages import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
+from kafkalog_broker.protocol.share_fetch_messages import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
 from kafkalog_broker.share.acquisition import Acquired
 from tests.broker.protocol.helpers.kio_messages import kio_response_class, kio_value
 from tests.searches import examples

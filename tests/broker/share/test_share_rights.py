@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_broker.protocol.client_messages import plain_login_requests
 from kafkalog_broker.testing import RunningBroker, allow, running_broker
-from kafkalog_broker.testing_support.remote import ask
+from kafkalog_broker.testing_support.client_requests import ask
 from tests.broker.api.helpers.plain_entities import request_entity
 
 PROPERTIES = {"offsets.topic.num.partitions": 1, "share.coordinator.state.topic.num.partitions": 1}

@@ -17,7 +17,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.client_messages import create_topic_request
 from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_broker.testing_support.faults import FaultError, Faults
-from kafkalog_broker.testing_support.remote import MovedClock, MovedTimers
+from kafkalog_broker.testing_support.moved_clock import MovedClock, MovedTimers
 from tests.broker.manual_clock import ManualClock
 
 api.load_all()
@@ -27,16 +27,16 @@ api.load_all()
     ("asked", "said"),
     [
         ({"api": "Prodce", "drop": "before"}, "there is no API 'Prodce'"),
-        ({"api": "Produce"}, "a fault is an error, a delay or a drop"),
-        ({"api": "Produce", "drop": "soon"}, "drop is 'before' or 'after'"),
-        ({"api": "Produce", "drop": "after", "error": 6}, "no answer with an error"),
+        ({"api": "Produce"}, "a fault needs an error, a delay or a drop"),
+        ({"api": "Produce", "drop": "soon"}, "drop must be 'before' or 'after'"),
+        ({"api": "Produce", "drop": "after", "error": 6}, "no response with an error"),
         ({"error": 6}, "an error needs an API"),
-        ({"api": "Metadata", "error": 5}, "an error of Metadata is that of a topic"),
-        ({"api": "Heartbeat", "topic": "t", "error": 27}, "leave `topic` out"),
-        ({"api": "Fetch", "topic": "t", "delay_ms": 1}, "leave `topic` out"),
+        ({"api": "Metadata", "error": 5}, "an error of Metadata needs a topic"),
+        ({"api": "Heartbeat", "topic": "t", "error": 27}, "omit `topic`"),
+        ({"api": "Fetch", "topic": "t", "delay_ms": 1}, "omit `topic`"),
     ],
 )
-def test_what_cannot_be_says_why(asked: dict[str, Any], said: str) -> None:
+def test_impossible_fault_raises_with_the_reason(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(FaultError, match=said):
         Faults(cast(Broker, None)).add(asked)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.testing import RunningBroker
-from kafkalog_broker.testing_support.remote import HOST, kept_port
+from kafkalog_broker.testing_support.kept_port import HOST, kept_port
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what the Linux kernel does with ports")
 

@@ -60,7 +60,7 @@ def test_a_missing_karapace_is_named_with_the_way_to_get_it(monkeypatch: pytest.
         pass
 
 
-def test_a_registry_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_registry_that_does_not_start_reports_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     command = tmp_path / "karapace"
     command.write_text("#!/bin/sh\necho no such setting\nexit 1\n")
     command.chmod(0o755)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyspark
 
-from kafkalog_broker.testing_support.remote import kept_port
+from kafkalog_broker.testing_support.kept_port import kept_port
 from tests.spark_session import JVM_FOR_TESTS, LOOPBACK_AND_PATIENT
 
 ROOT = Path(__file__).parents[3]

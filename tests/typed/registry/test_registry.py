@@ -15,7 +15,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from kafkalog_broker.testing_support.security import Authority
+from kafkalog_broker.testing_support.certificate_authority import Authority
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.http_client import TIMEOUT_S, HttpClient
 from kafkalog_spark.log.log_dir import LogDirs

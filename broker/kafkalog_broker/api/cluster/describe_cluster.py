@@ -20,7 +20,7 @@ _BROKERS, _CONTROLLERS = 1, 2  # endpoint types
 
 @api(60, 0, 2)
 def describe_cluster(request: Request, broker: Broker) -> Any:
-    endpoint_type = getattr(request.entity, "endpoint_type", _BROKERS)
+    endpoint_type = request.entity.endpoint_type
     if endpoint_type == _CONTROLLERS:  # Kafka's error on a listener that does not belong to a controller
         message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
         return error_response(request, ErrorCode.mismatched_endpoint_type, message)

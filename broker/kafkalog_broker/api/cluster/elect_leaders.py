@@ -16,7 +16,7 @@ _PREFERRED, _UNCLEAN = 0, 1  # election types
 
 @api(43, 0, 2)
 async def elect_leaders(request: Request, broker: Broker) -> Any:
-    topics, election_type = request.entity.topic_partitions, getattr(request.entity, "election_type", _PREFERRED)
+    topics, election_type = request.entity.topic_partitions, request.entity.election_type
     is_valid = election_type in (_PREFERRED, _UNCLEAN)
     code = ErrorCode.none if is_valid else ErrorCode.invalid_request
     if topics is None:

@@ -77,7 +77,8 @@ async def find_coordinator_error(request: Request, code: ErrorCode) -> Any:
 
 
 def _key_type(request: Request) -> int:
-    return getattr(request.entity, "key_type", _KeyType.GROUP)
+    key_type: int = request.entity.key_type
+    return key_type
 
 
 def _coordinator(request: Request) -> _Coordinator | None:

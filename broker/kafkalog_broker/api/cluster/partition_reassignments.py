@@ -31,7 +31,7 @@ async def alter_partition_reassignments(request: Request, broker: Broker) -> Any
         validate_assignment(broker, node_ids)
         return {}
 
-    may_change = getattr(request.entity, "allow_replication_factor_change", True)
+    may_change = request.entity.allow_replication_factor_change
     return await respond_by_partition(request, result, allow_replication_factor_change=may_change)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.admin.features import UpgradeType, check_feature_update
+from kafkalog_broker.admin.features import check_feature_update
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.protocol.api_registry import api
@@ -22,13 +22,12 @@ from kafkalog_broker.protocol.responses import error_response, respond
 @api(57, 0, 2)
 def update_features(request: Request, broker: Broker) -> Any:
     updates = request.entity.feature_updates
-    validate_only = getattr(request.entity, "validate_only", False)
     try:
         for update in updates:
-            upgrade_type = getattr(update, "upgrade_type", UpgradeType.UPGRADE)  # version 0 has no other type
             check_feature_update(
-                update.feature, update.max_version_level, upgrade_type, broker.node_id, validate_only=validate_only
-            )
+                update.feature, update.max_version_level, update.upgrade_type, broker.node_id,
+                validate_only=request.entity.validate_only,
+            )  # fmt: skip
     except BrokerError as error:
         message = f"The update failed for all features since the following feature had an error: {error.what}"
         return error_response(request, error.code, message)

@@ -90,7 +90,7 @@ class _ConfigEncoder:
         self._broker = broker
         self._version = request.version
         self._with_synonyms = body.include_synonyms
-        self._with_documentation = getattr(body, "include_documentation", False)
+        self._with_documentation = body.include_documentation
         self._write = array_writer(response_structs(request).DescribeConfigsResult, "configs")
         self._encoded: dict[Hashable, bytes] = {}
         self._entries: dict[Hashable, list[ConfigEntry]] = {}

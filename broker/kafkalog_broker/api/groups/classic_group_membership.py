@@ -65,8 +65,8 @@ async def join_group(request: Request, broker: Broker) -> Any:
         protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
         session_timeout_ms=session_timeout_ms,
         rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else rebalance_timeout // _MS,
-        group_instance_id=getattr(body, "group_instance_id", None),
-        reason=getattr(body, "reason", None) or _NO_REASON,
+        group_instance_id=body.group_instance_id,
+        reason=body.reason or _NO_REASON,
         requires_known_member_id=request.version >= _FIRST_JOIN_VERSION_WITH_MEMBER_ID_REQUIRED,
         supports_skipping_assignment=request.version >= _FIRST_JOIN_VERSION_WITH_SKIP_ASSIGNMENT,
     )
@@ -87,9 +87,9 @@ async def sync_group(request: Request, broker: Broker) -> Any:
         group_id=body.group_id,
         member_id=body.member_id,
         generation=body.generation_id,
-        group_instance_id=getattr(body, "group_instance_id", None),
-        protocol_type=getattr(body, "protocol_type", None),
-        protocol=getattr(body, "protocol_name", None),
+        group_instance_id=body.group_instance_id,
+        protocol_type=body.protocol_type,
+        protocol=body.protocol_name,
         assignments=tuple((part.member_id, bytes(part.assignment)) for part in body.assignments),
     )
     result = await _wait_for_callback(partial(broker.groups.sync, sync))
@@ -99,7 +99,7 @@ async def sync_group(request: Request, broker: Broker) -> Any:
 @api(12, 0, 4)
 def heartbeat(request: Request, broker: Broker) -> Any:
     body = request.entity
-    instance_id = getattr(body, "group_instance_id", None)
+    instance_id = body.group_instance_id
     code = broker.groups.heartbeat(body.group_id, body.member_id, body.generation_id, instance_id)
     return respond(request, error_code=code)
 
@@ -112,7 +112,7 @@ async def leave_group(request: Request, broker: Broker) -> Any:
         (code,) = shard.leave(body.group_id, [LeavingMember(body.member_id)])
         return respond(request, error_code=code)
     leaving = [
-        LeavingMember(member.member_id, member.group_instance_id, getattr(member, "reason", None) or _NO_REASON)
+        LeavingMember(member.member_id, member.group_instance_id, member.reason or _NO_REASON)
         for member in body.members
     ]
     codes = shard.leave(body.group_id, leaving)

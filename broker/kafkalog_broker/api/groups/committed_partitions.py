@@ -46,8 +46,8 @@ def requested_commit(request: Request, broker: Broker, *, by_id: bool) -> Reques
             elif not 0 <= index < topic.partitions:
                 errors.append(ErrorCode.unknown_topic_or_partition)
             else:
-                leader_epoch = getattr(partition, "committed_leader_epoch", -1)
-                commit_time_ms = getattr(partition, "commit_timestamp", -1)
+                leader_epoch = partition.committed_leader_epoch
+                commit_time_ms = getattr(partition, "commit_timestamp", -1)  # TxnOffsetCommit has no such field
                 partitions.append(CommittedPartition(
                     topic.name, index, partition.committed_offset, leader_epoch, partition.committed_metadata,
                     topic.id, commit_time_ms,

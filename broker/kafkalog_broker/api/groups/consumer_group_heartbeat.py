@@ -52,7 +52,7 @@ def _heartbeat(request: Request) -> ConsumerHeartbeatRequest:
         rack_id=body.rack_id,
         rebalance_timeout_ms=changed_timeout_ms(body.rebalance_timeout),
         topics=body.subscribed_topic_names,
-        regex=getattr(body, "subscribed_topic_regex", None),
+        regex=body.subscribed_topic_regex,
         assignor=body.server_assignor,
         owned=owned,
         client_id=request.client_id or "",

@@ -40,7 +40,7 @@ def _describe(request: Request, broker: Broker, group_id: str) -> dict[str, Any]
             fields, message = {"group_state": ClassicGroupState.DEAD.value}, error.what
             if request.version < _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
                 code, message = ErrorCode.none, None
-    if getattr(request.entity, "include_authorized_operations", False) and code is ErrorCode.none:
+    if request.entity.include_authorized_operations and code is ErrorCode.none:
         fields["authorized_operations"] = request.operations(ResourceType.GROUP, group_id)
     return {"error_code": code, "error_message": message, "group_id": group_id, **fields}
 

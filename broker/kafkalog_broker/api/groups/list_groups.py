@@ -16,7 +16,7 @@ from kafkalog_broker.protocol.responses import respond
 
 @api(16, 0, 5)
 def list_groups(request: Request, broker: Broker) -> Any:
-    states, types = getattr(request.entity, "states_filter", ()), getattr(request.entity, "types_filter", ())
+    states, types = request.entity.states_filter, request.entity.types_filter
     groups = [
         group._asdict()
         for group in broker.groups.list_groups(states, types)

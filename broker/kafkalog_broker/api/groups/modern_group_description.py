@@ -97,7 +97,7 @@ async def describe_groups(
     results = [entity(group_struct, **fields) async for fields in time_slice.spread(denied)]
     async for group_id in time_slice.spread([group_id for group_id, code in codes.items() if not code]):
         results.append(entity(group_struct, **await group_fields(group_id)))
-    request.has_long_answer = remaining < 0
+    request.has_long_response = remaining < 0
     return respond(request, groups=tuple(results))
 
 

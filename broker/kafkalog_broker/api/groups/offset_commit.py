@@ -22,7 +22,6 @@ from kafkalog_broker.api.groups.committed_partitions import RequestedCommit, com
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.coordinator_errors import coordinator_error_code
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.classic_requests import NO_GENERATION, NO_MEMBER
 from kafkalog_broker.groups.offset_requests import CommitRequest
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
@@ -30,7 +29,6 @@ from kafkalog_broker.runtime.fair_scheduling import run_in_slices
 
 _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
-_BROKER_RETENTION = -1
 _MS = timedelta(milliseconds=1)
 
 
@@ -43,14 +41,13 @@ async def offset_commit(request: Request, broker: Broker) -> Any:
 
 async def _commit(request: Request, broker: Broker, requested: RequestedCommit) -> Sequence[ErrorCode]:
     body = request.entity
-    retention = getattr(body, "retention_time", None)
     commit = CommitRequest(
         group_id=body.group_id,
         partitions=requested.partitions,
-        member_id=getattr(body, "member_id", NO_MEMBER),
-        generation=getattr(body, "generation_id_or_member_epoch", NO_GENERATION),
-        group_instance_id=getattr(body, "group_instance_id", None),
-        retention_ms=_BROKER_RETENTION if retention is None else retention // _MS,
+        member_id=body.member_id,
+        generation=body.generation_id_or_member_epoch,
+        group_instance_id=body.group_instance_id,
+        retention_ms=body.retention_time // _MS,
         knows_group_id_not_found=request.version >= _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND,
     )
     try:

@@ -130,7 +130,7 @@ def _check_member(broker: Broker, group: Any) -> None:
     """Raise BrokerError for a stale member of a consumer group. Members of classic groups are not checked."""
     modern_group = broker.groups.shard(group.group_id).consumer_or_streams_group(group.group_id)
     if modern_group is not None:
-        check_fetch(modern_group, getattr(group, "member_id", None), getattr(group, "member_epoch", -1))
+        check_fetch(modern_group, group.member_id, group.member_epoch)
 
 
 def _committed_partitions(broker: Broker, group_id: str) -> Partitions:
@@ -173,7 +173,7 @@ def _fetch_offsets(
     request: Request, broker: Broker, group_id: str, topic: str, topic_id: UUID | None, partitions: Sequence[int]
 ) -> list[CommittedOffset]:
     """Return the committed offsets of partitions, only those that were committed to `topic_id` unless it is None."""
-    require_stable = getattr(request.entity, "require_stable", False)
+    require_stable = request.entity.require_stable
     group_offsets = broker.groups.shard(group_id).offsets
     offsets = group_offsets.fetch(group_id, topic, partitions, topic_id, require_stable=require_stable)
     if request.version > 0:

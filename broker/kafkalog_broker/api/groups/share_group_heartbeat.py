@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalog_broker.api.groups.modern_group_heartbeat import check_subscribed_topics, heartbeat_response
-from kafkalog_broker.api.share_acknowledge import check_member_id
+from kafkalog_broker.api.records.share_acknowledge import check_member_id
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.share.share_group_heartbeat import ShareHeartbeatRequest

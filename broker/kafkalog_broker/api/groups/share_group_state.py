@@ -20,7 +20,7 @@ from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
 from kafkalog_broker.share.share_coordinator import ShareCoordinator
-from kafkalog_broker.share.share_state import NOT_COUNTED, SharePartitionKey, StateBatch, share_partition_key
+from kafkalog_broker.share.share_state import SharePartitionKey, StateBatch, share_partition_key
 
 Fields = dict[str, Any]
 """Fields of a partition's result."""
@@ -67,13 +67,12 @@ def _write(coordinator: ShareCoordinator, key: SharePartitionKey, partition: Any
         StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
         for batch in partition.state_batches
     ]
-    complete_count = getattr(partition, "delivery_complete_count", NOT_COUNTED)
     coordinator.write(
         key,
         state_epoch=partition.state_epoch,
         leader_epoch=partition.leader_epoch,
         start_offset=partition.start_offset,
-        delivery_complete_count=complete_count,
+        delivery_complete_count=partition.delivery_complete_count,
         batches=batches,
     )
     return {}

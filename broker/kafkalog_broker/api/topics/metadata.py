@@ -27,8 +27,8 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
-from kafkalog_broker.protocol.hot_messages import (
-    OPERATIONS_NOT_ASKED_FOR,
+from kafkalog_broker.protocol.metadata_messages import (
+    AUTHORIZED_OPERATIONS_OMITTED,
     ZERO_ID,
     MetadataResponse,
     TopicMetadata,
@@ -65,8 +65,8 @@ async def metadata(request: Request, broker: Broker) -> MetadataResponse:
         topics = await _all_topics(request, broker, time_slice)
     else:
         topics = await _requested_topics(request, broker, time_slice)
-    operations = OPERATIONS_NOT_ASKED_FOR
-    if getattr(body, "include_cluster_authorized_operations", False):
+    operations = AUTHORIZED_OPERATIONS_OMITTED
+    if body.include_cluster_authorized_operations:
         operations = authorized_cluster_operations(request)
     nodes = [this_node(broker, request.connection)]
     return MetadataResponse(nodes, topics, broker.cluster_id, broker.node_id, operations)
@@ -87,7 +87,7 @@ async def _all_topics(request: Request, broker: Broker, time_slice: TimeSlice) -
 async def _requested_topics(request: Request, broker: Broker, time_slice: TimeSlice) -> list[TopicMetadata]:
     """Return the topics of the request, each once: existing ones first, then missing ones, then denied ones."""
     permitted, denied = await _authorize(request, broker, time_slice)
-    if getattr(request.entity, "allow_auto_topic_creation", True) and broker.config.auto_create_topics_enable:
+    if request.entity.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
         names = [name for name in permitted if isinstance(name, str)]
         if request.access is not None:
             names = _deny_creation(request, broker, names, permitted, denied)
@@ -113,7 +113,7 @@ async def _authorize(request: Request, broker: Broker, time_slice: TimeSlice) ->
     permitted: dict[TopicKey, ErrorCode] = {}
     denied: dict[TopicKey, TopicMetadata] = {}
     async for topic in time_slice.spread(request.entity.topics):
-        topic_id = getattr(topic, "topic_id", None)
+        topic_id = topic.topic_id
         if topic.name is None or topic_id is not None:
             known = None if topic_id is None else broker.topics.by_id(topic_id)
             if known is not None and topic_id is not None and (code := request.authorization_error(known.name)):
@@ -181,9 +181,9 @@ async def _existing_topics(
 
 def _operations(request: Request, topic: str) -> int:
     """Return the operations on a topic that the sender may perform, if the request asks for them (KIP-430)."""
-    if getattr(request.entity, "include_topic_authorized_operations", False):
+    if request.entity.include_topic_authorized_operations:
         return request.operations(ResourceType.TOPIC, topic)
-    return OPERATIONS_NOT_ASKED_FOR
+    return AUTHORIZED_OPERATIONS_OMITTED
 
 
 def _absent_name(request: Request) -> str | None:

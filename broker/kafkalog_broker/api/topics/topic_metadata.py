@@ -8,8 +8,8 @@ from uuid import UUID
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.hot_messages import (
-    OPERATIONS_NOT_ASKED_FOR,
+from kafkalog_broker.protocol.metadata_messages import (
+    AUTHORIZED_OPERATIONS_OMITTED,
     ZERO_ID,
     PartitionMetadata,
     TopicMetadata,
@@ -49,7 +49,7 @@ def existing_topic(broker: Broker, topic: Topic, operations: int, partitions: Se
 
 
 def absent_topic(
-    code: ErrorCode, name: str | None, topic_id: UUID = ZERO_ID, *, operations: int = OPERATIONS_NOT_ASKED_FOR
+    code: ErrorCode, name: str | None, topic_id: UUID = ZERO_ID, *, operations: int = AUTHORIZED_OPERATIONS_OMITTED
 ) -> TopicMetadata:
     """Return the error of a topic that does not exist or that the sender may not describe."""
     return TopicMetadata(name, topic_id, (), int(code), name is not None and is_internal(name), operations)

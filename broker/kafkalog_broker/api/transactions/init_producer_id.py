@@ -26,9 +26,7 @@ _INIT_PRODUCER_ID = 22
 @api(_INIT_PRODUCER_ID, 0, 5)
 async def init_producer_id(request: Request, broker: Broker) -> Any:
     body = request.entity
-    current = ProducerIdAndEpoch(
-        getattr(body, "producer_id", NO_PRODUCER_ID), getattr(body, "producer_epoch", NO_PRODUCER_EPOCH)
-    )
+    current = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
     if (current.producer_id == NO_PRODUCER_ID) != (current.epoch == NO_PRODUCER_EPOCH):
         raise BrokerError(ErrorCode.invalid_request, f"one of producer id and epoch is missing: {current}")
     if broker.mirrored is not None:

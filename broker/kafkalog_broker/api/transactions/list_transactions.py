@@ -28,12 +28,12 @@ def list_transactions(request: Request, broker: Broker) -> Any:
     if body.producer_id_filters:
         producer_ids = set(body.producer_id_filters)
         listed = [metadata for metadata in listed if metadata.producer_id in producer_ids]
-    duration_ms = getattr(body, "duration_filter", -1)
+    duration_ms = body.duration_filter
     if duration_ms >= 0:
         # As in Kafka, a transaction that has not begun has the start time -1 and so passes the filter.
         now_ms = broker.clock.now_ms()
         listed = [metadata for metadata in listed if now_ms - metadata.start_ms > duration_ms]
-    if pattern := getattr(body, "transactional_id_pattern", None):
+    if pattern := body.transactional_id_pattern:
         listed = _matching(listed, pattern)
     transactions = [
         {"transactional_id": metadata.transactional_id, "producer_id": metadata.producer_id,

@@ -16,7 +16,6 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.coordinator_errors import coordinator_error_code
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.classic_requests import NO_GENERATION, NO_MEMBER
 from kafkalog_broker.groups.offset_requests import CommitRequest
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
@@ -45,9 +44,9 @@ async def _commit(request: Request, broker: Broker, requested: RequestedCommit) 
     commit = CommitRequest(
         group_id=body.group_id,
         partitions=requested.partitions,
-        member_id=getattr(body, "member_id", NO_MEMBER),
-        generation=getattr(body, "generation_id", NO_GENERATION),
-        group_instance_id=getattr(body, "group_instance_id", None),
+        member_id=body.member_id,
+        generation=body.generation_id,
+        group_instance_id=body.group_instance_id,
         knows_group_id_not_found=False,
         producer=producer,
     )

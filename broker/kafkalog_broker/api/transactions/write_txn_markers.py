@@ -45,7 +45,7 @@ async def _write(broker: Broker, partition: TopicPartition, marker: Any) -> Erro
         return ErrorCode.unknown_server_error  # in Kafka, the constructor of the marker throws
     end_marker = EndMarker(
         marker.producer_id, marker.producer_epoch, marker.transaction_result, marker.coordinator_epoch,
-        getattr(marker, "transaction_version", 0),
+        marker.transaction_version,
     )  # fmt: skip
     try:
         broker.write_marker(partition, end_marker)

@@ -39,7 +39,7 @@ _MESSAGE_NAMES = {
     for kind in kinds
 }
 _KEYS = {type_and_kind: message(name + "Key") for type_and_kind, name in _MESSAGE_NAMES.items()}
-_BY_KEY_VERSION = {version: type_and_kind for type_and_kind, key in _KEYS.items() for version in key.begins}
+_BY_KEY_VERSION = {version: type_and_kind for type_and_kind, key in _KEYS.items() for version in key.version_by_prefix}
 _VALUES = {
     type_and_kind: message(name + "Value")
     for type_and_kind, name in _MESSAGE_NAMES.items()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.group_properties import LATEST
+from kafkalog_broker.config.reset_duration import LATEST
 
 
 @dataclass(slots=True)

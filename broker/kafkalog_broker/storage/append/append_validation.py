@@ -5,9 +5,9 @@ rules, in its order: one v2 batch with base offset 0, no larger than max.message
 that agrees with the offsets; no control batch; well-formed records that follow the rules of the topic (`topic_rules`).
 A batch fails as a whole.
 
-Changed are: the max timestamp if the records have another one, the timestamp type of a LogAppendTime topic, the codec
-if compression.type asks for another one, and offset deltas that are not 0, 1, 2 ... Only then is the CRC computed
-again. Base offset and leader epoch are written by the log; they lie outside the CRC.
+These fields are corrected: the max timestamp if it is not that of the records, the timestamp type for a LogAppendTime
+topic, the codec if compression.type demands another one, and offset deltas that are not 0, 1, 2 ... Only then is the
+CRC computed again. The log itself writes base offset and leader epoch, which the CRC does not cover.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ _U32 = struct.Struct(">I")
 _I64 = struct.Struct(">q")
 _KNOWN_ATTRIBUTES = 0x7F
 _MAGIC = 2
-_new = tuple.__new__  # BatchHeader(...) takes 3 % of validating and appending a batch longer
+_new_tuple = tuple.__new__  # BatchHeader without the cost of its constructor
 
 
 def validate_batch(
     data: bytes | memoryview, config: LogConfig, now_ms: int, budget: ValidationBudget = THREAD_BUDGET
 ) -> EncodedBatch:
-    """Check the batch of one partition and return it as it is appended, in memory of its own.
+    """Check the batch of one partition and return a copy to append.
 
-    Bytes after the batch that are less than another batch are dropped.
+    Bytes after the batch are ignored if they are fewer than another batch has.
 
     Args:
         data: The records field of one partition.
@@ -80,11 +80,11 @@ def validate_batch(
             ErrorCode.corrupt_message, f"CRC-32C does not match: the header says {crc:#010x}, the bytes {found:#010x}"
         )
     if base_offset:
-        raise _invalid(f"the base offset of a batch that a producer sends is 0, this one has {base_offset}")
+        raise _invalid(f"the base offset is {base_offset}, a producer must send 0")
     if count <= 0 or count != last_delta + 1:
-        raise _invalid(f"the header announces {count} records, and {last_delta} as the last one's offset delta")
+        raise _invalid(f"the header has {count} records and last offset delta {last_delta}, expected {count - 1}")
     if count > MAX_RECORDS:
-        raise _invalid(f"the batch has {count} records, at most {MAX_RECORDS} are taken; send smaller batches")
+        raise _invalid(f"the batch has {count} records, at most {MAX_RECORDS} are allowed; send smaller batches")
     if attributes & layout.ATTRIBUTE_CONTROL:
         raise _invalid("clients are not allowed to write control records")
     if producer_id >= 0 and base_sequence < 0:
@@ -122,8 +122,8 @@ def validate_batch(
         _U32.pack_into(batch, layout.CRC_AT, crc)
     else:
         new_attributes = attributes
-    # EncodedBatch.of would read the same from the bytes again
-    header = _new(BatchHeader, (
+    # EncodedBatch.of would parse the same fields from the bytes again.
+    header = _new_tuple(BatchHeader, (
         0, size, 0, last_delta, _MAGIC, new_attributes, crc, epoch, base_timestamp, timestamp, producer_id,
         producer_epoch, base_sequence, count,
     ))  # fmt: skip

@@ -23,7 +23,7 @@ _NOTHING_APPENDED = -1
 
 
 class ProducerTransaction(Protocol):
-    """The transaction that a producer names, as far as an append depends on it."""
+    """The transaction of a producer, as far as an append depends on it."""
 
     def admits(self, log: Log, header: BatchHeader) -> bool:
         """Return False if `flush` must be awaited before a batch may be appended; then ask again.
@@ -38,12 +38,12 @@ class ProducerTransaction(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Appender:
-    """Validates what producers send, and appends it. One per broker; call from the event loop.
+    """Validates and appends the batches of producers. One per broker; call from the event loop.
 
     Attributes:
-        workers: Threads for batches that would hold up the event loop.
+        workers: Threads for batches whose validation would hold the event loop for too long.
         clock: Clock of the broker.
-        flush_if_due: Flushes a log if its configuration demands it, and returns when responses need not wait longer.
+        flush_if_due: Flushes a log if its configuration demands it, and returns when the response may be sent.
     """
 
     workers: Workers
@@ -55,7 +55,7 @@ class Appender:
     ) -> AppendInfo | Coroutine[Any, Any, AppendInfo]:
         """Validate the v2 batch of one partition and append it.
 
-        Most batches are small and need no flush, so the result is there at once, without a coroutine.
+        Most batches are small and need no flush, so the result is returned without a coroutine.
 
         Args:
             log: Log of the partition.
@@ -123,6 +123,7 @@ class Appender:
 def _admits(transaction: ProducerTransaction | None, log: Log, header: BatchHeader) -> bool:
     if transaction is None:
         raise BrokerError(
-            ErrorCode.transactional_id_authorization_failed, "a transactional batch, and no transactional id with it"
+            ErrorCode.transactional_id_authorization_failed,
+            "the batch is transactional, but the request has no transactional id",
         )
     return transaction.admits(log, header)

@@ -1,4 +1,4 @@
-"""Loads the compiled walks over records, and with them Numba and LLVM, when the first batch needs them. Thread-safe."""
+"""Loads the compiled walks over records, with Numba and LLVM, when the first batch needs them. Thread-safe."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def load_kernel() -> ModuleType:
                 from kafkalog_broker.storage.append import record_walk_kernel
 
                 _kernel = record_walk_kernel
-                # Numba stays, with tens of thousands of objects: a full garbage collection would stop all threads.
+                # Numba's many objects live until the end; without this, full garbage collections would visit them.
                 gc.freeze()
     return _kernel
 
 
 def load_kernel_soon() -> None:
-    """Begin to load the kernels in a thread. A no-op the second time."""
+    """Start to load the kernels in a thread. Idempotent."""
     global _loading
     if _loading is None:
         _loading = threading.Thread(target=load_kernel, name="load-record-walk")

@@ -28,9 +28,7 @@ def check_header(frame: bytes | memoryview) -> None:
         return
     expected = header_checksum(bytes(frame[_DESCRIPTOR_AT:checksum_at]))
     if frame[checksum_at] != expected:
-        raise CorruptBatch(
-            f"its lz4 frame has the header checksum {frame[checksum_at]:#04x}, its header has {expected:#04x}"
-        )
+        raise CorruptBatch(f"the lz4 frame has the header checksum {frame[checksum_at]:#04x}, expected {expected:#04x}")
 
 
 def header_checksum(descriptor: bytes) -> int:

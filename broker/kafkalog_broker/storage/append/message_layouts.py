@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class SetFault(IntEnum):
-    """Why a message set ends: with its last whole message (NONE), or with a message that is wrong."""
+    """Why reading of a message set ended: after its last whole message (NONE), or at an invalid message."""
 
     NONE = 0
     NEGATIVE_SIZE = 1

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from kafkalog_broker.api import load_all
-from kafkalog_broker.config.properties import AuthorizerSettings
+from kafkalog_broker.config.authorizer_settings import AuthorizerSettings
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_broker.testing import allow
@@ -61,7 +61,7 @@ def test_denied_client_does_not_create_the_topic(version: int) -> None:
     for _ in range(2):
         request = decoded(FIND, version, values())
         request.access = rights.access(request)
-        answer = read(request, asyncio.run(load_all()[FIND].handled(request, broker)))
+        answer = read(request, asyncio.run(load_all()[FIND].respond(request, broker)))
         seen.append(([told["error_code"] for told in answer.get("coordinators", [answer])], len(broker.created)))
         rights.acls.change((), allow("ANONYMOUS", "DESCRIBE", group="g"))
     refused = "group_authorization_failed"

@@ -36,7 +36,7 @@ def asked(version: int, *updates: tuple[str, int, int], dry_run: bool = True) ->
     ]
     values = {"timeout": 10_000, "feature_updates": wanted, "validate_only": dry_run}
     request = Request(57, version, 1, "me", request_entity(57, version, values, {}), ConnectionInfo())
-    found = plain(asyncio.run(load_all()[57].handled(request, SimpleNamespace(node_id=1))))
+    found = plain(asyncio.run(load_all()[57].respond(request, SimpleNamespace(node_id=1))))
     assert found.pop("throttle_time") == 0
     return found  # type: ignore[no-any-return]
 

@@ -97,7 +97,7 @@ def test_an_offset_in_an_open_transaction_is_unstable(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(FETCH))
-def test_a_coordinator_that_is_not_ready_says_so(version: int) -> None:
+def test_loading_coordinator_responds_load_in_progress(version: int) -> None:
     broker = FakeBroker()
     broker.groups.runtime.begin_loading([0])
     answer = call(broker, FETCH, version, **fetch_values())
@@ -111,7 +111,7 @@ def test_a_coordinator_that_is_not_ready_says_so(version: int) -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["a group that is not here", "the request"])
-def test_version_1_has_no_error_but_those_of_the_partitions(whole: bool) -> None:
+def test_version_1_has_only_errors_of_partitions(whole: bool) -> None:
     count = 10 * PARTITIONS_PER_STEP
     values = fetch_values(topics=[{"name": "orders", "topic_id": None, "partition_indexes": list(range(count))}])
     broker = FakeBroker()

@@ -119,7 +119,7 @@ class AdminBroker:
         found = api.load_all()[key]
         request = Request(key, version, 1, "tests", entity, self.connection)
         try:
-            answer = self._loop.run_until_complete(found.handled(request, self))  # type: ignore[arg-type]
+            answer = self._loop.run_until_complete(found.respond(request, self))  # type: ignore[arg-type]
         except BrokerError as error:
             if found.on_error is None:
                 raise

@@ -18,7 +18,7 @@ from kafkalog_broker.protocol.headers import without_header
 from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.security.authorizer import admit
 from kafkalog_broker.server import Options, Server
-from kafkalog_broker.testing_support.remote import frame_of
+from kafkalog_broker.testing_support.client_requests import frame_of
 from tests.broker.api.helpers.plain_entities import TOKENS
 from tests.broker.loop_watch import loop_watched
 from tests.broker.manual_clock import ManualClock
@@ -79,7 +79,7 @@ class BrokerInProcess:
         try:
             if self.broker.authorizer is not None:
                 admit(request, self.broker.authorizer)
-            answer = self.run(found.handled(request, self.broker))
+            answer = self.run(found.respond(request, self.broker))
         except BrokerError as error:
             if found.on_error is None:
                 raise

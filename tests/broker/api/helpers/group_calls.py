@@ -103,7 +103,7 @@ def call(broker: FakeBroker, api: int, version: int, /, advance_ms: int = 0, **v
     request = decoded(api, version, values)
 
     async def run() -> Any:
-        task = asyncio.ensure_future(load_all()[api].handled(request, broker))
+        task = asyncio.ensure_future(load_all()[api].respond(request, broker))
         await asyncio.sleep(0)
         broker.world.time.advance(advance_ms)
         return await asyncio.wait_for(task, 5)

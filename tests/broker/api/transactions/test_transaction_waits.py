@@ -9,7 +9,7 @@ import pytest
 from kafkalog_broker import api
 from kafkalog_broker.protocol.frames import decode_request
 from kafkalog_broker.protocol.request import ConnectionInfo
-from kafkalog_broker.testing_support.remote import frame_of
+from kafkalog_broker.testing_support.client_requests import frame_of
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.plain_entities import request_entity
 from tests.broker.api.helpers.transaction_requests import (
@@ -34,7 +34,7 @@ def handled(broker, key, version, fields):
     """The handler of a request, not yet run."""
     ids = {TOPIC: broker.topics.get(TOPIC).id}
     request = decode_request(frame_of(request_entity(key, version, fields, ids)), ConnectionInfo())
-    return api.load_all()[key].handled(request, broker)
+    return api.load_all()[key].respond(request, broker)
 
 
 def records_of(answer):

@@ -16,7 +16,7 @@ from kio.static.primitive import Records, i16, i32, i32Timedelta
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.testing import RunningBroker
-from kafkalog_broker.testing_support.remote import ask
+from kafkalog_broker.testing_support.client_requests import ask
 from tests.log.helpers.batch_builder import V2Record, batch
 
 TOPIC = "neighbour"

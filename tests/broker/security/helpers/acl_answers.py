@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from kafkalog_broker.protocol.client_messages import plain_login_requests
-from kafkalog_broker.testing_support.remote import ask, exchange
+from kafkalog_broker.testing_support.client_requests import ask, exchange
 from tests.broker.api.helpers.plain_entities import TOKENS, plain, request_entity
 from tests.broker.api.helpers.transaction_answers import read_described
 from tests.broker.security.helpers.acl_case import ADMIN, TOPICS

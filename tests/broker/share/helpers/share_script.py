@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafkalog_broker.testing_support.remote import ask
+from kafkalog_broker.testing_support.client_requests import ask
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.log.helpers.batch_builder import V2Record, batch
 

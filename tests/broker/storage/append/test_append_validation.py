@@ -386,12 +386,12 @@ def test_a_batch_holds_a_million_records_at_most():
     assert validate(tiny(MAX_RECORDS, codec=ZSTD)).header.record_count == MAX_RECORDS
     error = refused(tiny(MAX_RECORDS + 1, codec=ZSTD))
     assert error.code == ErrorCode.invalid_record
-    assert "at most 1000000 are taken" in error.what
+    assert "at most 1000000 are allowed" in error.what
 
 
 @pytest.mark.parametrize("codec", sorted(set(CODECS.values()) - {NONE}))
 @pytest.mark.parametrize("is_good", [True, False])
-def test_what_a_large_batch_was_decompressed_into_is_given_back(codec, is_good):
+def test_decompression_buffer_of_a_large_batch_is_freed(codec, is_good):
     records = [V2Record(0, NOW, b"k", bytes(20 << 20))]
     data = batch(0, records, codec=codec, count=1 if is_good else 2, last_offset=0 if is_good else 1)
     with contextlib.suppress(BrokerError):

@@ -40,7 +40,7 @@ def sized(codec: int, size: int, count: int = 1) -> memoryview:
 
 
 @pytest.mark.parametrize("codec", sorted(CODECS.values()))
-def test_a_batch_of_the_usual_size_is_validated_at_once(codec):
+def test_batch_of_usual_size_is_validated_in_the_event_loop(codec):
     assert loop_budget(sized(codec, 64 << 10, 10_000)) is LOOP_BUDGETS[codec]
 
 
@@ -82,7 +82,7 @@ def too_long(data: bytes, **config: object) -> None:
 
 
 @pytest.mark.parametrize("codec", sorted(set(CODECS.values()) - {NONE}))
-def test_a_batch_that_decompresses_further_than_there_is_time_for_is_not_refused_but_given_back(codec):
+def test_batch_that_decompresses_beyond_the_loop_budget_goes_to_a_thread(codec):
     too_long(batch(0, [V2Record(0, NOW, value=bytes(LOOP_BUDGETS[codec].decompressed_bytes))], codec=codec))
 
 
@@ -101,13 +101,13 @@ def test_a_stream_of_many_small_blocks_is_not_decompressed_in_the_event_loop(cod
 
 
 @pytest.mark.parametrize("target", ["gzip", "zstd", "lz4", "snappy"])
-def test_a_batch_that_is_packed_anew_goes_to_a_thread_unless_it_is_small(target):
+def test_batch_to_recompress_goes_to_a_thread_unless_small(target):
     too_long(batch(0, [V2Record(0, NOW, value=bytes(RECOMPRESSED_BYTES))]), compression_type=target)
     small = batch(0, [V2Record(0, NOW, value=bytes(RECOMPRESSED_BYTES - 100))])
     validate_batch(small, log_config(compression_type=target), NOW, LOOP_BUDGETS[NONE])
 
 
-def test_a_batch_that_is_numbered_anew_and_packed_again_goes_to_a_thread():
+def test_batch_to_renumber_and_recompress_goes_to_a_thread():
     records = [V2Record(0, NOW, value=bytes(RECOMPRESSED_BYTES)), V2Record(0, NOW)]
     too_long(batch(0, records, codec=LZ4, last_offset=1))
 

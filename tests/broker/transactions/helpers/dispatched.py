@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.net.dispatch import answer_of
+from kafkalog_broker.net.dispatch import response_of
 from kafkalog_broker.protocol.request import ConnectionInfo
-from kafkalog_broker.testing_support.remote import frame_of
+from kafkalog_broker.testing_support.client_requests import frame_of
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.api.helpers.transaction_requests import INIT, TIMEOUT_MS, TOPIC
@@ -23,17 +23,17 @@ class Client:
         return self.send(key, version, **values)
 
     def send(self, key: int, version: int, /, **fields: Any) -> dict[str, Any]:
-        return self.running.run(self._sent(key, version, fields))  # type: ignore[no-any-return]
+        return self.running.run(self._sent(key, version, fields))  # type: ignore[no-any-return, arg-type]
 
     async def _sent(self, key: int, version: int, fields: dict[str, Any]) -> dict[str, Any]:
         broker = self.running.broker
         topic = broker.topics.get(TOPIC)
         ids = {} if topic is None else {TOPIC: topic.id}
         frame = frame_of(request_entity(key, version, fields, ids))
-        pieces = await answer_of(self.running.server.network.shared.dispatch(frame, ConnectionInfo()))
+        pieces = await response_of(self.running.server.network.shared.dispatch(frame, ConnectionInfo()))
         self.responded(key)
         assert pieces is not None
-        return plain(read_response(key, version, b"".join(map(bytes, pieces))[4:]))  # type: ignore[no-any-return]
+        return plain(read_response(key, version, b"".join(map(bytes, pieces))[4:]))  # type: ignore[no-any-return, arg-type]
 
     def responded(self, key: int) -> None:
         """Called when a response is encoded, before any other task runs."""

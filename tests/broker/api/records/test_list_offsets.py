@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.api import list_offsets
+from kafkalog_broker.api.records import list_offsets
 from kafkalog_broker.fetching import offset_query
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from tests.broker.api.helpers.admin_broker import AdminBroker
@@ -53,7 +53,7 @@ def append(broker, topic, partition, times):
     log.append(validate_batch(made, log.config, now), now)
 
 
-def test_a_partition_that_is_asked_for_twice_is_answered_once_with_an_error(broker):
+def test_repeated_partition_has_one_result_with_an_error(broker):
     """ListOffsetsRequest.duplicatePartitions; a topic may be named twice."""
     asked = [("t", 0, LATEST), ("t", 1, LATEST), ("t", 0, EARLIEST), ("u", 0, LATEST), ("t", 2, LATEST)]
     asked += [("t", 1, LATEST), ("x", 0, LATEST), ("x", 0, LATEST)]

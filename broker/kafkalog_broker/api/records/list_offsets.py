@@ -1,23 +1,24 @@
 """2 ListOffsets, versions 0 to 11: the offset for a timestamp. `fetching/offset_query.py` finds it.
 
-Timestamps of special meaning:
+Special timestamps:
 
--1 latest               high watermark; the last stable offset with read_committed
+-1 latest               high watermark, or the last stable offset with read_committed
 -2 earliest             log start offset
 -3 max timestamp        v7 (KIP-734)
--4 earliest local       v8: start of the log on disk
+-4 earliest local       v8: start offset of the local log
 -5 latest tiered        v9: last offset in remote storage, -1 without one
 -6 earliest pending     v11: first offset that is not in remote storage; -1 for topics without remote storage, and if no
                         visible record is waiting to be copied
 
-v0   responds with a list, as the protocol guides describe it: base offsets of segments that were written by then, and
-     the log end offset for -1
-v1   one offset; a log whose newest messages have no timestamps, format v0, is UNSUPPORTED_FOR_MESSAGE_FORMAT
+v0   a list of offsets, as the protocol guides describe it: base offsets of the segments last modified at or before
+     the timestamp, and the log end offset for -1
+v1   one offset; UNSUPPORTED_FOR_MESSAGE_FORMAT if the newest messages have no timestamps (format v0)
 v2   isolation level
 v4   leader epochs
-v10  timeout of look-ups in remote storage, REQUEST_TIMED_OUT; before it remote.list.offsets.request.timeout.ms
+v10  timeout of look-ups in remote storage (REQUEST_TIMED_OUT); earlier versions use
+     remote.list.offsets.request.timeout.ms
 
-A partition that is named more than once is answered once, with INVALID_REQUEST, as in Kafka.
+As in Kafka, a repeated partition has one result, with INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -48,35 +49,42 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.offset_lookup import EARLIEST, LATEST, MAX_TIMESTAMP
 from kafkalog_broker.storage.partition.segment_start_offsets import OffsetAndTime, offsets_before, segment_start_offsets
 
-_FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_FIRST_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
 class _Key(NamedTuple):
+    """A partition of a request."""
+
     topic: str
     partition: int
 
 
-class _Named(NamedTuple):
-    """Partitions of a request: structs of its version by topic and index, and those named more than once."""
+class _RequestedPartitions(NamedTuple):
+    """The partitions of a request.
+
+    Attributes:
+        partitions: The request's struct of each partition.
+        repeated: Partitions that occur more than once.
+    """
 
     partitions: Mapping[_Key, Any]
     repeated: frozenset[_Key]
 
 
 @api(2, 0, 11)
-async def handle(request: Request, broker: Broker) -> Any:
+async def list_offsets(request: Request, broker: Broker) -> Any:
     time_slice = TimeSlice()
-    named = _named_partitions(request)
+    requested = _requested_partitions(request)
     if request.version == 0:
-        return await _list_segments(request, broker, named, time_slice)
-    read_committed = getattr(request.entity, "isolation_level", 0) == READ_COMMITTED
-    answers: dict[_Key, Answered[_Key]] = {}
+        return await _list_segments(request, broker, requested, time_slice)
+    read_committed = request.entity.isolation_level == READ_COMMITTED
+    results: dict[_Key, Answered[_Key]] = {}
     queries: list[tuple[_Key, TimestampQuery]] = []
-    async for key, partition in time_slice.spread(named.partitions.items()):
+    async for key, partition in time_slice.spread(requested.partitions.items()):
         try:
-            _check(request, key, named)
+            _check(request, key, requested)
             log = broker.log(*key)
-            log.check_leader_epoch(getattr(partition, "current_leader_epoch", -1))
+            log.check_leader_epoch(partition.current_leader_epoch)
             _check_timestamp(partition.timestamp, request.version)
             found = query(
                 log, partition.timestamp, read_committed=read_committed, needs_timestamps=request.version == 1
@@ -84,31 +92,30 @@ async def handle(request: Request, broker: Broker) -> Any:
             if isinstance(found, TimestampQuery):
                 queries.append((key, found))
             else:
-                answers[key] = Answered(key, ErrorCode.none, found)
+                results[key] = Answered(key, ErrorCode.none, found)
         except BrokerError as error:
-            answers[key] = Answered(key, error.code, NO_OFFSET)
+            results[key] = Answered(key, error.code, NO_OFFSET)
     if broker.remote is not None:
         reads = broker.remote.reads
         remote = [(key, one) for key, one in queries if one.is_remote]
         queries = [(key, one) for key, one in queries if not one.is_remote]
-        timeout = getattr(request.entity, "timeout", None)
-        timeout_ms = 0 if timeout is None else round(timeout.total_seconds() * 1000)
-        for answer in await asyncio.gather(*(search_remote(reads, key, one, timeout_ms) for key, one in remote)):
-            answers[answer.key] = answer
+        timeout_ms = round(request.entity.timeout.total_seconds() * 1000)
+        for result in await asyncio.gather(*(search_remote(reads, key, one, timeout_ms) for key, one in remote)):
+            results[result.key] = result
     while queries:
-        for answer in await broker.run_computing(search, queries):
-            answers[answer.key] = answer
+        for result in await broker.run_computing(search, queries):
+            results[result.key] = result
     struct = response_structs(request).ListOffsetsPartitionResponse
     topics: dict[str, list[Any]] = {}
-    # 2 us for each partition: a request for 20,000 would hold up others for 40 ms.
-    async for key in time_slice.spread(named.partitions):
-        _, code, (timestamp, offset, epoch) = answers[key]
+    # A request may have thousands of partitions, so the response is made in time slices.
+    async for key in time_slice.spread(requested.partitions):
+        _, code, (timestamp, offset, epoch) = results[key]
         fields = {"error_code": code, "timestamp": timestamp, "offset": offset, "leader_epoch": epoch}
         topics.setdefault(key.topic, []).append(entity(struct, partition_index=key.partition, **fields))
     return _response(request, topics)
 
 
-def _named_partitions(request: Request) -> _Named:
+def _requested_partitions(request: Request) -> _RequestedPartitions:
     partitions: dict[_Key, Any] = {}
     repeated: set[_Key] = set()
     for topic in request.entity.topics:
@@ -117,32 +124,32 @@ def _named_partitions(request: Request) -> _Named:
             if key in partitions:
                 repeated.add(key)
             partitions[key] = partition
-    return _Named(partitions, frozenset(repeated))
+    return _RequestedPartitions(partitions, frozenset(repeated))
 
 
-def _check(request: Request, key: _Key, named: _Named) -> None:
+def _check(request: Request, key: _Key, requested: _RequestedPartitions) -> None:
     request.authorize(key.topic)
-    if key in named.repeated:
-        raise BrokerError(ErrorCode.invalid_request, "the partition is named more than once")
+    if key in requested.repeated:
+        raise BrokerError(ErrorCode.invalid_request, "the partition occurs more than once in the request")
 
 
 def _check_timestamp(timestamp: int, version: int) -> None:
-    if timestamp < EARLIEST_PENDING_UPLOAD or version < _FIRST_VERSION.get(timestamp, 0):
-        raise BrokerError(ErrorCode.unsupported_version, f"timestamp {timestamp} is not known to version {version}")
+    if timestamp < EARLIEST_PENDING_UPLOAD or version < _FIRST_VERSIONS.get(timestamp, 0):
+        raise BrokerError(ErrorCode.unsupported_version, f"timestamp {timestamp} is not defined in version {version}")
 
 
 def _response(request: Request, topics: Mapping[str, list[Any]]) -> Any:
-    return respond(request, topics=[{"name": name, "partitions": tuple(answers)} for name, answers in topics.items()])
+    results = [{"name": name, "partitions": tuple(partitions)} for name, partitions in topics.items()]
+    return respond(request, topics=results)
 
 
-# ---- version 0
-
-
-async def _list_segments(request: Request, broker: Broker, named: _Named, time_slice: TimeSlice) -> Any:
+async def _list_segments(
+    request: Request, broker: Broker, requested: _RequestedPartitions, time_slice: TimeSlice
+) -> Any:
     topics: dict[str, list[Any]] = {}
-    async for key, partition in time_slice.spread(named.partitions.items()):
+    async for key, partition in time_slice.spread(requested.partitions.items()):
         try:
-            _check(request, key, named)
+            _check(request, key, requested)
             offsets = await _segment_offsets(broker, broker.log(*key), partition.timestamp, partition.max_num_offsets)
             answer: dict[str, Any] = {"old_style_offsets": offsets}
         except BrokerError as error:
@@ -153,7 +160,7 @@ async def _list_segments(request: Request, broker: Broker, named: _Named, time_s
 
 
 async def _segment_offsets(broker: Broker, log: Log, timestamp: int, max_offsets: int) -> list[int]:
-    log.check_fetch_offset(log.log_start_offset)  # raises if the log is offline
+    log.check_fetch_offset(log.log_start_offset)  # raises BrokerError if the log is offline
     if max_offsets < 0:
         raise BrokerError(ErrorCode.unknown_server_error, f"max_num_offsets is {max_offsets}, expected 0 or more")
 

@@ -1,4 +1,4 @@
-"""23 OffsetForLeaderEpoch, versions 2 to 4: where a leader epoch ended, so that clients notice a truncated log.
+"""23 OffsetForLeaderEpoch, versions 2 to 4: the end offset of a leader epoch, from which clients detect truncation.
 
 v3  replica ID of followers, without effect: this cluster has one node
 v4  flexible
@@ -15,7 +15,7 @@ from kafkalog_broker.protocol.request import Request
 
 
 @api(23, 2, 4)
-async def handle(request: Request, broker: Broker) -> Any:
+async def offset_for_leader_epoch(request: Request, broker: Broker) -> Any:
     def end_of_epoch(topic: Any, partition: Any) -> dict[str, Any]:
         request.authorize(topic.topic)
         log = broker.log(topic.topic, partition.partition)

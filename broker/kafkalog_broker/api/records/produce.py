@@ -1,12 +1,12 @@
-"""0 Produce, versions 0 to 13: translates requests and responses. `storage/append/appender.py` appends.
+"""0 Produce, versions 0 to 13: appends batches. This file translates; `storage/append/appender.py` appends.
 
-Kafka 4 advertises versions from 0 on, since librdkafka before 2.11 sends without compression if the lowest version is
-not 0 (KAFKA-18659), and closes the connection on 0 to 2. Here they are served as the protocol guides describe them: a
-message set v0 or v1 becomes a v2 batch.
+Kafka 4 lists versions 0 to 2 in ApiVersions, because librdkafka before 2.11 otherwise sends without compression
+(KAFKA-18659), but closes the connection when it receives one. This broker serves them as the protocol guides describe
+them: a message set v0 or v1 becomes a v2 batch.
 
-acks 0   no response; an error closes the connection, the only sign that such a producer notices
-acks 1   responds when the batch is in the log, and on disk if flush.messages demands it
-acks -1  the same: on one node the log is the whole in-sync set
+acks 0   no response; an error closes the connection, because such a producer notices nothing else
+acks 1   responds when the batch is in the log, and on disk if flush.messages requires it
+acks -1  the same as 1, because this node is the only in-sync replica
 
 v1   throttle time in the response
 v2   timestamps: message sets v1, and the append time in the response
@@ -14,7 +14,7 @@ v3   v2 batches, one for each partition; transactional ID
 v5   log_start_offset in the response
 v7   zstd (KIP-110)
 v8   record_errors and error_message: which records of a refused batch are invalid
-v10  node endpoints (KIP-951): not needed, this node leads all partitions
+v10  node endpoints (KIP-951), always empty: this node leads all partitions
 v11  TRANSACTION_ABORTABLE instead of INVALID_TXN_STATE (KIP-890)
 v12  the batch adds its partition to the transaction
 v13  topics by ID (KIP-516)
@@ -27,12 +27,12 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, cast
 from uuid import UUID
 
+from kafkalog_broker.api.records.produce_transaction import ProduceTransaction
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
-from kafkalog_broker.protocol.hot_messages import (
+from kafkalog_broker.protocol.produce_messages import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -44,10 +44,8 @@ from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.log_rate import LogRate
 from kafkalog_broker.storage.append.topic_rules import InvalidRecords
 from kafkalog_broker.storage.partition.log import AppendInfo, Log
-from kafkalog_broker.transactions.transaction_metadata import TopicPartition
-from kafkalog_broker.transactions.transaction_verification import PRODUCE_ABORTABLE, SupportedOperation, produce_error
+from kafkalog_broker.transactions.transaction_verification import PRODUCE_ABORTABLE, SupportedOperation
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.codecs import CODECS, KAFKA_CODECS
 from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.format.names import is_written_by_broker
@@ -63,44 +61,59 @@ _FIRST_VERSIONS = {
 """First version of Produce requests that may carry a codec."""
 _ALL_CODECS_VERSION = max(_FIRST_VERSIONS.values())
 _ADMIN_CLIENT = "__admin_client"
-"""The client ID that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID), if it has the right to.
+"""Client ID that may write to internal topics if it is authorized (Kafka: `AdminUtils.ADMIN_CLIENT_ID`).
 
-In Kafka every client with the right may write to `__remote_log_metadata`, because its brokers do so as clients. This
-broker appends to it directly, and trusts its records at the start, so that only this client ID may write there."""
+In Kafka every authorized client may write to `__remote_log_metadata`, because Kafka's brokers do so as clients. This
+broker appends to it directly and trusts its records at startup, so only this client ID may write there."""
 _WARNED = frozenset({
     ErrorCode.corrupt_message, ErrorCode.invalid_fetch_size, ErrorCode.invalid_record, ErrorCode.invalid_timestamp,
     ErrorCode.kafka_storage_error, ErrorCode.message_too_large, ErrorCode.record_list_too_large,
     ErrorCode.unsupported_compression_type,
 })  # fmt: skip
-"""Errors logged as warnings: batches that no client should send. Unknown topics and sequence errors are normal."""
+"""Errors logged as warnings, because a correct client does not cause them. Other errors occur in normal operation."""
 
 
 @api(0, 0, 13)
-def handle(request: Request, broker: Broker) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
-    """Respond without a coroutine to a request with one batch, nearly all of them, if nothing has to be awaited. This
-    saves 4 % of a request with one record."""
+def produce(request: Request, broker: Broker) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
+    """Append the batches of a request.
+
+    Nearly all requests have one batch. If its append awaits nothing, the response is returned without a coroutine.
+    """
     if request.access is not None and _lacks_transactional_right(request):
         return _refuse_all(request, ErrorCode.transactional_id_authorization_failed)
     topics = cast(ProduceRequest, request.entity).topics
     if len(topics) != 1 or len(topics[0][1]) != 1:
-        return _respond_to_many(request, broker)
+        return _append_to_many(request, broker)
     topic, ((index, records),) = topics[0]
     appended = _append(request, broker, topic, index, records)
     if isinstance(appended, PartitionProduceResponse):
         return _response(request, [TopicProduceResponse(topic, [appended])])
-    return _respond_to_one(request, topic, appended)
+    return _respond_when_appended(request, topic, appended)
 
 
-async def _respond_to_one(
+def _lacks_transactional_right(request: Request) -> bool:
+    """Return True if a batch is transactional and the sender may not use the transactional ID of the request."""
+    entity: ProduceRequest = request.entity
+    batches: Iterator[memoryview] = (
+        records for _, partitions in entity.topics for _, records in partitions if records is not None
+    )
+    low, bit = layout.ATTRIBUTES_AT + 1, layout.ATTRIBUTE_TRANSACTIONAL
+    if request.version < FIRST_BATCH_VERSION or not any(len(batch) > low and batch[low] & bit for batch in batches):
+        return False
+    name = entity.transactional_id
+    return name is None or not request.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+
+
+async def _respond_when_appended(
     request: Request, topic: str | UUID, appended: Coroutine[Any, Any, PartitionProduceResponse]
 ) -> ProduceResponse | None:
     return _response(request, [TopicProduceResponse(topic, [await appended])])
 
 
-async def _respond_to_many(request: Request, broker: Broker) -> ProduceResponse | None:
+async def _append_to_many(request: Request, broker: Broker) -> ProduceResponse | None:
     time_slice = TimeSlice()
     responses: list[TopicProduceResponse] = []
-    for topic, partitions in _each_partition_once(request.entity).items():
+    for topic, partitions in _last_batches(request.entity).items():
         partition_responses: list[PartitionProduceResponse] = []
         for index, records in partitions.items():
             if time_slice.over:
@@ -114,12 +127,12 @@ async def _respond_to_many(request: Request, broker: Broker) -> ProduceResponse 
 def _refuse_all(request: Request, code: ErrorCode) -> ProduceResponse | None:
     return _response(request, [
         TopicProduceResponse(topic, [PartitionProduceResponse(index, code) for index in partitions])
-        for topic, partitions in _each_partition_once(request.entity).items()
+        for topic, partitions in _last_batches(request.entity).items()
     ])  # fmt: skip
 
 
-def _each_partition_once(entity: ProduceRequest) -> dict[str | UUID, dict[int, memoryview | None]]:
-    """Return the records by topic and partition. The last of several batches for one partition counts, as in Kafka."""
+def _last_batches(entity: ProduceRequest) -> dict[str | UUID, dict[int, memoryview | None]]:
+    """Return the records by topic and partition. As in Kafka, the last of several batches for one partition is used."""
     batches: dict[str | UUID, dict[int, memoryview | None]] = {}
     for topic, partitions in entity.topics:
         batches.setdefault(topic, {}).update(partitions)
@@ -127,7 +140,11 @@ def _each_partition_once(entity: ProduceRequest) -> dict[str | UUID, dict[int, m
 
 
 def _response(request: Request, responses: list[TopicProduceResponse]) -> ProduceResponse | None:
-    """Return the response; None with acks=0. Raises BrokerError for an error with acks=0, to close the connection."""
+    """Return the response, or None for acks=0.
+
+    Raises:
+        BrokerError: If a request with acks=0 had an error. This closes the connection.
+    """
     if request.entity.acks != NONE:
         return ProduceResponse(responses)
     for topic, partitions in responses:
@@ -138,21 +155,18 @@ def _response(request: Request, responses: list[TopicProduceResponse]) -> Produc
     return None
 
 
-# ---- one partition
-
-
 def _append(
     request: Request, broker: Broker, topic: str | UUID, index: int, records: memoryview | None
 ) -> PartitionProduceResponse | Coroutine[Any, Any, PartitionProduceResponse]:
-    """Append the records of one partition. An error is the response of this partition only."""
+    """Append the records of one partition and return its response, which reports an error of this partition only."""
     entity, version = request.entity, request.version
     try:
         if entity.acks not in _ACKS:
-            raise BrokerError(ErrorCode.invalid_required_acks, f"acks is -1, 0 or 1, not {entity.acks}")
+            raise BrokerError(ErrorCode.invalid_required_acks, f"acks={entity.acks}, expected -1, 0 or 1")
         log = _log(request, broker, topic, index)
         transaction = None
         if entity.transactional_id is not None:
-            transaction = _Transaction(
+            transaction = ProduceTransaction(
                 broker, entity.transactional_id, SupportedOperation.of(version, PRODUCE_ABORTABLE)
             )
         appended: AppendInfo | Coroutine[Any, Any, AppendInfo]
@@ -165,10 +179,10 @@ def _append(
         return _refusal(error, request, broker, topic, index)
     if isinstance(appended, AppendInfo):
         return _success(appended, index)
-    return _when_appended(appended, request, broker, topic, index)
+    return _result_when_appended(appended, request, broker, topic, index)
 
 
-async def _when_appended(
+async def _result_when_appended(
     appending: Coroutine[Any, Any, AppendInfo], request: Request, broker: Broker, topic: str | UUID, index: int
 ) -> PartitionProduceResponse:
     try:
@@ -178,20 +192,23 @@ async def _when_appended(
 
 
 def _log(request: Request, broker: Broker, topic: str | UUID, index: int) -> Log:
-    """Return the log of a partition. Raises BrokerError if the sender must not write to it."""
+    """Return the log of a partition. Raises BrokerError if the sender may not write to it."""
     name = topic if isinstance(topic, str) else broker.topic_name(topic)
     if request.access is not None and request.authorization_error(name):
         raise BrokerError(ErrorCode.topic_authorization_failed)
     if is_written_by_broker(name) and request.client_id != _ADMIN_CLIENT and name in broker.topics:
-        raise BrokerError(ErrorCode.invalid_topic_exception, f"clients do not write to the internal topic {name}")
+        raise BrokerError(ErrorCode.invalid_topic_exception, f"clients may not write to the internal topic {name}")
     if broker.mirrored is not None:
-        broker.check_not_mirrored(f"records for {name} cannot be taken")
+        broker.check_not_mirrored(f"records for {name} are refused")
     return broker.log(name, index)
 
 
 def _checked_batch(records: memoryview | None, version: int) -> memoryview:
-    """Return the batch of a request of version 3 or later. Raises BrokerError if there is none or its codec is too new
-    (ProduceRequest.validateRecords): clients of versions up to 6 may not be able to read zstd."""
+    """Return the batch of a request of version 3 or later (Kafka: `ProduceRequest.validateRecords`).
+
+    Raises:
+        BrokerError: If there is no batch, or its codec is newer than the version of the request.
+    """
     if not records:
         raise BrokerError(ErrorCode.invalid_record, "a produce request needs one batch per partition, there is none")
     if version < _ALL_CODECS_VERSION:
@@ -213,7 +230,7 @@ def _checked_message_set(log: Log, records: memoryview | None, acks: int) -> mem
     if acks == ALL and log.config.min_insync_replicas > 1:
         raise BrokerError(
             ErrorCode.not_enough_replicas,
-            f"min.insync.replicas is {log.config.min_insync_replicas}, one replica is there",
+            f"min.insync.replicas is {log.config.min_insync_replicas}, but there is one replica",
         )
     return records
 
@@ -234,60 +251,8 @@ def _refusal(
         return PartitionProduceResponse(
             index, error.code, record_errors=records, error_message=error.what, log_start_offset=-1
         )
-    what = None if error.code is ErrorCode.topic_authorization_failed else error.what  # as Kafka
+    what = None if error.code is ErrorCode.topic_authorization_failed else error.what  # as in Kafka
     code = error.code
     if request.version < FIRST_BATCH_VERSION and code is ErrorCode.kafka_storage_error:
-        code = ErrorCode.not_leader_or_follower  # these clients do not know the error: they look for the leader
+        code = ErrorCode.not_leader_or_follower  # known to these clients, which then refresh metadata
     return PartitionProduceResponse(index, code, error_message=what)
-
-
-# ---- transactions
-
-
-def _lacks_transactional_right(request: Request) -> bool:
-    """Return whether a batch is transactional and the sender must not use the transactional ID of the request."""
-    entity: ProduceRequest = request.entity
-    batches: Iterator[memoryview] = (
-        records for _, partitions in entity.topics for _, records in partitions if records is not None
-    )
-    low, bit = layout.ATTRIBUTES_AT + 1, layout.ATTRIBUTE_TRANSACTIONAL
-    if request.version < FIRST_BATCH_VERSION or not any(len(batch) > low and batch[low] & bit for batch in batches):
-        return False
-    name = entity.transactional_id
-    return name is None or not request.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
-
-
-class _Transaction:
-    """The transaction of a request (ProducerTransaction)."""
-
-    __slots__ = ("_broker", "_operation", "_transactional_id")
-
-    def __init__(self, broker: Broker, transactional_id: str, operation: SupportedOperation) -> None:
-        self._broker, self._transactional_id, self._operation = broker, transactional_id, operation
-
-    def admits(self, log: Log, header: BatchHeader) -> bool:
-        """Return True if the batch continues a transaction that the partition knows, or if the coordinator lets it
-        begin one there and the record of that is on disk. Raises BrokerError."""
-        broker = self._broker
-        producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
-        state = log.producer_state
-        if not broker.config.transaction_partition_verification_enable or state.has_open_transaction(*producer):
-            return True
-        state.verifications.begin(
-            *producer, header.base_sequence, broker.clock.now_ms(),
-            adds_partitions=self._operation is SupportedOperation.ADD_PARTITION,
-        )  # fmt: skip
-        partition = TopicPartition(log.topic, log.partition)
-        try:
-            broker.transactions.verify(self._transactional_id, producer, partition, self._operation)
-            return broker.transactions.unflushed(self._transactional_id) is None
-        except BrokerError as error:
-            raise produce_error(error, self._operation) from error
-
-    async def flush(self) -> None:
-        """Flush the coordinator's last record of the transaction. Raises BrokerError, after which the producer sends
-        the batch again."""
-        try:
-            await self._broker.transaction_ends.flush(self._transactional_id)
-        except BrokerError as error:
-            raise produce_error(error, self._operation) from error

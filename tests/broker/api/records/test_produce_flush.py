@@ -13,7 +13,7 @@ from kafkalog_broker import api
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.frames import decode_request
 from kafkalog_broker.protocol.request import ConnectionInfo
-from kafkalog_broker.testing_support.remote import frame_of
+from kafkalog_broker.testing_support.client_requests import frame_of
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.plain_entities import request_entity
 from tests.broker.api.helpers.transaction_requests import PRODUCE, TOPIC, batch, produce_fields
@@ -52,7 +52,7 @@ def test_produce_with_flush_messages_1_shares_one_fsync_among_all_waiting_produc
         data = batch(1, -1, producer_id=-1, producer_epoch=-1, transactional=False)
         request = decode_request(frame_of(request_entity(PRODUCE, 9, produce_fields(None, 0, data), {})),
                                  ConnectionInfo())  # fmt: skip
-        ((_, (partition,)),) = (await api.load_all()[PRODUCE].handled(request, broker.broker))[0]
+        ((_, (partition,)),) = (await api.load_all()[PRODUCE].respond(request, broker.broker))[0]
         return int(partition.error_code)
 
     async def go(broker: BrokerInProcess) -> list[int]:

@@ -1,10 +1,10 @@
 """78 ShareFetch, versions 1 and 2: records of a share group's partitions, acquired by the member (KIP-932).
 
-Acknowledgements in the request are applied first. The request waits up to max_wait_ms for min_bytes and is woken by
-appends and by records that other members release (`share/share_fetch.py`). Sessions remember the partitions
+Acknowledgements in the request are applied first. The request then waits up to max_wait_ms for min_bytes; appends, and
+records that other members release, wake it (`share/share_fetch.py`). A session stores the partitions between requests
 (`share/share_sessions.py`).
 
-v2  acquire mode: strictly no more than max records (KIP-1206); renewing locks (KIP-1222)
+v2  acquire mode: at most max_records, even if that divides a batch (KIP-1206); renewal of locks (KIP-1222)
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.api.share_acknowledge import FIRST_RENEWING_VERSION, AckOutcome, acknowledge_all, check_ids
+from kafkalog_broker.api.records.share_acknowledge import FIRST_RENEWING_VERSION, AckOutcome, acknowledge_all, check_ids
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.consumer_quota import limited_bytes, throttle
 from kafkalog_broker.protocol.api_registry import api, on_error
-from kafkalog_broker.protocol.hot_messages import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
 from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.share_fetch_messages import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.share_fetch import FetchedShares, ShareFetch, ShareFetchParams
 from kafkalog_broker.share.share_sessions import (
@@ -31,18 +31,18 @@ from kafkalog_broker.share.share_sessions import (
 )
 from kafkalog_broker.share.share_state import NO_TOPIC, SharePartitionKey
 
-_RECORD_LIMIT = 1  # ShareAcquireMode
+_RECORD_LIMIT = 1  # Kafka's ShareAcquireMode
 
 
 class _RequestedPartitions(NamedTuple):
-    """Partitions to fetch, and the session if the response may leave out those without news."""
+    """Partitions to fetch, and the session if the response may omit partitions without changes."""
 
     partitions: Sequence[TopicIdPartition]
     session: ShareSession | None
 
 
 @api(78, 1, 2)
-async def share_fetch_request(request: Request, broker: Broker) -> ShareFetchResponse:
+async def share_fetch(request: Request, broker: Broker) -> ShareFetchResponse:
     entity, time_slice = request.entity, TimeSlice()
     check_ids(entity.group_id, entity.member_id)
     is_renewing = request.version >= FIRST_RENEWING_VERSION and entity.is_renew_ack
@@ -64,7 +64,7 @@ async def share_fetch_request(request: Request, broker: Broker) -> ShareFetchRes
 
 
 def _check_renewing(entity: Any) -> None:
-    """A request that renews locks fetches nothing."""
+    """Raise BrokerError if a request that renews locks would also fetch, because its limits are not 0."""
     values = {
         "maxBytes": entity.max_bytes, "minBytes": entity.min_bytes, "maxRecords": entity.max_records,
         "maxWaitMs": entity.max_wait.total_seconds(),
@@ -77,7 +77,7 @@ def _requested_partitions(request: Request, broker: Broker, has_acks: bool) -> _
     """Open, continue or end the session (SharePartitionManager.newContext). Raises BrokerError."""
     entity, sessions = request.entity, broker.share_partitions.sessions
     key, epoch = SessionKey(entity.group_id, entity.member_id), entity.share_session_epoch
-    named = [
+    requested = [
         TopicIdPartition(topic.topic_id or NO_TOPIC, one.partition_index)
         for topic in entity.topics
         for one in topic.partitions
@@ -88,19 +88,19 @@ def _requested_partitions(request: Request, broker: Broker, has_acks: bool) -> _
     if epoch == INITIAL_EPOCH:
         if has_acks:
             raise BrokerError(ErrorCode.invalid_request)
-        named = list(dict.fromkeys(named))  # a partition is read once, however often it is named
-        session = sessions.begin(key, named)
+        requested = list(dict.fromkeys(requested))  # a repeated partition is read once
+        session = sessions.begin(key, requested)
         broker.share_partitions.bind_session(request.connection, session)
-        return _RequestedPartitions(named, None)
+        return _RequestedPartitions(requested, None)
     session = sessions.advance(key, epoch)
     forgotten = [
         TopicIdPartition(topic.topic_id or NO_TOPIC, index)
         for topic in entity.forgotten_topics_data
         for index in topic.partitions
     ]
-    sessions.update(session, named, forgotten)
+    sessions.update(session, requested, forgotten)
     partitions = list(session.partitions)
-    first = epoch % len(partitions) if partitions else 0  # another partition is read first each time
+    first = epoch % len(partitions) if partitions else 0  # each request starts with another partition
     return _RequestedPartitions(partitions[first:] + partitions[:first], session)
 
 
@@ -120,7 +120,7 @@ async def _fetch(request: Request, broker: Broker, partitions: Sequence[TopicIdP
     max_bytes = limited_bytes(broker.quotas, request, min(entity.max_bytes, broker.config.fetch_max_bytes))
     params = ShareFetchParams(
         entity.member_id, entity.max_records, entity.batch_size, min(entity.min_bytes, max_bytes), max_bytes,
-        entity.max_wait.total_seconds(), getattr(entity, "share_acquire_mode", 0) == _RECORD_LIMIT,
+        entity.max_wait.total_seconds(), entity.share_acquire_mode == _RECORD_LIMIT,
     )  # fmt: skip
     connection = request.connection
     fetch = ShareFetch(broker.share_partitions, keys, params, broker.remote, request.connection.hold)
@@ -129,15 +129,15 @@ async def _fetch(request: Request, broker: Broker, partitions: Sequence[TopicIdP
 
 
 def _changed(session: ShareSession, fetched: FetchedShares) -> FetchedShares:
-    """Return the partitions that a later response of a session names.
+    """Return the partitions that a response to a session's later request includes.
 
-    Those have records or an error, or the session must name them. After an error it must name the partition once more.
+    These have records or an error, or had an error in the previous response.
     """
     changed: FetchedShares = {}
     for key, partition in fetched.items():
         index = TopicIdPartition(key.topic_id, key.partition)
-        must_name = session.partitions.get(index, False)
-        if partition.acquired_records or partition.error_code or must_name:
+        had_error = session.partitions.get(index, False)
+        if partition.acquired_records or partition.error_code or had_error:
             changed[key] = partition
             if index in session.partitions:
                 session.partitions[index] = partition.error_code != ErrorCode.none
@@ -162,5 +162,5 @@ def _response(
 
 
 @on_error(78)
-async def failed(request: Request, code: ErrorCode) -> ShareFetchResponse:
+def share_fetch_error(request: Request, code: ErrorCode) -> ShareFetchResponse:
     return ShareFetchResponse(error_code=code)

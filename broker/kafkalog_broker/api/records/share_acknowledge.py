@@ -1,8 +1,8 @@
-"""79 ShareAcknowledge, versions 1 and 2: what became of records that a member of a share group has acquired (KIP-932).
+"""79 ShareAcknowledge, versions 1 and 2: a member of a share group accepts, releases or rejects records (KIP-932).
 
 ShareFetch carries acknowledgements too; both apply them with `acknowledge_all`.
 
-v2  renewing locks (KIP-1222), acquisition lock timeout in the response
+v2  renewal of acquisition locks (KIP-1222); their timeout in the response
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from kafkalog_broker.share.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, Ses
 from kafkalog_broker.share.share_state import NO_TOPIC, share_partition_key
 
 FIRST_RENEWING_VERSION = 2
-"""Version of ShareFetch and of ShareAcknowledge."""
+"""First version of ShareFetch and ShareAcknowledge that can renew locks."""
+
 BATCHES_A_STEP = 500
-"""Acknowledgements that are checked before other requests may run: half a millisecond."""
+"""Acknowledgement batches that are checked before other requests may run."""
+
 _MAX_MEMBER_ID_LENGTH = 36
 
 
@@ -35,7 +37,7 @@ class AckOutcome(NamedTuple):
 
 
 @api(79, 1, 2)
-async def handle(request: Request, broker: Broker) -> Any:
+async def share_acknowledge(request: Request, broker: Broker) -> Any:
     entity, time_slice = request.entity, TimeSlice()
     epoch = entity.share_session_epoch
     check_ids(entity.group_id, entity.member_id)
@@ -59,13 +61,14 @@ async def handle(request: Request, broker: Broker) -> Any:
 
 
 def check_ids(group_id: str | None, member_id: str | None) -> None:
-    """Raise BrokerError invalid_request unless a request names a group and a member."""
+    """Raise BrokerError (INVALID_REQUEST) unless a request has a group ID and a valid member ID."""
     if group_id is None:
         raise BrokerError(ErrorCode.invalid_request, "Invalid group id in the request.")
     check_member_id(member_id)
 
 
 def check_member_id(member_id: str | None) -> None:
+    """Raise BrokerError (INVALID_REQUEST) if a member ID is missing, empty or too long."""
     if not member_id or len(member_id) > _MAX_MEMBER_ID_LENGTH:
         raise BrokerError(ErrorCode.invalid_request, "Invalid member id in the request.")
 
@@ -76,7 +79,7 @@ async def acknowledge_all(
     """Apply the acknowledgements of a ShareFetch or ShareAcknowledge.
 
     Returns:
-        Outcomes by partition, also of partitions that the request names without acknowledgements.
+        The outcome of each requested partition, including those without acknowledgements.
     """
     entity = request.entity
     may_renew = request.version >= FIRST_RENEWING_VERSION
@@ -88,41 +91,46 @@ async def acknowledge_all(
             if time_slice.over:
                 await time_slice.next()
             key = share_partition_key(entity.group_id, topic.topic_id, partition.partition_index)
-            named = TopicIdPartition(key.topic_id, key.partition)
+            partition_id = TopicIdPartition(key.topic_id, key.partition)
             try:
                 if known is None:
                     raise BrokerError(ErrorCode.unknown_topic_id)
                 batches = await run_in_slices(
-                    checked(partition.acknowledgement_batches, may_renew, is_renewing), time_slice
+                    checked_batches(partition.acknowledgement_batches, may_renew, is_renewing), time_slice
                 )
                 request.authorize(known.name)
                 if not 0 <= key.partition < known.partitions:
                     raise BrokerError(ErrorCode.unknown_topic_or_partition)
                 if batches:
                     broker.share_partitions.acknowledge(key, entity.member_id, batches)
-                outcomes[named] = AckOutcome()
+                outcomes[partition_id] = AckOutcome()
             except BrokerError as error:
-                outcomes[named] = AckOutcome(error.code, error.message)
+                outcomes[partition_id] = AckOutcome(error.code, error.message)
     return outcomes
 
 
-def checked(batches: Sequence[Any], may_renew: bool, is_renewing: bool) -> Generator[None, None, list[Acknowledgement]]:
-    """Return the acknowledgements of one partition, in steps (KafkaApis.validateAcknowledgementBatches).
+def checked_batches(
+    batches: Sequence[Any], may_renew: bool, is_renewing: bool
+) -> Generator[None, None, list[Acknowledgement]]:
+    """Check the acknowledgements of one partition (Kafka: `KafkaApis.validateAcknowledgementBatches`).
 
-    A batch may begin where the one before ends, so a request may name one offset any number of times in batches of its
-    own. Repeated renewals of one offset change nothing and are dropped; any other repetition is refused when it is
-    applied. So the result has at most some three entries for each record in flight, or is refused.
+    The generator yields between steps of BATCHES_A_STEP. A batch may begin at the last offset of the previous batch, so
+    a request may repeat one offset without limit. Repeated renewals of one offset change nothing and are dropped; any
+    other repetition is refused when it is applied. This bounds the result by the number of records in flight.
 
     Args:
         batches: Acknowledgement batches of the request.
         may_renew: True if the version of the request knows renewals.
-        is_renewing: True if the request says that it renews locks.
+        is_renewing: True if the request states that it renews locks (`is_renew_ack`).
+
+    Returns:
+        The acknowledgements, as the value of the generator.
 
     Raises:
-        BrokerError: invalid_request.
+        BrokerError: INVALID_REQUEST if offsets overlap or types are invalid.
     """
     highest = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
-    found, end = list[Acknowledgement](), -1
+    acknowledgements, previous_last = list[Acknowledgement](), -1
     for number, batch in enumerate(batches, 1):
         if not number % BATCHES_A_STEP:
             yield
@@ -130,7 +138,7 @@ def checked(batches: Sequence[Any], may_renew: bool, is_renewing: bool) -> Gener
         kinds = set(types)
         if (
             first > last
-            or first < end
+            or first < previous_last
             or not kinds
             or (len(types) > 1 and last - first != len(types) - 1)
             or min(kinds) < 0
@@ -138,8 +146,8 @@ def checked(batches: Sequence[Any], may_renew: bool, is_renewing: bool) -> Gener
             or (AcknowledgeType.RENEW in kinds and not is_renewing)
         ):
             raise BrokerError(ErrorCode.invalid_request)
-        end = last
+        previous_last = last
         acknowledgement = Acknowledgement(first, last, types)
-        if AcknowledgeType.RENEW not in kinds or not found or acknowledgement != found[-1]:
-            found.append(acknowledgement)
-    return found
+        if AcknowledgeType.RENEW not in kinds or not acknowledgements or acknowledgement != acknowledgements[-1]:
+            acknowledgements.append(acknowledgement)
+    return acknowledgements

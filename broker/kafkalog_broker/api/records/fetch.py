@@ -1,6 +1,6 @@
-"""1 Fetch, versions 0 to 18: translates requests and responses. `fetching/fetch.py` answers them.
+"""1 Fetch, versions 0 to 18: reads records. This file translates; `fetching/fetch.py` reads and waits.
 
-v0   messages v0; the byte limits are hard: a larger message is cut off
+v0   messages v0; the byte limits are hard: a larger message is truncated
 v1   throttle time
 v2   messages v1
 v3   max_bytes of the response; the first message is returned whole even if it is larger (KIP-74)
@@ -33,32 +33,31 @@ from kafkalog_broker.fetching.fetch_request import (
 from kafkalog_broker.fetching.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, MAX_PARTITIONS, NO_SESSION
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
-from kafkalog_broker.protocol.hot_messages import (
-    ZERO_ID,
+from kafkalog_broker.protocol.fetch_messages import (
     EpochEnd,
     FetchResponse,
     PartitionFetchResponse,
     RefusedPartitions,
     TopicFetchResponse,
 )
+from kafkalog_broker.protocol.metadata_messages import ZERO_ID
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_spark.format import layout
 
-_LAST_V0_VERSION = 1  # messages v0
-_LAST_HARD_VERSION = 2  # hard byte limits
+_LAST_V0_VERSION = 1  # last version with messages v0
+_LAST_HARD_VERSION = 2  # last version with hard byte limits
 _FIRST_BATCH_VERSION = 4
 _FIRST_SESSION_VERSION = 7
 _FIRST_TOPIC_ID_VERSION = 13
-_LAST_REPLICA_ID_VERSION = 14  # later versions have it in the replica state
-_new = tuple.__new__  # a third of the time of FetchRequest(...)
+_LAST_REPLICA_ID_VERSION = 14  # last version with replica_id; later ones have it in replica_state
+_new_tuple = tuple.__new__  # FetchRequest without the cost of its constructor
 _LONG_RESPONSE = 2_000
-"""Partitions of a response, some 3 microseconds each, before which other requests get a turn."""
+"""A response with more partitions than this is made in a time slice of its own."""
 
 
 @api(1, 0, 18)
-async def handle(request: Request, broker: Broker) -> FetchResponse:
+async def fetch(request: Request, broker: Broker) -> FetchResponse:
     def find_log(partition: FetchPartition) -> Log:
         topic = partition.topic
         name = topic if isinstance(topic, str) else broker.topic_name(topic)
@@ -85,7 +84,7 @@ async def handle(request: Request, broker: Broker) -> FetchResponse:
 def _fetch_request(request: Request, broker: Broker) -> FetchRequest:
     entity, version = request.entity, request.version
     legacy, read_committed = None, False
-    max_bytes = min(getattr(entity, "max_bytes", layout.MAX_INT32), broker.config.fetch_max_bytes)
+    max_bytes = min(entity.max_bytes, broker.config.fetch_max_bytes)
     if version < _FIRST_BATCH_VERSION:
         legacy = LegacyFormat(0 if version <= _LAST_V0_VERSION else 1, hard_limits=version <= _LAST_HARD_VERSION)
         max_bytes = min(max_bytes, CONVERTED_BYTES)
@@ -93,11 +92,9 @@ def _fetch_request(request: Request, broker: Broker) -> FetchRequest:
         read_committed = entity.isolation_level == READ_COMMITTED
         max_bytes = limited_bytes(broker.quotas, request, max_bytes)
     session = _session_request(request)
-    partitions, missing = _partitions(
-        request, broker, is_remembered=session is not None and session.epoch != FINAL_EPOCH
-    )
+    partitions, missing = _partitions(request, broker, has_session=session is not None and session.epoch != FINAL_EPOCH)
     min_bytes = min(entity.min_bytes, max_bytes)  # as in Kafka: more could never be returned
-    return _new(FetchRequest, (
+    return _new_tuple(FetchRequest, (
         partitions, missing, session, entity.max_wait.total_seconds(), min_bytes, max_bytes, read_committed,
         request.correlation_id, legacy,
     ))  # fmt: skip
@@ -111,7 +108,7 @@ def _session_request(request: Request) -> SessionRequest | None:
     if epoch == FINAL_EPOCH and session_id == NO_SESSION:
         return None
     if epoch == INITIAL_EPOCH and sum(len(topic.partitions) for topic in entity.topics) > MAX_PARTITIONS:
-        epoch = FINAL_EPOCH  # more than all sessions together may remember: the request gets no session
+        epoch = FINAL_EPOCH  # above the limit of all sessions together: no session is opened
     forgotten = [
         ((topic.topic_id or ZERO_ID) if by_id else topic.topic, partition)
         for topic in entity.forgotten_topics_data
@@ -121,27 +118,29 @@ def _session_request(request: Request) -> SessionRequest | None:
 
 
 def _partitions(
-    request: Request, broker: Broker, *, is_remembered: bool
+    request: Request, broker: Broker, *, has_session: bool
 ) -> tuple[dict[PartitionKey, FetchPartition], dict[TopicKey, MissingPartitions]]:
-    """Return the named partitions that can be read, and those that cannot. With a session all of them are to be read,
-    since they may appear later."""
+    """Return the requested partitions that can be read, and those that cannot.
+
+    With a session, missing partitions count as readable, because they may be created later.
+    """
     by_id = request.version >= _FIRST_TOPIC_ID_VERSION
     found: dict[PartitionKey, FetchPartition] = {}
     missing: dict[TopicKey, MissingPartitions] = {}
     count, code = 0, ErrorCode.none
     for topic in request.entity.topics:
         name = (topic.topic_id or ZERO_ID) if by_id else topic.topic
-        if not is_remembered:
+        if not has_session:
             try:
                 count, code = _count_partitions(name, request, broker), ErrorCode.unknown_topic_or_partition
             except BrokerError as error:
                 count, code = 0, error.code
         for partition in topic.partitions:
             index = partition.partition
-            if is_remembered or 0 <= index < count:
+            if has_session or 0 <= index < count:
                 found[name, index] = FetchPartition(
                     name, index, partition.fetch_offset, partition.partition_max_bytes,
-                    getattr(partition, "current_leader_epoch", -1), getattr(partition, "last_fetched_epoch", -1),
+                    partition.current_leader_epoch, partition.last_fetched_epoch,
                 )  # fmt: skip
             else:
                 if name not in missing:
@@ -151,7 +150,7 @@ def _partitions(
 
 
 def _count_partitions(topic: TopicKey, request: Request, broker: Broker) -> int:
-    """Return the number of partitions of a topic. Raises BrokerError if it is unknown or must not be read."""
+    """Return the number of partitions of a topic. Raises BrokerError if it is unknown or the sender may not read it."""
     name = topic if isinstance(topic, str) else broker.topic_name(topic)
     if request.access is not None:
         _check_rights(request, name)
@@ -162,7 +161,7 @@ def _count_partitions(topic: TopicKey, request: Request, broker: Broker) -> int:
 
 
 def _check_rights(request: Request, topic: str) -> None:
-    """Raise BrokerError unless a consumer may read `topic`, or a follower may follow the cluster."""
+    """Raise BrokerError unless the consumer may read `topic`, or the follower may replicate in the cluster."""
     entity = request.entity
     has_replica_id = request.version <= _LAST_REPLICA_ID_VERSION
     if (entity.replica_id if has_replica_id else entity.replica_state.replica_id) < 0:
@@ -172,7 +171,7 @@ def _check_rights(request: Request, topic: str) -> None:
 
 
 def _response(result: FetchResult) -> FetchResponse:
-    """A topic is repeated if its partitions are not neighbours: a session orders them by their next read."""
+    """Return the response. A topic occurs more than once if other topics come between its partitions in the session."""
     context = result.context
     topics: list[TopicFetchResponse] = []
     partitions: list[PartitionFetchResponse] = []

@@ -74,7 +74,7 @@ def append(broker: Any, time: int) -> None:
     log.append(validate_batch(batch(0, [V2Record(0, time, None, b"v")], leader_epoch=-1), log.config, time), time)
 
 
-def test_an_empty_log_begins_and_ends_at_once(broker: Any) -> None:
+def test_empty_log_has_offset_0_as_earliest_and_latest(broker: Any) -> None:
     assert ask(broker, ("t", 0, LATEST, 5)) == [("t", 0, "none", [0])]
     assert ask(broker, ("t", 0, EARLIEST, 5)) == [("t", 0, "none", [0])]
     assert ask(broker, ("t", 0, 1000, 5)) == [("t", 0, "none", [])]
@@ -103,7 +103,7 @@ def test_what_cannot_be_answered_has_the_code_that_kafka_gives(broker: Any) -> N
     assert ask(broker, ("t", 0, -3, 5)) == [("t", 0, "none", [])]
 
 
-def test_a_partition_that_is_asked_for_twice_is_answered_once(broker: Any) -> None:
+def test_repeated_partition_has_one_result(broker: Any) -> None:
     assert ask(broker, ("t", 0, LATEST, 1), ("t", 1, LATEST, 1), ("t", 0, LATEST, 1)) == [
         ("t", 0, "invalid_request", []),
         ("t", 1, "none", [0]),

@@ -1,0 +1,1 @@
+"""APIs that write or read records, acknowledge them, or look up their offsets."""

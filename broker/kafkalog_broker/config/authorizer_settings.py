@@ -1,0 +1,57 @@
+"""Settings of the authorizer: `authorizer.class.name` and the properties of Kafka's standard authorizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from kafkalog_broker.config.definition import NO_JAVA, invalid_value
+
+CLASS = "authorizer.class.name"
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+SUPER_USERS = "super.users"
+ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
+
+AUTHORIZER_PROPERTIES = frozenset({SUPER_USERS, ALLOW_EVERYONE})
+"""Properties that the authorizer reads itself; Kafka's broker does not define them."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizerSettings:
+    """Settings of the standard authorizer.
+
+    Attributes:
+        super_users: Principals that may perform all operations.
+        allow_everyone: True if everyone may access a resource without ACLs.
+    """
+
+    super_users: frozenset[str] = frozenset()
+    allow_everyone: bool = False
+
+    @classmethod
+    def of(cls, class_name: str | None, properties: Mapping[str, str]) -> Self | None:
+        """Read the settings.
+
+        Args:
+            class_name: Value of authorizer.class.name.
+            properties: Properties of the start.
+
+        Returns:
+            None without an authorizer: then everyone may perform all operations.
+
+        Raises:
+            ConfigError: If the class is not supported or a super user is malformed.
+        """
+        if not class_name:
+            return None
+        if class_name != STANDARD:
+            raise invalid_value(CLASS, class_name, NO_JAVA, f"the supported authorizer is {STANDARD}")
+        texts = (text.strip() for text in properties.get(SUPER_USERS, "").split(";"))
+        super_users = frozenset(filter(None, texts))
+        wrong = next((text for text in sorted(super_users) if not all(text.partition(":")[::2])), None)
+        if wrong is not None:
+            why = "expected a string in format principalType:principalName"
+            raise invalid_value(SUPER_USERS, wrong, why, "for example super.users=User:admin;User:CN=ops,O=Example")
+        # As Java's Boolean.valueOf: anything but true is false.
+        return cls(super_users, properties.get(ALLOW_EVERYONE, "").strip().lower() == "true")

@@ -1,0 +1,78 @@
+"""A certificate authority that only tests trust."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+VALID = timedelta(days=1)
+SLACK = timedelta(hours=1)  # certificates are valid from this time ago, because clocks of containers may differ
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A certificate and its key in PEM format. `chain` has the certificate, then that of the authority."""
+
+    chain: str
+    key: str = field(repr=False)
+
+
+class Authority:
+    """Certificate authority with keys on the curve P-256. `certificate` is its own, in PEM format."""
+
+    def __init__(self, name: str = "kafkalog tests") -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _common_name(name)
+        self.certificate = self._signed(self._name, self._key, datetime.now(UTC) + VALID, (), is_authority=True)
+
+    def issue(self, name: str | x509.Name, hosts: Sequence[str] = (), *, ends: datetime | None = None) -> Issued:
+        """Issue a certificate that a server or a client can use.
+
+        Args:
+            name: Common name, or a whole distinguished name.
+            hosts: Names and addresses of the server.
+            ends: When it expires; in a day by default.
+        """
+        key = ec.generate_private_key(ec.SECP256R1())
+        extensions: list[x509.ExtensionType] = [x509.ExtendedKeyUsage(_USES)]
+        if hosts:
+            extensions.append(x509.SubjectAlternativeName(list(map(_general_name, hosts))))
+        subject = _common_name(name) if isinstance(name, str) else name
+        certificate = self._signed(subject, key, ends or datetime.now(UTC) + VALID, extensions)
+        text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+        return Issued(certificate + self.certificate, text)
+
+    def _signed(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, end: datetime,
+        extensions: Sequence[x509.ExtensionType], *, is_authority: bool = False,
+    ) -> str:  # fmt: skip
+        own, number, begin = key.public_key(), x509.random_serial_number(), min(datetime.now(UTC), end) - SLACK
+        made = x509.CertificateBuilder(self._name, subject, own, number, begin, end)
+        made = made.add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        # Strict clients require the key identifiers (OpenSSL's X509_STRICT, Python's default since 3.13).
+        ids = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        for extension in (*extensions, x509.SubjectKeyIdentifier.from_public_key(own), ids):
+            made = made.add_extension(extension, critical=False)
+        return made.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+
+
+_USES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+
+
+def _common_name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
