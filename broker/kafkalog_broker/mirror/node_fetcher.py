@@ -33,7 +33,7 @@ from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_cluster_id
 from kafkalog_spark.errors import KafkalogError, printable
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.log.read.header_windows import Window
 
 _log = logging.getLogger(__name__)
@@ -152,7 +152,9 @@ class NodeFetcher:
         for (mirror, fetched), window in zip(batches, windows, strict=True):
             if isinstance(window, Exception):
                 self._set_aside(mirror, window)
-            elif len(window.table) and 0 <= window.table[0, H.LEADER_EPOCH] < mirror.last_epoch:  # the logs diverged
+            elif (
+                len(window.table) and 0 <= window.table[0, HeaderColumn.LEADER_EPOCH] < mirror.last_epoch
+            ):  # the logs diverged
                 await self._guarded(mirror, self._find_divergence(mirror))
             else:
                 received = Received(mirror.next_offset, window, fetched.high_watermark, fetched.log_start_offset)
@@ -170,7 +172,7 @@ class NodeFetcher:
             self._answer = None
 
     async def _append_one(self, mirror: PartitionMirror, received: Received) -> None:
-        largest = largest_cluster_id(received.window.table[:, H.PRODUCER_ID])
+        largest = largest_cluster_id(received.window.table[:, HeaderColumn.PRODUCER_ID])
         if self._producer_ids.may_allocate(largest):
             await self._workers.run_blocking(self._producer_ids.stay_above, largest)
         if mirror.owner is self:

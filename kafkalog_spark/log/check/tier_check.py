@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptLog, KafkalogError, KeyNotGiven, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.format.layout import NO_TIMESTAMP, H
+from kafkalog_spark.format.layout import NO_TIMESTAMP, HeaderColumn
 from kafkalog_spark.format.producer_snapshot import open_transactions
 from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
 from kafkalog_spark.log.check.partition_check import PartitionResult
@@ -26,7 +26,7 @@ from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing, epoch
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote, producers_after
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.log.tiered.key_ring import KeyRing
-from kafkalog_spark.log.tiered.lineage_merge import NotNeeded
+from kafkalog_spark.log.tiered.lineage_merge import RedundancyReason
 from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteObjects, remote_objects
 
 Batches = npt.NDArray[np.int64]  # int64[n, 4]: base offset, last offset, CRC and byte position of each batch
@@ -78,7 +78,7 @@ class RemoteSegmentCheck:
         held, manifest = self.held, self.held.manifest
         if manifest is not None and manifest.indexes is not None and RemoteFile.INDEXES in held.objects:
             path = held.path_of(RemoteFile.INDEXES)
-            with closing(held.place.store.open(path, held.objects[RemoteFile.INDEXES][1])) as file:
+            with closing(held.remote_dir.store.open(path, held.objects[RemoteFile.INDEXES][1])) as file:
                 size = file.size
             expected = max((place.position + place.size for place in manifest.indexes.values()), default=0)
             if size != expected:
@@ -127,8 +127,10 @@ class RemoteSegmentCheck:
 
     def _on_window(self, window: Window, batches: BatchCheck) -> Iterator[Fault]:
         table = window.table
-        self._tables.append(table[:, [H.BASE_OFFSET, H.LAST_OFFSET, H.CRC, H.POSITION]])
-        self._largest = max(self._largest, int(table[:, H.MAX_TIMESTAMP].max()))
+        self._tables.append(
+            table[:, [HeaderColumn.BASE_OFFSET, HeaderColumn.LAST_OFFSET, HeaderColumn.CRC, HeaderColumn.POSITION]]
+        )
+        self._largest = max(self._largest, int(table[:, HeaderColumn.MAX_TIMESTAMP].max()))
         if self._epochs.entries:
             yield from self._epochs.take(table)
 
@@ -234,7 +236,7 @@ class TierCheck:
         finder = PartFinder(name, place.remote, place.options, place.metadata, pass_over_damage=True)
         try:
             local = place.local.open(pass_over_damage=True) if place.is_local else None
-            walk = finder.walked(local if local is not None and local.segments else None)
+            walk = finder.merge(local if local is not None and local.segments else None)
         except (KafkalogError, OSError) as error:
             if not isinstance(error, KeyNotGiven):  # reported for each segment
                 self._add(Severity.ERROR, place.directory, f"the segments cannot be put together: {error}")
@@ -243,8 +245,8 @@ class TierCheck:
         for hole in walk.holes:
             fault = Fault(f"offsets {hole.start} to {hole.until - 1} are held by no segment", offset=hole.start)
             self.findings.add(Severity.ERROR, where, fault)
-        for left in walk.left_out:
-            if left.reason in (NotNeeded.LOCAL, NotNeeded.BELOW_LOG_START):
+        for left in walk.excluded:
+            if left.reason in (RedundancyReason.LOCAL, RedundancyReason.BELOW_LOG_START):
                 continue  # retention takes its time
             path = f"{where}/{left.segment.name}"
             self._add(Severity.NOTE, path, f"the segment is not read: {left.reason.value}")

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.layout import H
-from kafkalog_spark.kernels.batch_choice import Choice, choose
+from kafkalog_spark.format.layout import HeaderColumn
+from kafkalog_spark.kernels.batch_selection import SelectionRow, select_batches
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 
@@ -22,7 +22,7 @@ class BatchSelection:
     """Batches to decode, in the order of the log. Each array has an element, or row, for each batch.
 
     Attributes:
-        table: The header table (layout.H) that they were selected from.
+        table: The header table (layout.HeaderColumn) that they were selected from.
         rows: int64[n], their rows in `table`.
         kinds: int64[n], a BatchKind.
         starts: int64[n], position in the payload at which the records begin.
@@ -39,15 +39,15 @@ class BatchSelection:
 
     @classmethod
     def of(cls, table: _I64, excluded: npt.NDArray[np.uint8], rows: RowBuffers, request: ScanRequest) -> BatchSelection:
-        """Select the batches that can hold wanted records (`choose`).
+        """Select the batches that can hold wanted records (`select_batches`).
 
         excluded: uint8[n], 1 for batches that are left out (`BatchFilters`); empty for none.
         """
         n = len(table)
-        numbers = np.empty((len(Choice), n), np.int64)
+        numbers = np.empty((len(SelectionRow), n), np.int64)
         units = np.empty((n, 6), np.int64)
         headers_suffice = rows.header_columns_only and not request.wanted
-        kept = choose(
+        kept = select_batches(
             table, excluded, rows.limits, int(request.control_records), int(headers_suffice), int(rows.uses_timestamps),
             request.max_decompressed // layout.MIN_RECORD_SIZE, numbers, units,
         )  # fmt: skip
@@ -65,4 +65,4 @@ class BatchSelection:
     def blame(self, error: KafkalogError, i: int, position: int) -> KafkalogError:
         """Add position and offset of batch `i` to an error. position: that of the window in the file."""
         row = self.table[self.rows[i]]
-        return error.at(position=position + int(row[H.POSITION]), offset=int(row[H.BASE_OFFSET]))
+        return error.at(position=position + int(row[HeaderColumn.POSITION]), offset=int(row[HeaderColumn.BASE_OFFSET]))

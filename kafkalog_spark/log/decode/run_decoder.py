@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.layout import Codec, H
-from kafkalog_spark.kernels.batch_choice import BatchKind
+from kafkalog_spark.format.layout import Codec, HeaderColumn
+from kafkalog_spark.kernels.batch_selection import BatchKind
 from kafkalog_spark.kernels.decode_legacy import decode_legacy
 from kafkalog_spark.kernels.decode_v2 import decode_v2
-from kafkalog_spark.kernels.rows import C, Status, U
-from kafkalog_spark.kernels.search import Condition, Patterns, search_legacy, search_v2, steps_of
+from kafkalog_spark.kernels.rows import Cursor, Status, UnitColumn
+from kafkalog_spark.kernels.search import Condition, Patterns, horspool_shifts, search_legacy, search_v2
 from kafkalog_spark.kernels.unopened_batches import rows_from_headers
 from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.decode.batch_selection import BatchSelection
@@ -39,7 +39,9 @@ def runs(kinds: _I64) -> Iterator[tuple[int, int]]:
 
 def kinds_of(table: _I64) -> _I64:
     """Return int64[n] for a header table: a number for each combination of magic and compressed or not."""
-    kinds: _I64 = 2 * table[:, H.MAGIC] + ((table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC) != Codec.NONE)
+    kinds: _I64 = 2 * table[:, HeaderColumn.MAGIC] + (
+        (table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CODEC) != Codec.NONE
+    )
     return kinds
 
 
@@ -55,8 +57,8 @@ def patterns_of(wanted: RecordPredicate) -> Patterns:
     """Return a predicate in the form that the search kernels take."""
     given = {
         Condition.KEY: wanted.key,
-        Condition.PREFIX: wanted.key_prefix,
-        Condition.PART: wanted.value_contains,
+        Condition.KEY_PREFIX: wanted.key_prefix,
+        Condition.VALUE_SUBSTRING: wanted.value_contains,
         Condition.HEADER: wanted.header_name,
         Condition.HEADER_VALUE: wanted.header_value,
     }
@@ -64,7 +66,7 @@ def patterns_of(wanted: RecordPredicate) -> Patterns:
     for condition, pattern in given.items():
         is_given[condition] = pattern is not None
     key, prefix, part, header, value = (np.frombuffer(pattern or b"", np.uint8) for pattern in given.values())
-    return Patterns(is_given, key, prefix, part, steps_of(wanted.value_contains or b""), header, value)
+    return Patterns(is_given, key, prefix, part, horspool_shifts(wanted.value_contains or b""), header, value)
 
 
 class RunDecoder:
@@ -101,8 +103,10 @@ class RunDecoder:
                         yield from self._wrapper(run[i : i + 1], position)
 
     def _compressed_v2(self, run: BatchSelection, position: int) -> Iterator[pa.RecordBatch]:
-        attributes = run.table[run.rows, H.ATTRIBUTES]
-        groups = self._decompressor.groups(self._window.view, run.starts, run.ends, attributes, run.units[:, U.COUNT])
+        attributes = run.table[run.rows, HeaderColumn.ATTRIBUTES]
+        groups = self._decompressor.groups(
+            self._window.view, run.starts, run.ends, attributes, run.units[:, UnitColumn.COUNT]
+        )
         for first, end, error in groups:
             good = end if error is None else end - 1
             yield from self._run_kernel(decode_v2, self._decompressed.read_only(), run[first:good], position)
@@ -112,7 +116,8 @@ class RunDecoder:
     def _wrapper(self, one: BatchSelection, position: int) -> Iterator[pa.RecordBatch]:
         header = one.table[one.rows]
         magic, attributes, offset, previous = (
-            int(header[0, column]) for column in (H.MAGIC, H.ATTRIBUTES, H.LAST_OFFSET, H.PREVIOUS)
+            int(header[0, column])
+            for column in (HeaderColumn.MAGIC, HeaderColumn.ATTRIBUTES, HeaderColumn.LAST_OFFSET, HeaderColumn.PREVIOUS)
         )
         batch, scratch = self._window.view[int(one.starts[0]) : int(one.ends[0])], self._decompressed
         try:
@@ -176,31 +181,31 @@ class RunDecoder:
                 yield rows.take()
                 rows.ready()
             elif status == Status.TIMESTAMP_RANGE:
-                raise run.blame(_timestamp_error(rows.cursor), int(rows.cursor[C.UNIT]), position)
+                raise run.blame(_timestamp_error(rows.cursor), int(rows.cursor[Cursor.UNIT]), position)
             elif text := Status(status).text:
-                raise run.blame(CorruptBatch(text), int(rows.cursor[C.UNIT]), position)
+                raise run.blame(CorruptBatch(text), int(rows.cursor[Cursor.UNIT]), position)
             else:
                 rows.grow(status)
 
 
 def _timestamp_error(cursor: _I64) -> UnsupportedFormat:
     """Return the error for a record whose timestamp Spark cannot represent. The rest of its batch is not read."""
-    timestamp = int(cursor[C.FAULT_TIMESTAMP])
+    timestamp = int(cursor[Cursor.FAULT_TIMESTAMP])
     return UnsupportedFormat(
         f"the record's timestamp is {timestamp} ms, which does not fit int64 microseconds",
-        offset=int(cursor[C.FAULT_OFFSET]),
+        offset=int(cursor[Cursor.FAULT_OFFSET]),
         hint="it may be in nanoseconds; leave the timestamp column out to read all records",
     )
 
 
 def _legacy_units(run: np.ndarray) -> np.ndarray:
     """Return the `units` of decode_legacy for messages outside a wrapper, from rows of a header table."""
-    log_append = (run[:, H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
-    v1 = run[:, H.MAGIC] == 1
+    log_append = (run[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
+    v1 = run[:, HeaderColumn.MAGIC] == 1
     units = np.zeros((len(run), 6), np.int64)
-    units[:, 0] = run[:, H.MAGIC]
-    units[:, 2] = run[:, H.LAST_OFFSET]
+    units[:, 0] = run[:, HeaderColumn.MAGIC]
+    units[:, 2] = run[:, HeaderColumn.LAST_OFFSET]
     units[:, 3] = v1 & log_append
-    units[:, 4] = run[:, H.MAX_TIMESTAMP]
+    units[:, 4] = run[:, HeaderColumn.MAX_TIMESTAMP]
     units[:, 5] = np.where(v1, log_append, -1)
     return units

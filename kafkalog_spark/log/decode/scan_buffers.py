@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.decode.decompressed_batches import DECOMPRESSED
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
@@ -22,7 +22,7 @@ class ScanBuffers:
     def __init__(self) -> None:
         self.window = Scratch(WINDOW)
         self.decompressed = Scratch(DECOMPRESSED)
-        self.table = np.empty((_TABLE_ROWS, len(H)), np.int64)
+        self.table = np.empty((_TABLE_ROWS, len(HeaderColumn)), np.int64)
         self._rows: tuple[object, RowBuffers] | None = None
 
     @property

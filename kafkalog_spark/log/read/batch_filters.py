@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.header_windows import Table
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
@@ -31,7 +31,7 @@ class BatchFilter(Protocol):
     """One reason to leave out batches."""
 
     def excludes(self, table: Table) -> npt.NDArray[np.bool_]:
-        """Return bool[n]: which batches of a header table (layout.H) are left out."""
+        """Return bool[n]: which batches of a header table (layout.HeaderColumn) are left out."""
 
 
 class BatchFilters:
@@ -70,15 +70,17 @@ class AbortedBatches:
     def excludes(self, table: Table) -> npt.NDArray[np.bool_]:
         excluded = np.zeros(len(table), bool)
         mask = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
-        data = (table[:, H.MAGIC] == 2) & ((table[:, H.ATTRIBUTES] & mask) == layout.ATTRIBUTE_TRANSACTIONAL)
+        data = (table[:, HeaderColumn.MAGIC] == 2) & (
+            (table[:, HeaderColumn.ATTRIBUTES] & mask) == layout.ATTRIBUTE_TRANSACTIONAL
+        )
         if not self._ranges or not data.any():
             return excluded
-        for producer in np.unique(table[data, H.PRODUCER_ID]).tolist():
+        for producer in np.unique(table[data, HeaderColumn.PRODUCER_ID]).tolist():
             ranges = self._ranges.get(producer)
             if ranges is None:
                 continue
-            rows = np.flatnonzero(data & (table[:, H.PRODUCER_ID] == producer))
-            offsets = table[rows, H.BASE_OFFSET]
+            rows = np.flatnonzero(data & (table[:, HeaderColumn.PRODUCER_ID] == producer))
+            offsets = table[rows, HeaderColumn.BASE_OFFSET]
             slot = np.searchsorted(ranges[:, 0], offsets, side="right") - 1
             excluded[rows] = (slot >= 0) & (offsets <= ranges[np.maximum(slot, 0), 1])
         return excluded

@@ -1,4 +1,4 @@
-"""Batches of a segment as header tables (`layout.H`), one window of bytes at a time, with all CRCs checked.
+"""Batches of a segment as header tables (`layout.HeaderColumn`), one window of bytes at a time, with all CRCs checked.
 
 A kernel sweeps a large file at the speed of the disk. Plain Python reads a small one, so that Numba is not loaded.
 """
@@ -16,7 +16,7 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import batch_header, layout
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.crc32c import crc32c
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.store.interface import RangeReader
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _TABLE_ROWS = 32 << 10
 class Window:
     """Good batches of a segment, and the bytes that they were found in.
 
-    table: int64[n, len(H)], with positions in the file. data: the bytes from position `start` of the file on.
+    table: int64[n, len(HeaderColumn)], with positions in the file. data: the bytes from position `start` of the file on.
     """
 
     table: Table
@@ -49,24 +49,24 @@ class Window:
 
     def batch(self, row: int) -> memoryview:
         """Return the bytes of the batch in a row of the table."""
-        position = int(self.table[row, H.POSITION]) - self.start
-        return self.data[position : position + int(self.table[row, H.SIZE])]
+        position = int(self.table[row, HeaderColumn.POSITION]) - self.start
+        return self.data[position : position + int(self.table[row, HeaderColumn.SIZE])]
 
     @property
     def size(self) -> int:
         """Total size of the batches in bytes."""
-        return int(self.table[:, H.SIZE].sum())
+        return int(self.table[:, HeaderColumn.SIZE].sum())
 
     @property
     def starts(self) -> Table:
         """int64[n]: the position in `data` at which each batch begins."""
-        starts: Table = self.table[:, H.POSITION] - self.start
+        starts: Table = self.table[:, HeaderColumn.POSITION] - self.start
         return starts
 
     def records(self, first: int, end: int) -> tuple[Table, Table]:
         """Return (starts, ends): the positions in `data` of the records of the v2 batches in rows [first, end)."""
         starts = self.starts[first:end]
-        return starts + layout.RECORDS_AT, starts + self.table[first:end, H.SIZE]
+        return starts + layout.RECORDS_AT, starts + self.table[first:end, HeaderColumn.SIZE]
 
     @property
     def payload(self) -> npt.NDArray[np.uint8]:
@@ -125,7 +125,7 @@ def _plain_windows(file: RangeReader, start: int, end: int) -> Iterator[CheckedW
             position += header.size
     except (CorruptBatch, UnsupportedFormat) as error:
         wrong = error
-    table = np.array(rows, np.int64).reshape(-1, len(H))
+    table = np.array(rows, np.int64).reshape(-1, len(HeaderColumn))
     yield CheckedWindow(Window(table, data, start), wrong)
 
 
@@ -137,7 +137,7 @@ def _swept_windows(file: RangeReader, start: int, end: int, buffer: Scratch | No
     wants_bytes = buffer is not None
     buffer = buffer or Scratch(min(_WINDOW, max(end - start, 1)))
     size = buffer.data.size
-    table = np.empty((_TABLE_ROWS, len(H)), np.int64)
+    table = np.empty((_TABLE_ROWS, len(HeaderColumn)), np.int64)
     position, large = start, 0
     wrong: KafkalogError | None
     try:
@@ -153,7 +153,7 @@ def _swept_windows(file: RangeReader, start: int, end: int, buffer: Scratch | No
                 found = table[:rows]
                 good, wrong = check_remaining_crcs(found, view, position)
                 found = found[:good].copy()
-                found[:, H.POSITION] += position
+                found[:, HeaderColumn.POSITION] += position
                 at = int(swept_to)
                 if wrong is None and status not in (SweepStatus.OUT_OF_BYTES, SweepStatus.TABLE_FULL):
                     wrong = bad_batch_error(view, at, filled, position + at)
@@ -195,15 +195,15 @@ def check_remaining_crcs(table: Table, data: memoryview, start: int) -> tuple[in
         The number of rows before the first wrong CRC, and the error for that batch; len(table) and None if all are
         right.
     """
-    unseen = np.flatnonzero(table[:, H.CRC_SEEN] == 0)
-    wanted = table[unseen][:, [H.POSITION, H.SIZE, H.MAGIC, H.CRC]]
+    unseen = np.flatnonzero(table[:, HeaderColumn.CRC_SEEN] == 0)
+    wanted = table[unseen][:, [HeaderColumn.POSITION, HeaderColumn.SIZE, HeaderColumn.MAGIC, HeaderColumn.CRC]]
     for row, (at, size, magic, crc) in zip(unseen.tolist(), wanted.tolist(), strict=True):
         if magic == 2:
             found = crc32c(data[at + layout.ATTRIBUTES_AT : at + size])
         else:
             found = batch_header.computed_crc(data[at : at + size], magic)
         if found != crc:
-            offset = int(table[row, H.BASE_OFFSET])
+            offset = int(table[row, HeaderColumn.BASE_OFFSET])
             return row, CorruptBatch(batch_header.crc_text(magic, crc, found), position=start + at, offset=offset)
     return len(table), None
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.batch_header import BELIEVED, announced_batch, parse_header
-from kafkalog_spark.format.layout import MAX_INT64, H
-from kafkalog_spark.kernels.batch_choice import first_out_of_order
+from kafkalog_spark.format.layout import MAX_INT64, HeaderColumn
+from kafkalog_spark.kernels.batch_selection import first_invalid_batch
 from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
-from kafkalog_spark.kernels.rows import L
+from kafkalog_spark.kernels.rows import Limit
 from kafkalog_spark.kernels.sweep import SweepStatus, sweep
 from kafkalog_spark.log.decode.batch_selection import BatchSelection
 from kafkalog_spark.log.decode.run_decoder import RunDecoder
@@ -121,7 +121,7 @@ class SegmentScanner:
         """
         self._file = file
         self._last_offset = file.first_offset - 1 if state.position == file.begin else -1
-        until = int(self.rows.limits[L.OFFSET_UNTIL])
+        until = int(self.rows.limits[Limit.OFFSET_UNTIL])
         while not state.done:
             size = min(WINDOW, file.size - state.position)
             table, covered, filled, status = self._sweep_window(state.position, size)
@@ -136,7 +136,7 @@ class SegmentScanner:
             except (CorruptBatch, UnsupportedFormat) as error:
                 state.stopped_by = error
                 return
-            past_end = np.flatnonzero(table[:, H.LAST_OFFSET] >= until - 1)
+            past_end = np.flatnonzero(table[:, HeaderColumn.LAST_OFFSET] >= until - 1)
             count = int(past_end[0]) + 1 if len(past_end) else len(table)
             good, out_of_order = self._check_order(table, count, state.position, covered)
             # The CRC is checked of unwanted batches too: their headers, which it covers, decide that they are unwanted.
@@ -145,13 +145,13 @@ class SegmentScanner:
             selection = BatchSelection.of(table[:good], excluded, self.rows, self._request)
             yield from self._decoder.decode(selection, state.position)
             if good:
-                self._last_offset = int(table[good - 1, H.LAST_OFFSET])
+                self._last_offset = int(table[good - 1, HeaderColumn.LAST_OFFSET])
                 state.lowest_offset = self._last_offset + 1
                 state.next_offset = max(state.next_offset, state.lowest_offset)
             # The rows before a bad batch come first: a consumer that stops there never meets the error.
             state.stopped_by = wrong_crc or out_of_order
             if state.stopped_by is not None:
-                state.position += int(table[good, H.POSITION])
+                state.position += int(table[good, HeaderColumn.POSITION])
                 return
             state.position += covered
             state.done = bool(len(past_end))
@@ -173,37 +173,46 @@ class SegmentScanner:
         """
         lowest, following = self._file.base_offset, self._file.next_base_offset
         highest = MAX_INT64 if following is None else following - 1
-        row = int(first_out_of_order(table, max(self._last_offset, lowest - 1), lowest, highest))
+        row = int(first_invalid_batch(table, max(self._last_offset, lowest - 1), lowest, highest))
         upward = None
         if row == len(table) == count:
             upward = self._moved_upward(table, row, position + covered)
-        elif 0 < row <= count and table[row, H.BASE_OFFSET] <= table[row, H.PREVIOUS]:
-            upward = self._moved_upward(table, row, position + int(table[row, H.POSITION]))
+        elif 0 < row <= count and table[row, HeaderColumn.BASE_OFFSET] <= table[row, HeaderColumn.PREVIOUS]:
+            upward = self._moved_upward(table, row, position + int(table[row, HeaderColumn.POSITION]))
         if upward is not None:
             return row - 1, upward
         if row >= count:
             return count, None
         base, last, previous, records = (
-            int(table[row, column]) for column in (H.BASE_OFFSET, H.LAST_OFFSET, H.PREVIOUS, H.COUNT)
+            int(table[row, column])
+            for column in (
+                HeaderColumn.BASE_OFFSET,
+                HeaderColumn.LAST_OFFSET,
+                HeaderColumn.PREVIOUS,
+                HeaderColumn.COUNT,
+            )
         )
         what = f"offsets {base} to {last} do not follow {previous}"
-        if records < 0 and table[row, H.MAGIC] == 2:
+        if records < 0 and table[row, HeaderColumn.MAGIC] == 2:
             what = f"a record count of {records}"
         elif following is not None:
             what += f", or reach into the next segment at {following}"
         _, wrong_crc = check_remaining_crcs(table[row : row + 1], self._window.view, position)
         if wrong_crc is not None:  # if the whole header is damaged, report that and not its offsets
             return row, wrong_crc
-        return row, CorruptBatch(what, position=position + int(table[row, H.POSITION]), offset=base)
+        return row, CorruptBatch(what, position=position + int(table[row, HeaderColumn.POSITION]), offset=base)
 
     def _moved_upward(self, table: Table, row: int, follower_at: int) -> CorruptBatch | None:
         """Return the error for the batch before `row` if the batch at `follower_at` proves its offsets too high."""
-        base, last, previous = (int(table[row - 1, column]) for column in (H.BASE_OFFSET, H.LAST_OFFSET, H.PREVIOUS))
+        base, last, previous = (
+            int(table[row - 1, column])
+            for column in (HeaderColumn.BASE_OFFSET, HeaderColumn.LAST_OFFSET, HeaderColumn.PREVIOUS)
+        )
         follower = self._file.header_or_none(follower_at)
         if follower is None or follower.base_offset > last or self._file.proven_header(follower_at) is None:
             return None
         if is_follower_wrong(previous, base, last, follower.base_offset, base_offset_behind(self._file, follower)):
             return None
-        at = int(table[row - 1, H.POSITION])
-        header = parse_header(self._window.view, at, follower.position - int(table[row - 1, H.SIZE]))
+        at = int(table[row - 1, HeaderColumn.POSITION])
+        header = parse_header(self._window.view, at, follower.position - int(table[row - 1, HeaderColumn.SIZE]))
         return moved_upward(header, previous, follower)

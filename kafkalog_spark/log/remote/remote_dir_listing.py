@@ -39,10 +39,10 @@ class RemoteDirListing:
         self, place: RemoteDir, options: TierOptions, *, pass_over_damage: bool = False,
         remembered: Iterable[StoredSegment] = (),
     ) -> None:  # fmt: skip
-        self.place = place
+        self.remote_dir = place
         self._options = options
         self._pass_over_damage = pass_over_damage
-        self._held = {held.segment.segment_id: held for held in remembered if held.place == place}
+        self._held = {held.segment.segment_id: held for held in remembered if held.remote_dir == place}
         self._known: SegmentStates | None = None
         self._topic_partition = f"{place.partition.topic}-{place.partition.partition}"
         self.exists, self.listing = True, Listing([], lambda _: False)
@@ -64,17 +64,17 @@ class RemoteDirListing:
         """
         self._known = known
         try:
-            self.exists, self.listing = True, self.place.store.list(self.place.directory)
+            self.exists, self.listing = True, self.remote_dir.store.list(self.remote_dir.directory)
         except FileNotFoundError:
             self.exists, self.listing = False, Listing([], lambda _: False)
-            root = self.place.tier_root
-            if root is not None and not may_be_unused and not self.place.store.exists(root):
+            root = self.remote_dir.tier_root
+            if root is not None and not may_be_unused and not self.remote_dir.store.exists(root):
                 missing = "it is not there, and the log directory says that its segments are copied to it"
                 raise FileNotFoundError(errno.ENOENT, missing, root) from None
             return []
         return [
             found
-            for found in remote_objects(self.listing.names, self.place.layout, self.place.partition)
+            for found in remote_objects(self.listing.names, self.remote_dir.layout, self.remote_dir.partition)
             if not found.missing
             and (below is None or found.start_offset < below)
             # without a record in the topic the files decide: the topic may be an older copy
@@ -84,7 +84,7 @@ class RemoteDirListing:
     def held(self, wanted: Sequence[RemoteObjects]) -> list[StoredSegment | None]:
         """Facts of these segments, fetched where needed; None for one that was deleted meanwhile. Raises OSError where
         a manifest cannot be read, CorruptManifest and the errors of `open_remote`."""
-        found = in_parallel(self._held_segment, wanted, lambda _: self.place.store.remote)
+        found = in_parallel(self._held_segment, wanted, lambda _: self.remote_dir.store.remote)
         self._held.update({held.segment.segment_id: held for held in found if held is not None})
         return found
 
@@ -99,17 +99,17 @@ class RemoteDirListing:
             if manifest is not None and manifest.segment is not None:
                 segment = manifest.segment
             if segment is not None:
-                return StoredSegment(segment, self.place, objects, manifest)
+                return StoredSegment(segment, self.remote_dir, objects, manifest)
             start = found.start_offset
             named = RemoteSegment(found.partition, found.segment_id, start, start - 1, (), -1, -1, -1, -1)
-            return self._described(StoredSegment(named, self.place, objects, manifest))
+            return self._described(StoredSegment(named, self.remote_dir, objects, manifest))
         except FileNotFoundError:
             return None
 
     def _manifest(self, found: RemoteObjects) -> SegmentManifest:
-        path = f"{self.place.directory}/{found.objects[RemoteFile.MANIFEST]}"
+        path = f"{self.remote_dir.directory}/{found.objects[RemoteFile.MANIFEST]}"
         try:
-            manifest = parse_manifest(self.place.store.read_all(path, MOST_OF_MANIFEST))
+            manifest = parse_manifest(self.remote_dir.store.read_all(path, MOST_OF_MANIFEST))
             manifest.check_is_of(found.partition, found.start_offset, found.segment_id)
             is_new = manifest.segment is not None  # manifests told of the segment before they told of its indexes
             if is_new and manifest.indexes is None and RemoteFile.OFFSET_INDEX not in found.objects:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat, in_utf8
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, crc_in_pieces, wrapper_value_at
-from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, H
+from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, HeaderColumn
 from kafkalog_spark.log.codecs.decompress import decompress
 from kafkalog_spark.log.codecs.output import Output
 from kafkalog_spark.log.codecs.scratch import Scratch
@@ -94,10 +94,12 @@ def batch_rows(
         if isinstance(part, Damage):
             yield from BATCHES.batches(columns, [maker.of_damage(part)])
             continue
-        table = part.table[(part.table[:, H.LAST_OFFSET] >= start) & (part.table[:, H.BASE_OFFSET] < end)]
+        table = part.table[
+            (part.table[:, HeaderColumn.LAST_OFFSET] >= start) & (part.table[:, HeaderColumn.BASE_OFFSET] < end)
+        ]
         if len(table):
             yield pa.RecordBatch.from_arrays([maker.column(name, table) for name in columns], schema=schema)
-        if int(part.table[-1, H.BASE_OFFSET]) >= end:
+        if int(part.table[-1, HeaderColumn.BASE_OFFSET]) >= end:
             return
 
 
@@ -105,7 +107,7 @@ _Rows = npt.NDArray[np.bool_]
 
 
 def _flag(table: HeaderTable, mask: int) -> _Rows:
-    rows: _Rows = (table[:, H.MAGIC] == 2) & ((table[:, H.ATTRIBUTES] & mask) != 0)
+    rows: _Rows = (table[:, HeaderColumn.MAGIC] == 2) & ((table[:, HeaderColumn.ATTRIBUTES] & mask) != 0)
     return rows
 
 
@@ -117,24 +119,24 @@ def _names(codes: npt.NDArray[np.int64], unknown: _Rows, names: pa.Array) -> pa.
 
 
 def _codec(table: HeaderTable) -> pa.Array:
-    codes = table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC
+    codes = table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CODEC
     return _names(codes, codes > max(Codec), _CODECS)
 
 
 def _timestamp_type(table: HeaderTable) -> pa.Array:
-    codes = (table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) // layout.ATTRIBUTE_LOG_APPEND_TIME
-    return _names(codes, table[:, H.MAGIC] == 0, _TIMESTAMP_TYPES)
+    codes = (table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) // layout.ATTRIBUTE_LOG_APPEND_TIME
+    return _names(codes, table[:, HeaderColumn.MAGIC] == 0, _TIMESTAMP_TYPES)
 
 
 def _last_sequence(table: HeaderTable) -> pa.Array:
-    base = table[:, H.BASE_SEQUENCE]
-    last = (base + table[:, H.LAST_OFFSET] - table[:, H.BASE_OFFSET]) & layout.MAX_INT32
+    base = table[:, HeaderColumn.BASE_SEQUENCE]
+    last = (base + table[:, HeaderColumn.LAST_OFFSET] - table[:, HeaderColumn.BASE_OFFSET]) & layout.MAX_INT32
     return pa.array(np.where(base < 0, layout.NO_SEQUENCE, last), pa.int32())
 
 
-def _plain(name: str, column: H, *, with_wrappers: bool = True) -> Callable[[HeaderTable], pa.Array]:
+def _plain(name: str, column: HeaderColumn, *, with_wrappers: bool = True) -> Callable[[HeaderTable], pa.Array]:
     return lambda table: pa.array(
-        table[:, column], BATCHES.columns[name], mask=None if with_wrappers else table[:, H.COUNT] < 0
+        table[:, column], BATCHES.columns[name], mask=None if with_wrappers else table[:, HeaderColumn.COUNT] < 0
     )
 
 
@@ -142,19 +144,19 @@ _NAMED_ALIKE = (
     "position", "size", "last_offset", "magic", "producer_id", "producer_epoch", "base_sequence", "leader_epoch",
 )  # fmt: skip
 _FROM_HEADERS: dict[str, Callable[[HeaderTable], pa.Array]] = {
-    **{name: _plain(name, H[name.upper()]) for name in _NAMED_ALIKE},
-    "base_offset": _plain("base_offset", H.BASE_OFFSET, with_wrappers=False),
-    "record_count": _plain("record_count", H.COUNT, with_wrappers=False),
+    **{name: _plain(name, HeaderColumn[name.upper()]) for name in _NAMED_ALIKE},
+    "base_offset": _plain("base_offset", HeaderColumn.BASE_OFFSET, with_wrappers=False),
+    "record_count": _plain("record_count", HeaderColumn.COUNT, with_wrappers=False),
     "codec": _codec,
     "timestamp_type": _timestamp_type,
-    "base_timestamp": lambda table: timestamps(table[:, H.BASE_TIMESTAMP], ~_has_horizon(table)),
-    "max_timestamp": lambda table: timestamps(table[:, H.MAX_TIMESTAMP]),
-    "delete_horizon": lambda table: timestamps(table[:, H.BASE_TIMESTAMP], _has_horizon(table)),
+    "base_timestamp": lambda table: timestamps(table[:, HeaderColumn.BASE_TIMESTAMP], ~_has_horizon(table)),
+    "max_timestamp": lambda table: timestamps(table[:, HeaderColumn.MAX_TIMESTAMP]),
+    "delete_horizon": lambda table: timestamps(table[:, HeaderColumn.BASE_TIMESTAMP], _has_horizon(table)),
     "last_sequence": _last_sequence,
     "transactional": lambda table: pa.array(_flag(table, layout.ATTRIBUTE_TRANSACTIONAL)),
     "control": lambda table: pa.array(_flag(table, layout.ATTRIBUTE_CONTROL)),
-    "crc_stored": _plain("crc_stored", H.CRC),
-    "crc_computed": _plain("crc_computed", H.CRC),  # the CRCs of a window's batches are right
+    "crc_stored": _plain("crc_stored", HeaderColumn.CRC),
+    "crc_computed": _plain("crc_computed", HeaderColumn.CRC),  # the CRCs of a window's batches are right
     "valid": lambda table: pa.repeat(True, len(table)),
     "error": lambda table: pa.nulls(len(table), pa.string()),
 }

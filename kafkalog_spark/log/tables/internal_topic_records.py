@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.repair.damaged_segment import windows_from
@@ -47,11 +47,15 @@ def _batches_of_open_transactions(log: PartitionLog, start: int, end: int) -> np
     ranges = [np.empty((0, 2), np.int64)]
     for window in windows_from(log, min(still_open.values())) if still_open else ():
         table = window.table
-        kind = table[:, H.ATTRIBUTES] & (layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL)
+        kind = table[:, HeaderColumn.ATTRIBUTES] & (layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL)
         rows = np.zeros(len(table), bool)
         for producer, first in still_open.items():
-            rows |= (table[:, H.PRODUCER_ID] == producer) & (table[:, H.BASE_OFFSET] >= first)
-        ranges.append(table[rows & (kind == layout.ATTRIBUTE_TRANSACTIONAL)][:, [H.BASE_OFFSET, H.LAST_OFFSET]])
+            rows |= (table[:, HeaderColumn.PRODUCER_ID] == producer) & (table[:, HeaderColumn.BASE_OFFSET] >= first)
+        ranges.append(
+            table[rows & (kind == layout.ATTRIBUTE_TRANSACTIONAL)][
+                :, [HeaderColumn.BASE_OFFSET, HeaderColumn.LAST_OFFSET]
+            ]
+        )
     return np.concatenate(ranges)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kafkalog_spark.format.batch_header import BatchHeader
-from kafkalog_spark.format.layout import NO_SEQUENCE, H
+from kafkalog_spark.format.layout import NO_SEQUENCE, HeaderColumn
 from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION, ProducerEntry
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.partition_log import PartitionLog
@@ -27,7 +27,7 @@ def producer_rows(log: PartitionLog, coordinators: Coordinators) -> Iterator[dic
     producers = {entry.producer_id: entry for entry in entries}
     start = log.log_start_offset if snapshot is None else snapshot
     for window in windows_from(log, start):
-        for at in (window.table[:, H.PRODUCER_ID] >= 0).nonzero()[0].tolist():
+        for at in (window.table[:, HeaderColumn.PRODUCER_ID] >= 0).nonzero()[0].tolist():
             header = window.header(at)
             if header.base_offset >= start and header.magic == 2:
                 _update(producers, window, at, header)

@@ -8,7 +8,7 @@ from typing import Any
 
 from kafkalog_spark.errors import CorruptIndex
 from kafkalog_spark.format import names, offset_index, time_index
-from kafkalog_spark.format.layout import NO_TIMESTAMP, H
+from kafkalog_spark.format.layout import NO_TIMESTAMP, HeaderColumn
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
@@ -54,16 +54,18 @@ def _segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
             offsets.lost()
             continue
         table = part.table
-        offsets_wrong += sum(1 for _ in offsets.take(table, end_offset - 1, int(table[0, H.POSITION])))
+        offsets_wrong += sum(1 for _ in offsets.take(table, end_offset - 1, int(table[0, HeaderColumn.POSITION])))
         if not damaged:  # the latest record may have been in the damage
             times_wrong += sum(1 for _ in times.take(table))
         if not batches:
-            first_timestamp = int(table[0, H.BASE_TIMESTAMP])
+            first_timestamp = int(table[0, HeaderColumn.BASE_TIMESTAMP])
         batches += len(table)
         if records is not None:
-            records = None if (table[:, H.COUNT] < 0).any() else records + int(table[:, H.COUNT].sum())
-        max_timestamp = max(max_timestamp, int(table[:, H.MAX_TIMESTAMP].max()))
-        end_offset, position = int(table[-1, H.LAST_OFFSET]) + 1, end_of(table[-1])
+            records = (
+                None if (table[:, HeaderColumn.COUNT] < 0).any() else records + int(table[:, HeaderColumn.COUNT].sum())
+            )
+        max_timestamp = max(max_timestamp, int(table[:, HeaderColumn.MAX_TIMESTAMP].max()))
+        end_offset, position = int(table[-1, HeaderColumn.LAST_OFFSET]) + 1, end_of(table[-1])
     if not damaged and not file.is_last:  # as kafkalog-check: unknown for a live or damaged segment
         offsets_wrong += sum(1 for _ in offsets.finish(position))
         times_wrong += sum(1 for _ in times.finish())

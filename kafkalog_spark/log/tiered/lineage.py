@@ -18,7 +18,7 @@ Lineage = Sequence[EpochEntry]
 """By epoch, empty epochs left out: `without_empty_epochs` makes it of a checkpoint."""
 
 
-class NotOfTheLog(Enum):
+class ExclusionReason(Enum):
     """Why a segment is not part of a log. Values: in words."""
 
     NO_EPOCHS = "it has no leader epochs"
@@ -36,32 +36,32 @@ def without_empty_epochs(epochs: Iterable[EpochEntry]) -> list[EpochEntry]:
     return [one for one, after in pairwise(entries) if after.start_offset != one.start_offset] + entries[-1:]
 
 
-def why_not_of_the_log(segment: RemoteSegment, lineage: Lineage, log_end: int | None = None) -> NotOfTheLog | None:
+def exclusion_reason(segment: RemoteSegment, lineage: Lineage, log_end: int | None = None) -> ExclusionReason | None:
     """The first reason against a segment; None when it is part of the log. log_end: of a live log, else None."""
     epochs = without_empty_epochs(segment.leader_epochs)
     if not epochs or not lineage:
-        return NotOfTheLog.NO_EPOCHS
+        return ExclusionReason.NO_EPOCHS
     log_epochs = [entry.epoch for entry in lineage]
     last = epochs[-1].epoch
     if not log_epochs[0] <= last <= log_epochs[-1]:
-        return NotOfTheLog.EPOCH_OUTSIDE
+        return ExclusionReason.EPOCH_OUTSIDE
     # Epochs before the log's first are of records that retention or DeleteRecords took from the log.
     epochs = [entry for entry in epochs if entry.epoch >= log_epochs[0]]
     for slot, (epoch, start) in enumerate(epochs):
         place = bisect_right(log_epochs, epoch) - 1
         if log_epochs[place] != epoch:
-            return NotOfTheLog.EPOCH_UNKNOWN
+            return ExclusionReason.EPOCH_UNKNOWN
         # In the log's first epoch records may be gone that the segment still has.
         if slot == 0 and place > 0 and start < lineage[place].start_offset:
-            return NotOfTheLog.BEGINS_BEFORE_EPOCH
+            return ExclusionReason.BEGINS_BEFORE_EPOCH
         follower = lineage[place + 1] if place + 1 < len(lineage) else None
         if epoch != last:
             if follower != epochs[slot + 1]:
-                return NotOfTheLog.OTHER_NEXT_EPOCH
+                return ExclusionReason.OTHER_NEXT_EPOCH
         elif follower is not None and segment.end_offset >= follower.start_offset:
-            return NotOfTheLog.ENDS_AFTER_EPOCH
+            return ExclusionReason.ENDS_AFTER_EPOCH
     if log_end is not None and segment.end_offset >= log_end:
-        return NotOfTheLog.ENDS_AFTER_LOG
+        return ExclusionReason.ENDS_AFTER_LOG
     return None
 
 

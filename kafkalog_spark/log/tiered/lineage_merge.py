@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from kafkalog_spark.log.tiered.lineage import Lineage, NotOfTheLog, why_not_of_the_log
+from kafkalog_spark.log.tiered.lineage import ExclusionReason, Lineage, exclusion_reason
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment
 
 
@@ -33,7 +33,7 @@ class LogPiece(NamedTuple):
     until: int
 
 
-class NotNeeded(Enum):
+class RedundancyReason(Enum):
     """Why a segment of the log is not read. Values: in words."""
 
     BELOW_LOG_START = "it ends before the log begins"
@@ -42,11 +42,11 @@ class NotNeeded(Enum):
     OTHER_TOPIC_ID = "it is of a topic of the same name with another id"
 
 
-class LeftOut(NamedTuple):
+class ExcludedSegment(NamedTuple):
     """A segment that is not read, and why."""
 
     segment: RemoteSegment
-    reason: NotOfTheLog | NotNeeded
+    reason: ExclusionReason | RedundancyReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class LineageMerge:
 
     pieces: tuple[LogPiece, ...]
     holes: tuple[OffsetSpan, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[ExcludedSegment, ...]
 
 
 def topic_id_of(segments: Iterable[RemoteSegment]) -> uuid.UUID | None:
@@ -78,21 +78,21 @@ def merge_lineage(
     live log, or of the `newest` segment. local: of one replica. All in any order. topic_id: segments of others are left
     out (None: all are of one). log_start: None for unknown. log_end: of a live log, None for none. What lies below the
     lineage's first offset is not read remotely: the checkpoint is cut when the log's start moves."""
-    left_out: list[LeftOut] = []
+    left_out: list[ExcludedSegment] = []
     candidates: list[RemoteSegment] = []
     floor = max(log_start or 0, lineage[0].start_offset if lineage else 0)
     for segment in remote:
-        reason: NotOfTheLog | NotNeeded | None
+        reason: ExclusionReason | RedundancyReason | None
         if topic_id is not None and segment.partition.topic_id != topic_id:
-            reason = NotNeeded.OTHER_TOPIC_ID
+            reason = RedundancyReason.OTHER_TOPIC_ID
         else:
-            reason = why_not_of_the_log(segment, lineage, log_end)
+            reason = exclusion_reason(segment, lineage, log_end)
         if reason is None and segment.until <= floor:
-            reason = NotNeeded.BELOW_LOG_START
+            reason = RedundancyReason.BELOW_LOG_START
         if reason is None:
             candidates.append(segment)
         else:
-            left_out.append(LeftOut(segment, reason))
+            left_out.append(ExcludedSegment(segment, reason))
     spans = _joined(local, log_start or 0)
     pieces, holes = _walk(candidates, spans, floor)
     taken = {piece.source.segment_id for piece in pieces if piece.source is not None}
@@ -100,7 +100,7 @@ def merge_lineage(
         if segment.segment_id not in taken:
             start = max(segment.start_offset, floor)
             is_local = any(span.start <= start and segment.until <= span.until for span in spans)
-            left_out.append(LeftOut(segment, NotNeeded.LOCAL if is_local else NotNeeded.COVERED))
+            left_out.append(ExcludedSegment(segment, RedundancyReason.LOCAL if is_local else RedundancyReason.COVERED))
     return LineageMerge(tuple(pieces), tuple(holes), tuple(left_out))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.batch_header import BatchHeader
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read import batch_filters
@@ -29,7 +29,7 @@ class ExcludeOffsets:
         self._remainder = remainder
 
     def excludes(self, table: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        excluded: npt.NDArray[np.bool_] = table[:, H.BASE_OFFSET] % 3 == self._remainder
+        excluded: npt.NDArray[np.bool_] = table[:, HeaderColumn.BASE_OFFSET] % 3 == self._remainder
         return excluded
 
 
@@ -76,8 +76,8 @@ def headers_of(log: PartitionLog) -> list[BatchHeader]:
 
 
 def test_a_batch_is_excluded_if_any_filter_excludes_it() -> None:
-    table = np.zeros((6, len(H)), np.int64)
-    table[:, H.BASE_OFFSET] = range(6)
+    table = np.zeros((6, len(HeaderColumn)), np.int64)
+    table[:, HeaderColumn.BASE_OFFSET] = range(6)
     assert BatchFilters([]).excluded(table).size == 0
     assert BatchFilters([ExcludeOffsets(0)]).excluded(table).tolist() == [1, 0, 0, 1, 0, 0]
     assert BatchFilters([ExcludeOffsets(0), ExcludeOffsets(2)]).excluded(table).tolist() == [1, 0, 1, 1, 0, 1]

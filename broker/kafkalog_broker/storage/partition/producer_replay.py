@@ -16,7 +16,7 @@ from kafkalog_spark.format import layout, names
 from kafkalog_spark.format.atomic_file import descriptor
 from kafkalog_spark.format.control_record import transaction_end
 from kafkalog_spark.format.layout import (
-    H,
+    HeaderColumn,
 )
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.format.transaction_index import AbortedTransaction
@@ -39,7 +39,7 @@ def replay(state: ProducerState, window: Window) -> list[AbortedTransaction]:
         if ended is not None:
             aborted.append(ended)
     if len(window.table):
-        state.end_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
+        state.end_offset = int(window.table[-1, HeaderColumn.LAST_OFFSET]) + 1
     return aborted
 
 
@@ -49,12 +49,14 @@ def first_bad_marker(window: Window) -> tuple[int, CorruptBatch] | None:
     Recovery truncates there (Kafka: `InvalidRecordException`).
     """
     table = window.table
-    is_control = (table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
-    for row in np.flatnonzero(is_control & (table[:, H.PRODUCER_ID] >= 0) & (table[:, H.COUNT] > 0)).tolist():
+    is_control = (table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
+    for row in np.flatnonzero(
+        is_control & (table[:, HeaderColumn.PRODUCER_ID] >= 0) & (table[:, HeaderColumn.COUNT] > 0)
+    ).tolist():
         try:
             read_marker(window.batch(row))
         except CorruptBatch as error:
-            return row, error.at(position=int(table[row, H.POSITION]))
+            return row, error.at(position=int(table[row, HeaderColumn.POSITION]))
     return None
 
 
@@ -68,12 +70,12 @@ def read_marker(batch: memoryview) -> Marker | None:
 
 
 def _rows_that_matter(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    ids = table[:, H.PRODUCER_ID]
+    ids = table[:, HeaderColumn.PRODUCER_ID]
     has_producer = ids >= 0
     if not has_producer.any():
         return np.empty(0, np.int64)
     transaction_bits = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
-    plain = has_producer & ((table[:, H.ATTRIBUTES] & transaction_bits) == 0)
+    plain = has_producer & ((table[:, HeaderColumn.ATTRIBUTES] & transaction_bits) == 0)
     rows = np.flatnonzero(plain)
     # Sorted by producer, then by position: a row is one of its producer's last five unless the fifth row after it has
     # the same producer.
@@ -128,7 +130,7 @@ def replay_segments(
         path = directory / (names.segment_name(base) + names.LOG_SUFFIX)
         with descriptor(path) as fd:
             for window, wrong in header_windows(DescriptorFile(fd), os.fstat(fd).st_size if size is None else size):
-                is_new = window.table[:, H.LAST_OFFSET] >= since
+                is_new = window.table[:, HeaderColumn.LAST_OFFSET] >= since
                 replay(state, Window(window.table[is_new], window.data, window.start))
                 if wrong is not None:
                     raise wrong.at(path=str(path), offset=state.end_offset)
