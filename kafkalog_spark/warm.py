@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.log.decode.decompress import Scratch
 from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
 from kafkalog_spark.typed.decoder import ResolvedFormat
@@ -43,10 +43,10 @@ def _scanning() -> None:
     from kafkalog_spark.log.decode.run_decoder import Chosen
 
     payload = Scratch(64).read_only()
-    table = np.empty((0, len(H)), np.int64)
+    table = np.empty((0, len(HeaderColumn)), np.int64)
     first_out_of_order(table, -1, 0, layout.MAX_INT64)
     Chosen.of(table, np.empty(0, np.uint8), RowBuffers("t", 0, _REQUEST), _REQUEST)
-    sweep(payload, 0, 0, np.empty((1, len(H)), np.int64), CRC32C_TABLE, CRC32_TABLE)
+    sweep(payload, 0, 0, np.empty((1, len(HeaderColumn)), np.int64), CRC32C_TABLE, CRC32_TABLE)
     end_of_records(payload, 0, 0, 0)
 
 

@@ -138,8 +138,8 @@ class ControlType(IntEnum):
     KRAFT_VOTERS = 6
 
 
-class H(IntEnum):
-    """Columns of a header table: int64[n, len(H)], one row a batch (v2) or message / wrapper (v0, v1)."""
+class HeaderColumn(IntEnum):
+    """Columns of a header table: int64[n, len(HeaderColumn)], one row a batch (v2) or message / wrapper (v0, v1)."""
 
     POSITION = 0  # byte in the file, or in the buffer that was swept
     SIZE = 1  # bytes, with the 12 bytes of offset and length

@@ -11,9 +11,9 @@ from enum import IntEnum
 import numpy as np
 
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.layout import Codec, H
+from kafkalog_spark.format.layout import Codec, HeaderColumn
 from kafkalog_spark.kernels.primitives import kernel
-from kafkalog_spark.kernels.rows import L, U
+from kafkalog_spark.kernels.rows import Limit, UnitColumn
 
 RECORDS_A_BYTE = 4
 """Records that a byte of a compressed batch is believed to hold. Each has another offset delta, so even records that
@@ -41,13 +41,13 @@ class Choice(IntEnum):
 
 @kernel
 def first_out_of_order(table, previous, lowest, highest):  # type: ignore[no-untyped-def]
-    """First row of `table` (int64[n, len(H)]) whose offsets or record count cannot be right, or n; fills in PREVIOUS in
-    all. Offsets rise from batch to batch, after `previous`, and lie in [lowest, highest]."""
+    """First row of `table` (int64[n, len(HeaderColumn)]) whose offsets or record count cannot be right, or n; fills in
+    PREVIOUS in all. Offsets rise from batch to batch, after `previous`, and lie in [lowest, highest]."""
     wrong = table.shape[0]
     for i in range(table.shape[0]):
-        base, last = table[i, H.BASE_OFFSET], table[i, H.LAST_OFFSET]
-        table[i, H.PREVIOUS] = previous
-        bad_count = table[i, H.COUNT] < 0 and table[i, H.MAGIC] == 2
+        base, last = table[i, HeaderColumn.BASE_OFFSET], table[i, HeaderColumn.LAST_OFFSET]
+        table[i, HeaderColumn.PREVIOUS] = previous
+        bad_count = table[i, HeaderColumn.COUNT] < 0 and table[i, HeaderColumn.MAGIC] == 2
         if wrong > i and (base <= previous or last < base or base < lowest or last > highest or bad_count):
             wrong = i
         previous = last
@@ -59,27 +59,35 @@ def choose(table, hidden, limits, control_records, headers_only, uses_timestamps
     """The batches of `table` that can hold wanted records; provably none is left out (docs/architecture.md, rules).
 
     hidden: uint8[n], 1 for batches that a read_committed reader does not see; empty when there are none. limits: see
-    rows.L. control_records, uses_timestamps: 0 or 1. headers_only: 1 when no column asked for lies in records alone.
-    max_records: a batch is not believed to hold more without being opened.
-    Fills, for each batch kept, a column of chosen (int64[len(Choice), n]) and a row of units (int64[n, len(U)]; of v2).
-    Returns how many are kept.
+    rows.Limit. control_records, uses_timestamps: 0 or 1. headers_only: 1 when no column asked for lies in records
+    alone.
+    max_records: a batch is not believed to hold more without being opened. Fills, for each batch kept, a column of
+    chosen (int64[len(Choice), n]) and a row of units (int64[n, len(UnitColumn)]; of v2). Returns how many are kept.
     """
     kept = 0
     for i in range(table.shape[0]):
-        at, size = table[i, H.POSITION], table[i, H.SIZE]
-        base, last, count = table[i, H.BASE_OFFSET], table[i, H.LAST_OFFSET], table[i, H.COUNT]
-        magic, attributes, max_timestamp = table[i, H.MAGIC], table[i, H.ATTRIBUTES], table[i, H.MAX_TIMESTAMP]
+        at, size = table[i, HeaderColumn.POSITION], table[i, HeaderColumn.SIZE]
+        base, last, count = (
+            table[i, HeaderColumn.BASE_OFFSET],
+            table[i, HeaderColumn.LAST_OFFSET],
+            table[i, HeaderColumn.COUNT],
+        )
+        magic, attributes, max_timestamp = (
+            table[i, HeaderColumn.MAGIC],
+            table[i, HeaderColumn.ATTRIBUTES],
+            table[i, HeaderColumn.MAX_TIMESTAMP],
+        )
         v2 = magic == 2
-        if last < limits[L.OFFSET_FROM] or max_timestamp < limits[L.TIMESTAMP_FROM]:
+        if last < limits[Limit.OFFSET_FROM] or max_timestamp < limits[Limit.TIMESTAMP_FROM]:
             continue
         # what the cleaner leaves of a producer's last batch: a header and no record
         if count == 0 and size == layout.BATCH_OVERHEAD:
             continue
         # the first offset of a wrapper is not in its header: it is opened if it can begin before the end
-        if base >= limits[L.OFFSET_UNTIL] and count >= 0:
+        if base >= limits[Limit.OFFSET_UNTIL] and count >= 0:
             continue
         log_append = v2 and attributes & layout.ATTRIBUTE_LOG_APPEND_TIME != 0
-        if log_append and max_timestamp > limits[L.TIMESTAMP_LAST]:
+        if log_append and max_timestamp > limits[Limit.TIMESTAMP_LAST]:
             continue
         if v2 and attributes & layout.ATTRIBUTE_CONTROL != 0 and control_records == 0:
             continue
@@ -100,11 +108,11 @@ def choose(table, hidden, limits, control_records, headers_only, uses_timestamps
         chosen[Choice.ROW, kept], chosen[Choice.KIND, kept] = i, kind
         chosen[Choice.START, kept] = at + layout.RECORDS_AT if v2 else at
         chosen[Choice.END, kept] = at + size
-        units[kept, U.BASE_OFFSET] = base
-        units[kept, U.LAST_DELTA] = last - base
-        units[kept, U.COUNT] = count
-        units[kept, U.BASE_TIMESTAMP] = table[i, H.BASE_TIMESTAMP]
-        units[kept, U.MAX_TIMESTAMP] = max_timestamp
-        units[kept, U.LOG_APPEND] = 1 if log_append else 0
+        units[kept, UnitColumn.BASE_OFFSET] = base
+        units[kept, UnitColumn.LAST_DELTA] = last - base
+        units[kept, UnitColumn.COUNT] = count
+        units[kept, UnitColumn.BASE_TIMESTAMP] = table[i, HeaderColumn.BASE_TIMESTAMP]
+        units[kept, UnitColumn.MAX_TIMESTAMP] = max_timestamp
+        units[kept, UnitColumn.LOG_APPEND] = 1 if log_append else 0
         kept += 1
     return np.int64(kept)

@@ -7,7 +7,17 @@ import numpy as np
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
 from kafkalog_spark.kernels.primitives import crc_of, inlined, kernel, read_i32, read_i64, read_u32
-from kafkalog_spark.kernels.rows import C, L, M, Status, begin_unit, clear_bit, is_member, put_bytes, stopped
+from kafkalog_spark.kernels.rows import (
+    Cursor,
+    LegacyUnitColumn,
+    Limit,
+    Status,
+    begin_unit,
+    clear_bit,
+    is_member,
+    put_bytes,
+    stopped,
+)
 
 _SMALLEST_V0, _SMALLEST_V1 = layout.LEGACY_MIN_SIZE
 _KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
@@ -46,17 +56,17 @@ def decode_legacy(payload, starts, ends, units, cursor, limits, offsets_in, time
     """Append the messages of some message sets to `rows`, from where `cursor` stands.
 
     payload: uint8[], read-only; set i lies in payload[starts[i]:ends[i]]: one message, or the opened value of a wrapper
-    that inspect_message_set has passed. units: int64[n, len(M)]. The rest, and the answer, as decode_v2.
+    that inspect_message_set has passed. units: int64[n, len(LegacyUnitColumn)]. The rest, and the answer, as decode_v2.
     """
-    for i in range(cursor[C.UNIT], starts.size):
+    for i in range(cursor[Cursor.UNIT], starts.size):
         at, previous = begin_unit(cursor, starts[i])
         status, at, previous = _messages(
             payload, at, ends[i], previous, units[i], cursor, limits, offsets_in, timestamps_in, rows
         )
         if status != Status.DONE:
             return stopped(cursor, status, i, at, previous)
-        cursor[C.AT] = -1
-    cursor[C.UNIT], cursor[C.AT] = starts.size, -1
+        cursor[Cursor.AT] = -1
+    cursor[Cursor.UNIT], cursor[Cursor.AT] = starts.size, -1
     return np.int64(Status.DONE)
 
 
@@ -64,12 +74,12 @@ def decode_legacy(payload, starts, ends, units, cursor, limits, offsets_in, time
 def _messages(payload, at, end, previous, unit, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
     """Append the messages in payload[at:end] that the filter keeps, after offset `previous`. Returns (Status, position
     where it stopped, offset of the message before)."""
-    magic, add, last = unit[M.MAGIC], unit[M.ADD], unit[M.LAST_OFFSET]
-    replaced, replacement = unit[M.REPLACED] != 0, unit[M.REPLACEMENT]
-    max_key, max_value = limits[L.KEY_BYTES], limits[L.VALUE_BYTES]
-    want_key, want_value, want_headers = max_key >= 0, max_value >= 0, limits[L.HEADERS] >= 0
-    want_timestamp = limits[L.WANT_TIMESTAMP] != 0
-    row, key_filled, value_filled = cursor[C.ROWS], cursor[C.KEY_BYTES], cursor[C.VALUE_BYTES]
+    magic, add, last = unit[LegacyUnitColumn.MAGIC], unit[LegacyUnitColumn.ADD], unit[LegacyUnitColumn.LAST_OFFSET]
+    replaced, replacement = unit[LegacyUnitColumn.REPLACED] != 0, unit[LegacyUnitColumn.REPLACEMENT]
+    max_key, max_value = limits[Limit.KEY_BYTES], limits[Limit.VALUE_BYTES]
+    want_key, want_value, want_headers = max_key >= 0, max_value >= 0, limits[Limit.HEADERS] >= 0
+    want_timestamp = limits[Limit.WANT_TIMESTAMP] != 0
+    row, key_filled, value_filled = cursor[Cursor.ROWS], cursor[Cursor.KEY_BYTES], cursor[Cursor.VALUE_BYTES]
     status = np.int64(Status.DONE)
     while at < end:
         size = read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
@@ -82,18 +92,18 @@ def _messages(payload, at, end, previous, unit, cursor, limits, offsets_in, time
         if magic == 1:
             timestamp = replacement if replaced else read_i64(payload, at + layout.LEGACY_TIMESTAMP_AT)
         wanted = (
-            limits[L.OFFSET_FROM] <= offset < limits[L.OFFSET_UNTIL]
-            and limits[L.TIMESTAMP_FROM] <= timestamp <= limits[L.TIMESTAMP_LAST]
+            limits[Limit.OFFSET_FROM] <= offset < limits[Limit.OFFSET_UNTIL]
+            and limits[Limit.TIMESTAMP_FROM] <= timestamp <= limits[Limit.TIMESTAMP_LAST]
         )
         if wanted:
             wanted = is_member(offsets_in, offset) and is_member(timestamps_in, timestamp)
         if wanted:
-            if row >= limits[L.ROWS]:
+            if row >= limits[Limit.ROWS]:
                 status = np.int64(Status.FULL)
                 break
             if want_timestamp and (timestamp > MAX_TIMESTAMP_MS or timestamp < -MAX_TIMESTAMP_MS):
                 status = np.int64(Status.TIMESTAMP_RANGE)
-                cursor[C.FAULT_OFFSET], cursor[C.FAULT_TIMESTAMP] = offset, timestamp
+                cursor[Cursor.FAULT_OFFSET], cursor[Cursor.FAULT_TIMESTAMP] = offset, timestamp
                 break
             # any negative size stands for null, as in Java (LegacyRecord.key, value)
             key_at = at + (_KEY_AT_V1 if magic == 1 else _KEY_AT_V0) + _LENGTH_SIZE
@@ -110,16 +120,16 @@ def _messages(payload, at, end, previous, unit, cursor, limits, offsets_in, time
                 status = np.int64(Status.RECORD_LENGTH)
                 break
             if want_key and key_filled + max(key_size, 0) > max_key:
-                status, cursor[C.NEEDED] = np.int64(Status.NEED_KEY_BYTES), key_size
+                status, cursor[Cursor.NEEDED] = np.int64(Status.NEED_KEY_BYTES), key_size
                 break
             if want_value and value_filled + max(value_size, 0) > max_value:
-                status, cursor[C.NEEDED] = np.int64(Status.NEED_VALUE_BYTES), value_size
+                status, cursor[Cursor.NEEDED] = np.int64(Status.NEED_VALUE_BYTES), value_size
                 break
             if want_key:
                 key_filled = put_bytes(
                     rows.key_data, rows.key_offsets, rows.key_valid, row, key_filled, payload, key_at, key_size
                 )
-                cursor[C.KEY_NULLS] += key_size < 0
+                cursor[Cursor.KEY_NULLS] += key_size < 0
             if want_value:
                 value_filled = put_bytes(
                     rows.value_data,
@@ -131,19 +141,19 @@ def _messages(payload, at, end, previous, unit, cursor, limits, offsets_in, time
                     value_at,
                     value_size,
                 )
-                cursor[C.VALUE_NULLS] += value_size < 0
+                cursor[Cursor.VALUE_NULLS] += value_size < 0
             if want_headers:
                 clear_bit(rows.header_lists_valid, row)
-                rows.header_lists[row + 1] = np.int32(cursor[C.HEADERS])
-                cursor[C.HEADER_LIST_NULLS] += 1
-            if limits[L.WANT_OFFSET] != 0:
+                rows.header_lists[row + 1] = np.int32(cursor[Cursor.HEADERS])
+                cursor[Cursor.HEADER_LIST_NULLS] += 1
+            if limits[Limit.WANT_OFFSET] != 0:
                 rows.offset[row] = offset
             if want_timestamp:
                 rows.timestamp[row] = timestamp * 1000
-            if limits[L.WANT_TIMESTAMP_TYPE] != 0:
-                rows.timestamp_type[row] = np.int32(unit[M.TIMESTAMP_TYPE])
+            if limits[Limit.WANT_TIMESTAMP_TYPE] != 0:
+                rows.timestamp_type[row] = np.int32(unit[LegacyUnitColumn.TIMESTAMP_TYPE])
             row += 1
         previous = offset
         at = body_end
-    cursor[C.ROWS], cursor[C.KEY_BYTES], cursor[C.VALUE_BYTES] = row, key_filled, value_filled
+    cursor[Cursor.ROWS], cursor[Cursor.KEY_BYTES], cursor[Cursor.VALUE_BYTES] = row, key_filled, value_filled
     return status, at, previous

@@ -21,7 +21,18 @@ from kafkalog_spark.kernels.primitives import (
     varint,
     varint32,
 )
-from kafkalog_spark.kernels.rows import C, L, Status, U, begin_unit, clear_bit, is_member, put_bytes, set_bit, stopped
+from kafkalog_spark.kernels.rows import (
+    Cursor,
+    Limit,
+    Status,
+    UnitColumn,
+    begin_unit,
+    clear_bit,
+    is_member,
+    put_bytes,
+    set_bit,
+    stopped,
+)
 
 _LOOKED_AT = 16
 """Bytes that are there from the beginning of a plain record on. Its length, attributes and two deltas take at most 10:
@@ -32,8 +43,8 @@ they are loaded eight at once, the last ones from byte 4 at the latest."""
 def _put_headers(payload, at, end, count, cursor, rows):  # type: ignore[no-untyped-def]
     """Append `count` headers lying in payload[at:end], for which there is room. Returns DONE or a fault."""
     # any negative length of a value stands for null, of a key for a fault: as Java's DefaultRecord.readHeaders
-    header = cursor[C.HEADERS]
-    key_filled, value_filled = cursor[C.HEADER_KEY_BYTES], cursor[C.HEADER_VALUE_BYTES]
+    header = cursor[Cursor.HEADERS]
+    key_filled, value_filled = cursor[Cursor.HEADER_KEY_BYTES], cursor[Cursor.HEADER_VALUE_BYTES]
     for _ in range(count):
         size, at = varint32(payload, at, end)
         if at > end or size > end - at:
@@ -52,10 +63,10 @@ def _put_headers(payload, at, end, count, cursor, rows):  # type: ignore[no-unty
             payload, at, size,
         )  # fmt: skip
         at += max(size, 0)
-        cursor[C.HEADER_VALUE_NULLS] += size < 0
+        cursor[Cursor.HEADER_VALUE_NULLS] += size < 0
         header += 1
-    cursor[C.HEADERS] = header
-    cursor[C.HEADER_KEY_BYTES], cursor[C.HEADER_VALUE_BYTES] = key_filled, value_filled
+    cursor[Cursor.HEADERS] = header
+    cursor[Cursor.HEADER_KEY_BYTES], cursor[Cursor.HEADER_VALUE_BYTES] = key_filled, value_filled
     return np.int64(Status.DONE) if at == end else np.int64(Status.RECORD_LENGTH)
 
 
@@ -65,20 +76,24 @@ def _plain_records(payload, at, end, record, previous_delta, unit, cursor, limit
     """Append records as most are: lengths of three bytes at most, no headers, wanted, room in the buffers. The first
     other one ends it, unwritten. Returns (record, its position, offset delta before it), as `_any_records` takes
     them."""
-    base_offset, last_delta, count = unit[U.BASE_OFFSET], unit[U.LAST_DELTA], unit[U.COUNT]
-    base_timestamp, max_timestamp, log_append = unit[U.BASE_TIMESTAMP], unit[U.MAX_TIMESTAMP], unit[U.LOG_APPEND]
+    base_offset, last_delta, count = unit[UnitColumn.BASE_OFFSET], unit[UnitColumn.LAST_DELTA], unit[UnitColumn.COUNT]
+    base_timestamp, max_timestamp, log_append = (
+        unit[UnitColumn.BASE_TIMESTAMP],
+        unit[UnitColumn.MAX_TIMESTAMP],
+        unit[UnitColumn.LOG_APPEND],
+    )
     # Arrays and limits are taken out once: what is stored in between could be them, for all the compiler knows.
     offset_out, timestamp_out, type_out = rows.offset, rows.timestamp, rows.timestamp_type
     key_offsets, key_data, key_valid = rows.key_offsets, rows.key_data, rows.key_valid
     value_offsets, value_data, value_valid = rows.value_offsets, rows.value_data, rows.value_valid
     lists, lists_valid = rows.header_lists, rows.header_lists_valid
-    max_rows, max_key, max_value = limits[L.ROWS], limits[L.KEY_BYTES], limits[L.VALUE_BYTES]
-    want_key, want_value, want_headers = max_key >= 0, max_value >= 0, limits[L.HEADERS] >= 0
-    want_offset, want_timestamp = limits[L.WANT_OFFSET] != 0, limits[L.WANT_TIMESTAMP] != 0
-    want_type = limits[L.WANT_TIMESTAMP_TYPE] != 0
-    time_from, time_last = limits[L.TIMESTAMP_FROM], limits[L.TIMESTAMP_LAST]
-    row, key_filled, value_filled = cursor[C.ROWS], cursor[C.KEY_BYTES], cursor[C.VALUE_BYTES]
-    key_nulls, value_nulls, without_headers, headers_before = 0, 0, 0, np.int32(cursor[C.HEADERS])
+    max_rows, max_key, max_value = limits[Limit.ROWS], limits[Limit.KEY_BYTES], limits[Limit.VALUE_BYTES]
+    want_key, want_value, want_headers = max_key >= 0, max_value >= 0, limits[Limit.HEADERS] >= 0
+    want_offset, want_timestamp = limits[Limit.WANT_OFFSET] != 0, limits[Limit.WANT_TIMESTAMP] != 0
+    want_type = limits[Limit.WANT_TIMESTAMP_TYPE] != 0
+    time_from, time_last = limits[Limit.TIMESTAMP_FROM], limits[Limit.TIMESTAMP_LAST]
+    row, key_filled, value_filled = cursor[Cursor.ROWS], cursor[Cursor.KEY_BYTES], cursor[Cursor.VALUE_BYTES]
+    key_nulls, value_nulls, without_headers, headers_before = 0, 0, 0, np.int32(cursor[Cursor.HEADERS])
     safe = end - _LOOKED_AT
     while record < count and at <= safe and row < max_rows:
         size, length = short_varint(load_u64(payload, at))
@@ -139,10 +154,10 @@ def _plain_records(payload, at, end, record, previous_delta, unit, cursor, limit
         previous_delta = delta
         at = body_end
         record += 1
-    cursor[C.ROWS], cursor[C.KEY_BYTES], cursor[C.VALUE_BYTES] = row, key_filled, value_filled
-    cursor[C.KEY_NULLS] += key_nulls
-    cursor[C.VALUE_NULLS] += value_nulls
-    cursor[C.HEADER_LIST_NULLS] += without_headers
+    cursor[Cursor.ROWS], cursor[Cursor.KEY_BYTES], cursor[Cursor.VALUE_BYTES] = row, key_filled, value_filled
+    cursor[Cursor.KEY_NULLS] += key_nulls
+    cursor[Cursor.VALUE_NULLS] += value_nulls
+    cursor[Cursor.HEADER_LIST_NULLS] += without_headers
     return record, at, previous_delta
 
 
@@ -169,11 +184,11 @@ def _fields(payload, at, end):  # type: ignore[no-untyped-def]
 @inlined
 def _room_for_headers(headers, room, cursor, limits):  # type: ignore[no-untyped-def]
     """True if so many headers of `room` bytes together fit. Returns (DONE or NEED_*, what that buffer must hold)."""
-    if cursor[C.HEADERS] + headers > limits[L.HEADERS]:
+    if cursor[Cursor.HEADERS] + headers > limits[Limit.HEADERS]:
         return np.int64(Status.NEED_HEADERS), headers
-    if cursor[C.HEADER_KEY_BYTES] + room > limits[L.HEADER_KEY_BYTES]:
+    if cursor[Cursor.HEADER_KEY_BYTES] + room > limits[Limit.HEADER_KEY_BYTES]:
         return np.int64(Status.NEED_HEADER_KEY_BYTES), room
-    if cursor[C.HEADER_VALUE_BYTES] + room > limits[L.HEADER_VALUE_BYTES]:
+    if cursor[Cursor.HEADER_VALUE_BYTES] + room > limits[Limit.HEADER_VALUE_BYTES]:
         return np.int64(Status.NEED_HEADER_VALUE_BYTES), room
     return np.int64(Status.DONE), room
 
@@ -183,14 +198,18 @@ def _any_records(payload, at, end, record, previous_delta, unit, cursor, limits,
     """Append the records from `record` on that the filter keeps, with every rule checked. lists: offsets and timestamps
     to keep, empty for no such condition. Returns (Status, record and position where it stopped, offset delta of the
     record before)."""
-    base_offset, last_delta, count = unit[U.BASE_OFFSET], unit[U.LAST_DELTA], unit[U.COUNT]
-    base_timestamp, max_timestamp, log_append = unit[U.BASE_TIMESTAMP], unit[U.MAX_TIMESTAMP], unit[U.LOG_APPEND]
-    max_key, max_value = limits[L.KEY_BYTES], limits[L.VALUE_BYTES]
-    want_key, want_value, want_headers = max_key >= 0, max_value >= 0, limits[L.HEADERS] >= 0
-    want_timestamp = limits[L.WANT_TIMESTAMP] != 0
+    base_offset, last_delta, count = unit[UnitColumn.BASE_OFFSET], unit[UnitColumn.LAST_DELTA], unit[UnitColumn.COUNT]
+    base_timestamp, max_timestamp, log_append = (
+        unit[UnitColumn.BASE_TIMESTAMP],
+        unit[UnitColumn.MAX_TIMESTAMP],
+        unit[UnitColumn.LOG_APPEND],
+    )
+    max_key, max_value = limits[Limit.KEY_BYTES], limits[Limit.VALUE_BYTES]
+    want_key, want_value, want_headers = max_key >= 0, max_value >= 0, limits[Limit.HEADERS] >= 0
+    want_timestamp = limits[Limit.WANT_TIMESTAMP] != 0
     offsets_in, timestamps_in = lists
     has_lists = offsets_in.size > 0 or timestamps_in.size > 0
-    row, key_filled, value_filled = cursor[C.ROWS], cursor[C.KEY_BYTES], cursor[C.VALUE_BYTES]
+    row, key_filled, value_filled = cursor[Cursor.ROWS], cursor[Cursor.KEY_BYTES], cursor[Cursor.VALUE_BYTES]
     status = np.int64(Status.DONE)
     while record < count:
         size, body = varint32(payload, at, end)
@@ -208,33 +227,33 @@ def _any_records(payload, at, end, record, previous_delta, unit, cursor, limits,
             break
         offset = base_offset + delta
         timestamp = max_timestamp if log_append != 0 else base_timestamp + timestamp_delta
-        wanted = limits[L.OFFSET_FROM] <= offset < limits[L.OFFSET_UNTIL]
-        wanted = wanted and limits[L.TIMESTAMP_FROM] <= timestamp <= limits[L.TIMESTAMP_LAST]
+        wanted = limits[Limit.OFFSET_FROM] <= offset < limits[Limit.OFFSET_UNTIL]
+        wanted = wanted and limits[Limit.TIMESTAMP_FROM] <= timestamp <= limits[Limit.TIMESTAMP_LAST]
         if wanted and has_lists:
             wanted = is_member(offsets_in, offset) and is_member(timestamps_in, timestamp)
         if wanted:
-            if row >= limits[L.ROWS]:
+            if row >= limits[Limit.ROWS]:
                 status = np.int64(Status.FULL)
                 break
             if want_timestamp and (timestamp > MAX_TIMESTAMP_MS or timestamp < -MAX_TIMESTAMP_MS):
                 status = np.int64(Status.TIMESTAMP_RANGE)
-                cursor[C.FAULT_OFFSET], cursor[C.FAULT_TIMESTAMP] = offset, timestamp
+                cursor[Cursor.FAULT_OFFSET], cursor[Cursor.FAULT_TIMESTAMP] = offset, timestamp
                 break
             if want_key or want_value or want_headers:
                 status, key_at, key_size, value_at, value_size, headers, cur = _fields(payload, cur, body_end)
                 if status != Status.DONE:
                     break
                 if want_key and key_filled + max(key_size, 0) > max_key:
-                    status, cursor[C.NEEDED] = np.int64(Status.NEED_KEY_BYTES), key_size
+                    status, cursor[Cursor.NEEDED] = np.int64(Status.NEED_KEY_BYTES), key_size
                     break
                 if want_value and value_filled + max(value_size, 0) > max_value:
-                    status, cursor[C.NEEDED] = np.int64(Status.NEED_VALUE_BYTES), value_size
+                    status, cursor[Cursor.NEEDED] = np.int64(Status.NEED_VALUE_BYTES), value_size
                     break
                 if want_headers and headers > 0:
                     # no key or value of a header is longer than the rest of the record
                     status, needed = _room_for_headers(headers, body_end - cur, cursor, limits)
                     if status != Status.DONE:
-                        cursor[C.NEEDED] = needed
+                        cursor[Cursor.NEEDED] = needed
                         break
                     status = _put_headers(payload, cur, body_end, headers, cursor, rows)
                     if status != Status.DONE:
@@ -242,31 +261,31 @@ def _any_records(payload, at, end, record, previous_delta, unit, cursor, limits,
                     set_bit(rows.header_lists_valid, row)
                 elif want_headers:
                     clear_bit(rows.header_lists_valid, row)
-                    cursor[C.HEADER_LIST_NULLS] += 1
+                    cursor[Cursor.HEADER_LIST_NULLS] += 1
                 if want_headers:
-                    rows.header_lists[row + 1] = np.int32(cursor[C.HEADERS])
+                    rows.header_lists[row + 1] = np.int32(cursor[Cursor.HEADERS])
                 if want_key:
                     key_filled = put_bytes(
                         rows.key_data, rows.key_offsets, rows.key_valid, row, key_filled, payload, key_at, key_size
                     )
-                    cursor[C.KEY_NULLS] += key_size < 0
+                    cursor[Cursor.KEY_NULLS] += key_size < 0
                 if want_value:
                     value_filled = put_bytes(
                         rows.value_data, rows.value_offsets, rows.value_valid, row, value_filled,
                         payload, value_at, value_size,
                     )  # fmt: skip
-                    cursor[C.VALUE_NULLS] += value_size < 0
-            if limits[L.WANT_OFFSET] != 0:
+                    cursor[Cursor.VALUE_NULLS] += value_size < 0
+            if limits[Limit.WANT_OFFSET] != 0:
                 rows.offset[row] = offset
             if want_timestamp:
                 rows.timestamp[row] = timestamp * 1000
-            if limits[L.WANT_TIMESTAMP_TYPE] != 0:
+            if limits[Limit.WANT_TIMESTAMP_TYPE] != 0:
                 rows.timestamp_type[row] = np.int32(log_append)
             row += 1
         previous_delta = delta
         at = body_end
         record += 1
-    cursor[C.ROWS], cursor[C.KEY_BYTES], cursor[C.VALUE_BYTES] = row, key_filled, value_filled
+    cursor[Cursor.ROWS], cursor[Cursor.KEY_BYTES], cursor[Cursor.VALUE_BYTES] = row, key_filled, value_filled
     return status, record, at, previous_delta
 
 
@@ -275,19 +294,19 @@ def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestam
     """Append the records of some v2 batches to `rows`, from where `cursor` stands.
 
     payload: uint8[], read-only; batch i's uncompressed records lie in payload[starts[i]:ends[i]] (int64).
-    units: int64[n, len(U)]. offsets_in, timestamps_in: sorted int64, empty for no condition. cursor, limits, rows: see
-    rows.py. Returns a Status. After a fault, cursor[UNIT] and cursor[FAULT_AT] say where.
+    units: int64[n, len(UnitColumn)]. offsets_in, timestamps_in: sorted int64, empty for no condition. cursor, limits,
+    rows: see rows.py. Returns a Status. After a fault, cursor[UNIT] and cursor[FAULT_AT] say where.
     """
     has_lists = offsets_in.size > 0 or timestamps_in.size > 0
-    for i in range(cursor[C.UNIT], starts.size):
+    for i in range(cursor[Cursor.UNIT], starts.size):
         unit, end = units[i], ends[i]
         at, previous_delta = begin_unit(cursor, starts[i])
-        record = cursor[C.RECORD]
-        last_offset = unit[U.BASE_OFFSET] + unit[U.LAST_DELTA]
+        record = cursor[Cursor.RECORD]
+        last_offset = unit[UnitColumn.BASE_OFFSET] + unit[UnitColumn.LAST_DELTA]
         if (
             not has_lists
-            and unit[U.BASE_OFFSET] >= limits[L.OFFSET_FROM]
-            and last_offset < limits[L.OFFSET_UNTIL]
+            and unit[UnitColumn.BASE_OFFSET] >= limits[Limit.OFFSET_FROM]
+            and last_offset < limits[Limit.OFFSET_UNTIL]
         ):  # fmt: skip
             record, at, previous_delta = _plain_records(
                 payload, at, end, record, previous_delta, unit, cursor, limits, rows
@@ -298,8 +317,8 @@ def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestam
         if status == Status.DONE and at != end:
             status = np.int64(Status.TRAILING_BYTES)
         if status != Status.DONE:
-            cursor[C.RECORD] = record
+            cursor[Cursor.RECORD] = record
             return stopped(cursor, status, i, at, previous_delta)
-        cursor[C.AT] = -1
-    cursor[C.UNIT], cursor[C.AT] = starts.size, -1
+        cursor[Cursor.AT] = -1
+    cursor[Cursor.UNIT], cursor[Cursor.AT] = starts.size, -1
     return np.int64(Status.DONE)

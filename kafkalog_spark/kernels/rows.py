@@ -41,7 +41,7 @@ class Rows(NamedTuple):
     header_value_valid: np.ndarray  # uint8 bitmap, zeroed
 
 
-class C(IntEnum):
+class Cursor(IntEnum):
     """Entries of `cursor`, int64: what is filled, then where to go on, then what was wrong."""
 
     ROWS = 0
@@ -65,7 +65,7 @@ class C(IntEnum):
     SAVED = 18  # the ten counts above (ROWS to HEADER_VALUE_NULLS) as they were when the batch was begun
 
 
-class L(IntEnum):
+class Limit(IntEnum):
     """Entries of `limits`, int64: capacity of each buffer, -1 for a column not asked for; then the row filter."""
 
     ROWS = 0
@@ -83,8 +83,8 @@ class L(IntEnum):
     WANT_TIMESTAMP_TYPE = 12
 
 
-class U(IntEnum):
-    """Columns of `units`, int64[n, len(U)]: what a v2 batch's header says of its records."""
+class UnitColumn(IntEnum):
+    """Columns of `units`, int64[n, len(UnitColumn)]: what a v2 batch's header says of its records."""
 
     BASE_OFFSET = 0
     LAST_DELTA = 1
@@ -94,8 +94,9 @@ class U(IntEnum):
     LOG_APPEND = 5  # 1: every record has MAX_TIMESTAMP
 
 
-class M(IntEnum):
-    """Columns of `units`, int64[n, len(M)]: what is known of a message or a wrapper's set of them (v0, v1)."""
+class LegacyUnitColumn(IntEnum):
+    """Columns of `units`, int64[n, len(LegacyUnitColumn)]: what is known of a message or a wrapper's set of them (v0,
+    v1)."""
 
     MAGIC = 0
     ADD = 1  # to each offset
@@ -147,24 +148,24 @@ def is_member(values, value):  # type: ignore[no-untyped-def]
 def begin_unit(cursor, start):  # type: ignore[no-untyped-def]
     """(Byte of the payload, offset delta before it) where batch cursor[UNIT] goes on, or begins at `start`. The counts
     are kept for the case that it is bad."""
-    for i in range(C.UNIT):
-        cursor[C.SAVED + i] = cursor[i]
-    if cursor[C.AT] < 0:
-        cursor[C.RECORD], cursor[C.LAST_DELTA] = 0, -1
+    for i in range(Cursor.UNIT):
+        cursor[Cursor.SAVED + i] = cursor[i]
+    if cursor[Cursor.AT] < 0:
+        cursor[Cursor.RECORD], cursor[Cursor.LAST_DELTA] = 0, -1
         return start, np.int64(-1)
-    return cursor[C.AT], cursor[C.LAST_DELTA]
+    return cursor[Cursor.AT], cursor[Cursor.LAST_DELTA]
 
 
 @helper
 def stopped(cursor, status, unit, at, previous):  # type: ignore[no-untyped-def]
     """Leave in `cursor` where decoding stopped; the Status to return. The rows of a bad batch are removed from the
     buffers. With TIMESTAMP_RANGE, those before the record stay."""
-    if Status.NEED_KEY_BYTES <= status <= Status.NEED_HEADER_VALUE_BYTES and cursor[C.ROWS] > 0:
+    if Status.NEED_KEY_BYTES <= status <= Status.NEED_HEADER_VALUE_BYTES and cursor[Cursor.ROWS] > 0:
         status = np.int64(Status.FULL)
     if status >= Status.RECORD_OVERRUNS and status != Status.TIMESTAMP_RANGE:
-        for i in range(C.UNIT):
-            cursor[i] = cursor[C.SAVED + i]
-    cursor[C.UNIT], cursor[C.AT], cursor[C.LAST_DELTA], cursor[C.FAULT_AT] = unit, at, previous, at
+        for i in range(Cursor.UNIT):
+            cursor[i] = cursor[Cursor.SAVED + i]
+    cursor[Cursor.UNIT], cursor[Cursor.AT], cursor[Cursor.LAST_DELTA], cursor[Cursor.FAULT_AT] = unit, at, previous, at
     return status
 
 

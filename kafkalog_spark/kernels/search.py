@@ -13,7 +13,7 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.records import RecordFault
 from kafkalog_spark.kernels.primitives import helper, inlined, kernel, read_i32, read_i64, varint32
 from kafkalog_spark.kernels.record_fields import record_fields
-from kafkalog_spark.kernels.rows import M, Status, U
+from kafkalog_spark.kernels.rows import LegacyUnitColumn, Status, UnitColumn
 
 _KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
 _LENGTH_SIZE = 4  # bytes of the length before a key and before a value
@@ -124,7 +124,11 @@ def search_v2(payload, starts, ends, units, found, hits, patterns):  # type: ign
     with_rest = patterns.asked[Condition.PART] != 0 or patterns.asked[Condition.HEADER] != 0
     for i in range(starts.size):
         at, end = starts[i], ends[i]
-        base, last_delta, count = units[i, U.BASE_OFFSET], units[i, U.LAST_DELTA], units[i, U.COUNT]
+        base, last_delta, count = (
+            units[i, UnitColumn.BASE_OFFSET],
+            units[i, UnitColumn.LAST_DELTA],
+            units[i, UnitColumn.COUNT],
+        )
         before, previous = matches, np.int64(-1)
         for _ in range(count):
             fault, record_end, _, delta, key_at, key_size, _ = record_fields(payload, at, end)
@@ -155,7 +159,7 @@ def search_legacy(payload, starts, ends, units, found, hits, patterns):  # type:
     for i in range(starts.size):
         at, end = starts[i], ends[i]
         before = matches
-        head = (_KEY_AT_V1 if units[i, M.MAGIC] == 1 else _KEY_AT_V0) + _LENGTH_SIZE
+        head = (_KEY_AT_V1 if units[i, LegacyUnitColumn.MAGIC] == 1 else _KEY_AT_V0) + _LENGTH_SIZE
         while at < end:
             body_end = at + read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
             key_at = at + head
@@ -171,7 +175,7 @@ def search_legacy(payload, starts, ends, units, found, hits, patterns):  # type:
                 matched = value_size >= part.size and _holds(payload, value_at, value_size, part, patterns.steps)
             if matched:
                 if matches < found.size:
-                    found[matches] = read_i64(payload, at + layout.OFFSET_AT) + units[i, M.ADD]
+                    found[matches] = read_i64(payload, at + layout.OFFSET_AT) + units[i, LegacyUnitColumn.ADD]
                 matches += 1
             at = body_end
         hits[i] = matches > before

@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.kernels.primitives import crc_of, kernel, read_i16, read_i32, read_i64, read_u32, varint32
 
 SMALL_BATCH = 1024
@@ -32,10 +32,11 @@ class SweepStatus(IntEnum):
 
 @kernel
 def sweep(buffer, start, end, table, crc32c_table, crc32_table):  # type: ignore[no-untyped-def]
-    """Fill `table` (int64[n, len(H)], see layout.H) with the headers of the whole batches in buffer[start:end].
+    """Fill `table` (int64[n, len(HeaderColumn)], see layout.HeaderColumn) with the headers of the whole batches in
+    buffer[start:end].
 
-    POSITION is that in the buffer. Returns (rows filled, position of the first batch not filled in, SweepStatus).
-    The CRC of batches up to SMALL_BATCH bytes is checked, that of larger ones is left to the caller (CRC_SEEN).
+    POSITION is that in the buffer. Returns (rows filled, position of the first batch not filled in, SweepStatus). The
+    CRC of batches up to SMALL_BATCH bytes is checked, that of larger ones is left to the caller (CRC_SEEN).
     """
     rows = 0
     at = start
@@ -55,45 +56,45 @@ def sweep(buffer, start, end, table, crc32c_table, crc32_table):  # type: ignore
             return rows, at, np.int64(SweepStatus.OUT_OF_BYTES)
         offset = read_i64(buffer, at + layout.OFFSET_AT)
         row = table[rows]
-        row[H.POSITION] = at
-        row[H.SIZE] = size
-        row[H.BASE_OFFSET] = offset
-        row[H.MAGIC] = magic
+        row[HeaderColumn.POSITION] = at
+        row[HeaderColumn.SIZE] = size
+        row[HeaderColumn.BASE_OFFSET] = offset
+        row[HeaderColumn.MAGIC] = magic
         if magic == 2:
-            row[H.LAST_OFFSET] = offset + read_i32(buffer, at + layout.LAST_OFFSET_DELTA_AT)
-            row[H.ATTRIBUTES] = read_i16(buffer, at + layout.ATTRIBUTES_AT)
-            row[H.CRC] = read_u32(buffer, at + layout.CRC_AT)
-            row[H.LEADER_EPOCH] = read_i32(buffer, at + layout.LEADER_EPOCH_AT)
-            row[H.BASE_TIMESTAMP] = read_i64(buffer, at + layout.BASE_TIMESTAMP_AT)
-            row[H.MAX_TIMESTAMP] = read_i64(buffer, at + layout.MAX_TIMESTAMP_AT)
-            row[H.PRODUCER_ID] = read_i64(buffer, at + layout.PRODUCER_ID_AT)
-            row[H.PRODUCER_EPOCH] = read_i16(buffer, at + layout.PRODUCER_EPOCH_AT)
-            row[H.BASE_SEQUENCE] = read_i32(buffer, at + layout.BASE_SEQUENCE_AT)
-            row[H.COUNT] = read_i32(buffer, at + layout.RECORD_COUNT_AT)
+            row[HeaderColumn.LAST_OFFSET] = offset + read_i32(buffer, at + layout.LAST_OFFSET_DELTA_AT)
+            row[HeaderColumn.ATTRIBUTES] = read_i16(buffer, at + layout.ATTRIBUTES_AT)
+            row[HeaderColumn.CRC] = read_u32(buffer, at + layout.CRC_AT)
+            row[HeaderColumn.LEADER_EPOCH] = read_i32(buffer, at + layout.LEADER_EPOCH_AT)
+            row[HeaderColumn.BASE_TIMESTAMP] = read_i64(buffer, at + layout.BASE_TIMESTAMP_AT)
+            row[HeaderColumn.MAX_TIMESTAMP] = read_i64(buffer, at + layout.MAX_TIMESTAMP_AT)
+            row[HeaderColumn.PRODUCER_ID] = read_i64(buffer, at + layout.PRODUCER_ID_AT)
+            row[HeaderColumn.PRODUCER_EPOCH] = read_i16(buffer, at + layout.PRODUCER_EPOCH_AT)
+            row[HeaderColumn.BASE_SEQUENCE] = read_i32(buffer, at + layout.BASE_SEQUENCE_AT)
+            row[HeaderColumn.COUNT] = read_i32(buffer, at + layout.RECORD_COUNT_AT)
         else:
             attributes = np.int64(buffer[at + layout.LEGACY_ATTRIBUTES_AT])
             timestamp = np.int64(layout.NO_TIMESTAMP)
             if magic == 1:
                 timestamp = read_i64(buffer, at + layout.LEGACY_TIMESTAMP_AT)
-            row[H.LAST_OFFSET] = offset
-            row[H.ATTRIBUTES] = attributes
-            row[H.CRC] = read_u32(buffer, at + layout.LEGACY_CRC_AT)
-            row[H.LEADER_EPOCH] = layout.NO_LEADER_EPOCH
-            row[H.BASE_TIMESTAMP] = timestamp
-            row[H.MAX_TIMESTAMP] = timestamp
-            row[H.PRODUCER_ID] = layout.NO_PRODUCER_ID
-            row[H.PRODUCER_EPOCH] = layout.NO_PRODUCER_EPOCH
-            row[H.BASE_SEQUENCE] = layout.NO_SEQUENCE
-            row[H.COUNT] = 1 if (attributes & layout.ATTRIBUTE_CODEC) == 0 else -1
-        row[H.CRC_SEEN] = 0
+            row[HeaderColumn.LAST_OFFSET] = offset
+            row[HeaderColumn.ATTRIBUTES] = attributes
+            row[HeaderColumn.CRC] = read_u32(buffer, at + layout.LEGACY_CRC_AT)
+            row[HeaderColumn.LEADER_EPOCH] = layout.NO_LEADER_EPOCH
+            row[HeaderColumn.BASE_TIMESTAMP] = timestamp
+            row[HeaderColumn.MAX_TIMESTAMP] = timestamp
+            row[HeaderColumn.PRODUCER_ID] = layout.NO_PRODUCER_ID
+            row[HeaderColumn.PRODUCER_EPOCH] = layout.NO_PRODUCER_EPOCH
+            row[HeaderColumn.BASE_SEQUENCE] = layout.NO_SEQUENCE
+            row[HeaderColumn.COUNT] = 1 if (attributes & layout.ATTRIBUTE_CODEC) == 0 else -1
+        row[HeaderColumn.CRC_SEEN] = 0
         if size <= SMALL_BATCH:
             if magic == 2:
                 crc = crc_of(buffer, at + layout.ATTRIBUTES_AT, at + size, crc32c_table)
             else:
                 crc = crc_of(buffer, at + layout.MAGIC_AT, at + size, crc32_table)
-            if crc != row[H.CRC]:
+            if crc != row[HeaderColumn.CRC]:
                 return rows, at, np.int64(SweepStatus.BAD_CRC)
-            row[H.CRC_SEEN] = 1
+            row[HeaderColumn.CRC_SEEN] = 1
         rows += 1
         at += size
 

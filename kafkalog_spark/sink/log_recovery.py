@@ -19,7 +19,7 @@ from kafkalog_spark.format import checkpoint, layout, names
 from kafkalog_spark.format.atomic_file import descriptor, fsync_directory, fsync_file, replace_file
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
 from kafkalog_spark.format.control_record import transaction_end
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from kafkalog_spark.format.offset_index import load_offset_index
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
@@ -204,8 +204,8 @@ class _Replay:
         """Take in good batches. The markers among them were checked by `_bad_marker`."""
         table = window.table
         self._assign_epochs(table)
-        is_transactional = (table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_TRANSACTIONAL) != 0
-        for row in np.flatnonzero(is_transactional & (table[:, H.MAGIC] == 2)).tolist():
+        is_transactional = (table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_TRANSACTIONAL) != 0
+        for row in np.flatnonzero(is_transactional & (table[:, HeaderColumn.MAGIC] == 2)).tolist():
             header = window.header(row)
             if not header.is_control:
                 self.transactions.data_batch(header)
@@ -215,9 +215,11 @@ class _Replay:
     def _assign_epochs(self, table: Table) -> None:
         """Add the epochs that rise above the latest known one, as `LeaderEpochFileCache.assign`."""
         latest = self.epochs[-1].epoch if self.epochs else layout.NO_LEADER_EPOCH
-        of_batches = np.where(table[:, H.MAGIC] == 2, table[:, H.LEADER_EPOCH], layout.NO_LEADER_EPOCH)
+        of_batches = np.where(
+            table[:, HeaderColumn.MAGIC] == 2, table[:, HeaderColumn.LEADER_EPOCH], layout.NO_LEADER_EPOCH
+        )
         while len(rows := np.flatnonzero(of_batches > latest)):
-            start_offset, latest = int(table[rows[0], H.BASE_OFFSET]), int(of_batches[rows[0]])
+            start_offset, latest = int(table[rows[0], HeaderColumn.BASE_OFFSET]), int(of_batches[rows[0]])
             kept = [entry for entry in self.epochs if entry.start_offset < start_offset]
             self.epochs = [*kept, EpochEntry(latest, start_offset)]
             self.has_new_epochs = True
@@ -226,11 +228,15 @@ class _Replay:
 def _bad_marker(window: Window) -> tuple[int, errors.KafkalogError] | None:
     """Return the row of the first control batch whose record cannot be read and the error, as a broker's recovery."""
     table = window.table
-    of_control = (table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
-    of_control &= (table[:, H.MAGIC] == 2) & (table[:, H.PRODUCER_ID] >= 0) & (table[:, H.COUNT] > 0)
+    of_control = (table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
+    of_control &= (
+        (table[:, HeaderColumn.MAGIC] == 2)
+        & (table[:, HeaderColumn.PRODUCER_ID] >= 0)
+        & (table[:, HeaderColumn.COUNT] > 0)
+    )
     for row in np.flatnonzero(of_control).tolist():
         try:
             transaction_end(window.batch(row))
         except errors.CorruptBatch as error:
-            return row, error.at(position=int(table[row, H.POSITION]))
+            return row, error.at(position=int(table[row, HeaderColumn.POSITION]))
     return None

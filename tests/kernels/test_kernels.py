@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 from kafkalog_spark.format.batch_header import parse_header
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.kernels import primitives
 from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE, TOO_FAR, crc_of
 from kafkalog_spark.kernels.rows import is_member
@@ -89,7 +89,7 @@ def test_membership_in_a_sorted_list_and_no_list_is_no_condition(values: list[in
 
 
 def swept(data: bytes, rows: int = 1000, start: int = 0) -> tuple[np.ndarray, int, SweepStatus]:
-    table = np.zeros((rows, len(H)), np.int64)
+    table = np.zeros((rows, len(HeaderColumn)), np.int64)
     filled, at, status = sweep(array(data), start, len(data), table, CRC32C_TABLE, CRC32_TABLE)
     return table[:filled], at, SweepStatus(status)
 
@@ -104,7 +104,7 @@ def test_the_sweep_reads_the_headers_that_plain_python_reads(golden_log: object)
         for row in table.tolist():
             header = parse_header(data, position, position)
             assert row[: len(header)] == list(header)  # the columns of H have the order of the header's fields
-            assert row[H.CRC_SEEN] == (header.size <= SMALL_BATCH)
+            assert row[HeaderColumn.CRC_SEEN] == (header.size <= SMALL_BATCH)
             position = header.end
         assert position == len(data)
 
@@ -127,7 +127,7 @@ def test_the_sweep_stops_at_the_start_of_a_batch_and_says_why() -> None:
 
 def test_the_crc_of_a_large_batch_is_left_to_the_caller() -> None:
     table, _, _ = swept(LARGE[:-1] + b"!")
-    assert table[:, H.CRC_SEEN].tolist() == [0]
+    assert table[:, HeaderColumn.CRC_SEEN].tolist() == [0]
 
 
 def test_the_end_of_records_is_found_by_their_lengths() -> None:

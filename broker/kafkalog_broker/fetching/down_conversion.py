@@ -31,7 +31,7 @@ from kafkalog_broker.storage.append.record_walk import as_array
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, H
+from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, HeaderColumn
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.last_stable_offset import AbortedRanges
 
@@ -108,7 +108,7 @@ def kinds_of(table: I64, magic: int, aborted: FindAborted) -> I64:
 
     `aborted` is called only if a batch is transactional.
     """
-    magics, attributes = table[:, H.MAGIC], table[:, H.ATTRIBUTES]
+    magics, attributes = table[:, HeaderColumn.MAGIC], table[:, HeaderColumn.ATTRIBUTES]
     is_compressed = (attributes & layout.ATTRIBUTE_CODEC) != Codec.NONE
     kinds: I64 = (np.where(magics == 2, Conversion.RECORDS, Conversion.MESSAGES) + is_compressed).astype(np.int64)
     kinds[magics <= magic] = Conversion.READABLE
@@ -166,24 +166,24 @@ def _convert_batches(out: ConvertedWindow, window: _Window, end_s: float) -> boo
                     convert_compressed(out, data, table[begin], Source.MESSAGES)
             if out.is_full:
                 return False
-            out.next_offset = max(int(table[end - 1, H.LAST_OFFSET]) + 1, out.next_offset)
+            out.next_offset = max(int(table[end - 1, HeaderColumn.LAST_OFFSET]) + 1, out.next_offset)
             if perf_counter() >= end_s:
                 return False
     if fault is not None:
         raise fault
-    if rest := len(data) - int(table[:, H.SIZE].sum()):
+    if rest := len(data) - int(table[:, HeaderColumn.SIZE].sum()):
         raise CorruptBatch(f"{rest} bytes come after a batch and are none")
     return True
 
 
 def _copy(out: ConvertedWindow, data: memoryview, batches: I64) -> None:
-    start = int(batches[0, H.POSITION])
-    ends = np.cumsum(batches[:, H.SIZE])
+    start = int(batches[0, HeaderColumn.POSITION])
+    ends = np.cumsum(batches[:, HeaderColumn.SIZE])
     fitting = int(np.searchsorted(ends, out.left, side="right"))
     if fitting:
         out.add(data[start : start + int(ends[fitting - 1])])
     if fitting < len(batches):
-        position, size = int(batches[fitting, H.POSITION]), int(batches[fitting, H.SIZE])
+        position, size = int(batches[fitting, HeaderColumn.POSITION]), int(batches[fitting, HeaderColumn.SIZE])
         out.add_oversized(data[position : position + size])
 
 
@@ -191,9 +191,12 @@ def _convert_uncompressed(out: ConvertedWindow, data: memoryview, batches: I64, 
     """Convert neighbouring batches, or messages, in one call of the kernels."""
     units, most = units_of(batches), len(batches)
     if source is Source.MESSAGES:
-        units[:, Unit.START], units[:, Unit.BASE_OFFSET] = batches[:, H.POSITION], 0
+        units[:, Unit.START], units[:, Unit.BASE_OFFSET] = batches[:, HeaderColumn.POSITION], 0
     else:
-        announced, size = int(np.maximum(batches[:, H.COUNT], 0).sum()), int(batches[:, H.SIZE].sum())
+        announced, size = (
+            int(np.maximum(batches[:, HeaderColumn.COUNT], 0).sum()),
+            int(batches[:, HeaderColumn.SIZE].sum()),
+        )
         most = min(announced, size // layout.MIN_RECORD_SIZE)
     magic, payload = out.request.magic, as_array(data)
     messages, is_malformed = find(source, payload, units, out.request.offset, most)

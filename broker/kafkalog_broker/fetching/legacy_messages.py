@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from kafkalog_broker.storage.append.message_layouts import MessageColumn, SetFault, Unit
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.layout import MAX_DECOMPRESSED, H
+from kafkalog_spark.format.layout import MAX_DECOMPRESSED, HeaderColumn
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
@@ -41,11 +41,17 @@ class FoundMessages(NamedTuple):
 def units_of(batches: I64) -> I64:
     """Return int64[n, len(Unit)] of v2 batches, given rows of a header table."""
     units = np.empty((len(batches), len(Unit)), np.int64)
-    units[:, Unit.START] = batches[:, H.POSITION] + layout.RECORDS_AT
-    units[:, Unit.END] = batches[:, H.POSITION] + batches[:, H.SIZE]
-    units[:, Unit.BASE_OFFSET], units[:, Unit.COUNT] = batches[:, H.BASE_OFFSET], batches[:, H.COUNT]
-    units[:, Unit.BASE_TIMESTAMP], units[:, Unit.TIMESTAMP] = batches[:, H.BASE_TIMESTAMP], batches[:, H.MAX_TIMESTAMP]
-    units[:, Unit.APPEND_TIME] = (batches[:, H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
+    units[:, Unit.START] = batches[:, HeaderColumn.POSITION] + layout.RECORDS_AT
+    units[:, Unit.END] = batches[:, HeaderColumn.POSITION] + batches[:, HeaderColumn.SIZE]
+    units[:, Unit.BASE_OFFSET], units[:, Unit.COUNT] = (
+        batches[:, HeaderColumn.BASE_OFFSET],
+        batches[:, HeaderColumn.COUNT],
+    )
+    units[:, Unit.BASE_TIMESTAMP], units[:, Unit.TIMESTAMP] = (
+        batches[:, HeaderColumn.BASE_TIMESTAMP],
+        batches[:, HeaderColumn.MAX_TIMESTAMP],
+    )
+    units[:, Unit.APPEND_TIME] = (batches[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
     return units
 
 

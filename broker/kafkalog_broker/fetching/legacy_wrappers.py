@@ -18,7 +18,7 @@ from kafkalog_broker.storage.append.recompression import unpacked
 from kafkalog_broker.storage.append.record_walk import as_array
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, H
+from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, HeaderColumn
 from kafkalog_spark.log.decode.decompress import Scratch
 from kafkalog_spark.log.write.compress import compress
 
@@ -39,8 +39,8 @@ def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, sourc
         CorruptBatch: A record is malformed, or the batch cannot be decompressed.
         BrokerError: unsupported_compression_type for zstd, which messages v0 and v1 cannot have.
     """
-    position, size = int(batch[H.POSITION]), int(batch[H.SIZE])
-    attributes = int(batch[H.ATTRIBUTES])
+    position, size = int(batch[HeaderColumn.POSITION]), int(batch[HeaderColumn.SIZE])
+    attributes = int(batch[HeaderColumn.ATTRIBUTES])
     codec, compressed = attributes & layout.ATTRIBUTE_CODEC, data[position : position + size]
     if codec == Codec.ZSTD:
         raise BrokerError(
@@ -51,7 +51,9 @@ def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, sourc
         from kafkalog_spark.log.decode.run_decoder import open_wrapper  # loads Numba
 
         scratch = Scratch(_SCRATCH_BYTES, most=MAX_DECOMPRESSED)
-        opened = open_wrapper(compressed, 1, attributes, int(batch[H.LAST_OFFSET]), scratch, MAX_DECOMPRESSED)
+        opened = open_wrapper(
+            compressed, 1, attributes, int(batch[HeaderColumn.LAST_OFFSET]), scratch, MAX_DECOMPRESSED
+        )
         payload = scratch.read_only()
         units[0, Unit.END], units[0, Unit.BASE_OFFSET] = opened.end, opened.add
     else:

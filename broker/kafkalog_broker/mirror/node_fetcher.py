@@ -24,7 +24,7 @@ from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
 from kafkalog_spark.errors import KafkalogError, printable
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.log.read.segment_file import Window
 
 
@@ -155,7 +155,9 @@ class NodeFetcher:
         for (mirror, fetched), window in zip(batches, windows, strict=True):
             if isinstance(window, Exception):
                 self._set_aside(mirror, window)
-            elif len(window.table) and 0 <= window.table[0, H.LEADER_EPOCH] < mirror.last_epoch:  # of another log
+            elif (
+                len(window.table) and 0 <= window.table[0, HeaderColumn.LEADER_EPOCH] < mirror.last_epoch
+            ):  # of another log
                 await self._guarded(mirror, self._ask_where_they_part(mirror))
             else:
                 received = Received(mirror.next_offset, window, fetched.high_watermark, fetched.log_start_offset)
@@ -173,7 +175,7 @@ class NodeFetcher:
             self._answer = None
 
     async def _append_one(self, mirror: PartitionMirror, received: Received) -> None:
-        largest = largest_given(received.window.table[:, H.PRODUCER_ID])
+        largest = largest_given(received.window.table[:, HeaderColumn.PRODUCER_ID])
         if self._producer_ids.may_give(largest):
             await self._workers.run_blocking(self._producer_ids.stay_above, largest)
         if mirror.owner is self:

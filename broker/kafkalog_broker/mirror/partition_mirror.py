@@ -16,7 +16,7 @@ from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.log.read.segment_file import Window
 
 _log = logging.getLogger(__name__)
@@ -92,8 +92,8 @@ class PartitionMirror:
         return FetchFrom(self.topic_id, self.key[1], self.next_offset, max_bytes, self.leader_epoch, self.last_epoch)
 
     def received(self, window: Window) -> None:
-        self.next_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
-        self.last_epoch = int(window.table[-1, H.LEADER_EPOCH])
+        self.next_offset = int(window.table[-1, HeaderColumn.LAST_OFFSET]) + 1
+        self.last_epoch = int(window.table[-1, HeaderColumn.LEADER_EPOCH])
 
     def wait(self, why: str, *, failed: bool = False) -> None:
         """Leave it alone for a while. failed: something has to be done about it, so it is said at once, and once."""
@@ -112,7 +112,7 @@ class PartitionMirror:
             if self.log.log_end_offset != at:  # truncated in between: it is asked for again
                 self.rewind()
                 return
-            sizes = rest.table[:_PIECE_BATCHES, H.SIZE].cumsum()
+            sizes = rest.table[:_PIECE_BATCHES, HeaderColumn.SIZE].cumsum()
             count = max(int(sizes.searchsorted(_PIECE_BYTES, side="right")), 1)
             removed = self.follower.append(rest.first(count), self._clock.now_ms())
             self._logs.remove_later(removed, self.log.config)

@@ -22,7 +22,7 @@ from kafkalog_broker.transactions.transaction_records import decode_value
 from kafkalog_broker.transactions.transaction_state import TransactionState
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.atomic_file import descriptor
-from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, ControlType, H
+from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, ControlType, HeaderColumn
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION
 from kafkalog_spark.log.read.segment_file import header_windows
@@ -175,7 +175,7 @@ def _written_in(segment: LogSegment, producer_id: int) -> list[Written]:
     found = list[Written]()
     with descriptor(segment.log_path) as fd:
         for window, _ in header_windows(DescriptorFile(fd), min(segment.size, os.fstat(fd).st_size)):
-            for row in (window.table[:, H.PRODUCER_ID] == producer_id).nonzero()[0].tolist():
+            for row in (window.table[:, HeaderColumn.PRODUCER_ID] == producer_id).nonzero()[0].tolist():
                 header = window.header(row)
                 if not header.is_control:
                     if not found or found[-1][:2] != (header.producer_epoch, None):

@@ -13,7 +13,7 @@ import numpy as np
 
 from kafkalog_spark.errors import CorruptIndex
 from kafkalog_spark.format import offset_index, time_index
-from kafkalog_spark.format.layout import NO_TIMESTAMP, H
+from kafkalog_spark.format.layout import NO_TIMESTAMP, HeaderColumn
 from kafkalog_spark.log.check.finding import Fault
 from kafkalog_spark.log.read.segment_file import Table
 
@@ -53,8 +53,8 @@ class OffsetIndexCheck(_IndexCheck):
     def take(self, table: Table, previous: int, begin: int) -> Iterator[Fault]:
         """Faults of entries that point into `table`, which begins at byte `begin` after `previous`; not into damage."""
         index, slot = self._index, self._next
-        positions, last = table[:, H.POSITION], table[:, H.LAST_OFFSET]
-        end = int(positions[-1] + table[-1, H.SIZE])
+        positions, last = table[:, HeaderColumn.POSITION], table[:, HeaderColumn.LAST_OFFSET]
+        end = int(positions[-1] + table[-1, HeaderColumn.SIZE])
         slot = max(slot, int(np.searchsorted(index.positions, begin, side="left")))
         stop = int(np.searchsorted(index.positions, end, side="left"))
         yield from self._settle(last, index.positions[slot] if slot < len(index) else end, positions)
@@ -65,11 +65,11 @@ class OffsetIndexCheck(_IndexCheck):
                 yield self._fault(entry, offset, "a position where a batch begins", f"byte {position}, inside a batch")
                 continue
             before = int(last[row - 1]) if row else previous
-            if table[row, H.COUNT] < 0:  # a wrapper, whose first offset is not in its header
+            if table[row, HeaderColumn.COUNT] < 0:  # a wrapper, whose first offset is not in its header
                 if not before < offset:
                     yield self._fault(entry, offset, f"an offset above {before} for byte {position}", str(offset))
                 continue
-            if offset < table[row, H.BASE_OFFSET]:
+            if offset < table[row, HeaderColumn.BASE_OFFSET]:
                 yield self._fault(entry, offset, f"{int(last[row])} for byte {position}", str(offset))
             elif offset != last[row]:  # before Kafka 4.1, one entry for an append of several batches
                 self._waiting = (entry, offset)
@@ -117,8 +117,8 @@ class TimeIndexCheck(_IndexCheck):
     def take(self, table: Table) -> Iterator[Fault]:
         """Entries whose offset lies in the batches of `table`, which follow those seen before without a hole."""
         index = self._index
-        last = table[:, H.LAST_OFFSET]
-        running = np.maximum.accumulate(np.concatenate(([self.largest], table[:, H.MAX_TIMESTAMP])))[1:]
+        last = table[:, HeaderColumn.LAST_OFFSET]
+        running = np.maximum.accumulate(np.concatenate(([self.largest], table[:, HeaderColumn.MAX_TIMESTAMP])))[1:]
         stop = int(np.searchsorted(index.offsets, int(last[-1]), side="right"))
         rows = np.searchsorted(last, index.offsets[self._next : stop])
         for entry, row in enumerate(rows.tolist(), self._next):

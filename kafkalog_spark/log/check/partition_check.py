@@ -10,7 +10,7 @@ from functools import partial
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.partition_metadata import OWN_FILES, PARTITION_METADATA_FILE, UNFINISHED
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, open_transactions
 from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
@@ -117,7 +117,7 @@ class PartitionCheck:
         """Faults that need more than one segment."""
         table, done, self._has_gaps = window.table, 0, batches.has_gaps
         while self._snapshots:  # producers are compared where a snapshot was taken
-            row = int((table[:, H.LAST_OFFSET] < self._snapshots[0][0]).sum())
+            row = int((table[:, HeaderColumn.LAST_OFFSET] < self._snapshots[0][0]).sum())
             if row == len(table):
                 break
             if row > done:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.layout import MAX_INT32, H
+from kafkalog_spark.format.layout import MAX_INT32, HeaderColumn
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.log.check.finding import Fault
 from kafkalog_spark.log.read.segment_file import Table
@@ -39,12 +39,14 @@ class ProducerCheck:
 
     def take(self, table: Table, *, has_gaps: bool) -> Iterator[Fault]:
         """The next batches. Sequences of a producer epoch follow each other, unless batches are missing (has_gaps)."""
-        has_sequence = (table[:, H.PRODUCER_ID] >= 0) & (table[:, H.BASE_SEQUENCE] >= 0)  # markers have none
-        rows = np.flatnonzero(has_sequence & ((table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) == 0))
-        rows = rows[np.argsort(table[rows, H.PRODUCER_ID], kind="stable")]
-        ids, epochs = table[rows, H.PRODUCER_ID], table[rows, H.PRODUCER_EPOCH]
-        first = table[rows, H.BASE_SEQUENCE]
-        last = (first + table[rows, H.LAST_OFFSET] - table[rows, H.BASE_OFFSET]) & MAX_INT32
+        has_sequence = (table[:, HeaderColumn.PRODUCER_ID] >= 0) & (
+            table[:, HeaderColumn.BASE_SEQUENCE] >= 0
+        )  # markers have none
+        rows = np.flatnonzero(has_sequence & ((table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) == 0))
+        rows = rows[np.argsort(table[rows, HeaderColumn.PRODUCER_ID], kind="stable")]
+        ids, epochs = table[rows, HeaderColumn.PRODUCER_ID], table[rows, HeaderColumn.PRODUCER_EPOCH]
+        first = table[rows, HeaderColumn.BASE_SEQUENCE]
+        last = (first + table[rows, HeaderColumn.LAST_OFFSET] - table[rows, HeaderColumn.BASE_OFFSET]) & MAX_INT32
         epochs_before, lasts_before = np.roll(epochs, 1), np.roll(last, 1)
         for begin in np.flatnonzero(np.diff(ids, prepend=-1)).tolist():
             before = self._last_batches.get(int(ids[begin]))
@@ -53,11 +55,12 @@ class ProducerCheck:
             expected = (lasts_before + 1) & MAX_INT32
             for at in np.flatnonzero((epochs_before == epochs) & (first != expected)).tolist():
                 row = table[rows[at]]
-                what = f"the sequence of producer id {int(row[H.PRODUCER_ID])}, epoch {int(row[H.PRODUCER_EPOCH])}"
-                place = int(row[H.POSITION]), int(row[H.BASE_OFFSET])
-                yield Fault(what, *place, str(int(expected[at])), str(int(row[H.BASE_SEQUENCE])))
+                producer_id, epoch = int(row[HeaderColumn.PRODUCER_ID]), int(row[HeaderColumn.PRODUCER_EPOCH])
+                what = f"the sequence of producer id {producer_id}, epoch {epoch}"
+                place = int(row[HeaderColumn.POSITION]), int(row[HeaderColumn.BASE_OFFSET])
+                yield Fault(what, *place, str(int(expected[at])), str(int(row[HeaderColumn.BASE_SEQUENCE])))
         for end in np.flatnonzero(np.diff(ids, append=-1)).tolist():
-            offset = int(table[rows[end], H.LAST_OFFSET])
+            offset = int(table[rows[end], HeaderColumn.LAST_OFFSET])
             self._last_batches[int(ids[end])] = LastBatch(int(epochs[end]), int(last[end]), offset)
 
     def compare(self, entries: Sequence[ProducerEntry], *, has_gaps: bool) -> Iterator[Fault]:

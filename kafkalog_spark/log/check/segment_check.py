@@ -14,7 +14,7 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import layout, offset_index, time_index
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
-from kafkalog_spark.format.layout import Codec, H
+from kafkalog_spark.format.layout import Codec, HeaderColumn
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
 from kafkalog_spark.log.check.transaction_check import TransactionCheck
@@ -35,8 +35,12 @@ class BatchCheck:
 
     def take(self, table: Table) -> Iterator[Fault]:
         """The faults of the next batches; `table` has at least one row."""
-        base, last, count = table[:, H.BASE_OFFSET], table[:, H.LAST_OFFSET], table[:, H.COUNT]
-        v2 = table[:, H.MAGIC] == 2
+        base, last, count = (
+            table[:, HeaderColumn.BASE_OFFSET],
+            table[:, HeaderColumn.LAST_OFFSET],
+            table[:, HeaderColumn.COUNT],
+        )
+        v2 = table[:, HeaderColumn.MAGIC] == 2
         previous = np.concatenate(([self.last_offset], last[:-1]))
         lowest = np.maximum(previous + 1, self.base_offset)
         end = layout.MAX_INT64 if self.next_base_offset is None else self.next_base_offset
@@ -54,10 +58,10 @@ class BatchCheck:
         for row in _where(v2 & ((count < 0) | (count > last - base + 1))):
             most = int(last[row] - base[row]) + 1
             yield _fault(table, row, "the record count of a batch", f"0 to {most}", str(int(count[row])))
-        codec = table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC
+        codec = table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CODEC
         for row in _where(codec > max(Codec)):
             yield _fault(table, row, "the codec of a batch", f"0 to {max(Codec)}", str(int(codec[row])))
-        epochs = table[:, H.LEADER_EPOCH]
+        epochs = table[:, HeaderColumn.LEADER_EPOCH]
         highest = np.maximum.accumulate(np.concatenate(([self.leader_epoch], epochs)))
         for row in _where((epochs < layout.NO_LEADER_EPOCH) | ((epochs >= 0) & (epochs < highest[:-1]))):
             yield _fault(
@@ -89,7 +93,7 @@ class EpochCheck:
 
     def take(self, table: Table) -> Iterator[Fault]:
         """Batches whose leader epoch is another one than the checkpoint says for their offsets."""
-        epochs, base = table[:, H.LEADER_EPOCH], table[:, H.BASE_OFFSET]
+        epochs, base = table[:, HeaderColumn.LEADER_EPOCH], table[:, HeaderColumn.BASE_OFFSET]
         starts = np.array([entry.start_offset for entry in self.entries], np.int64)
         by_entry = np.array([layout.NO_LEADER_EPOCH, *(entry.epoch for entry in self.entries)], np.int64)
         listed = by_entry[np.searchsorted(starts, base, side="right")]
@@ -108,7 +112,7 @@ def _where(rows: npt.NDArray[np.bool_]) -> list[int]:
 
 
 def _fault(table: Table, row: int, what: str, expected: str, got: str) -> Fault:
-    return Fault(what, int(table[row, H.POSITION]), int(table[row, H.BASE_OFFSET]), expected, got)
+    return Fault(what, int(table[row, HeaderColumn.POSITION]), int(table[row, HeaderColumn.BASE_OFFSET]), expected, got)
 
 
 class RecordCheck:
@@ -133,12 +137,15 @@ class RecordCheck:
         table = window.table.copy()
         if not len(table):
             return
-        table[:, H.POSITION] -= window.start
-        table[0, H.PREVIOUS], table[1:, H.PREVIOUS] = self._last_offset, table[:-1, H.LAST_OFFSET]
-        self._last_offset = int(table[-1, H.LAST_OFFSET])
+        table[:, HeaderColumn.POSITION] -= window.start
+        table[0, HeaderColumn.PREVIOUS], table[1:, HeaderColumn.PREVIOUS] = (
+            self._last_offset,
+            table[:-1, HeaderColumn.LAST_OFFSET],
+        )
+        self._last_offset = int(table[-1, HeaderColumn.LAST_OFFSET])
         decoder = RunDecoder(self._rows, Scratch.of(window.data), self._decompressed, self._request)
         chosen = Chosen.of(table, np.empty(0, np.uint8), self._rows, self._request)
-        positions = table[chosen.rows, H.POSITION] + window.start
+        positions = table[chosen.rows, HeaderColumn.POSITION] + window.start
         begin = 0
         while begin < len(chosen):
             try:
@@ -255,9 +262,9 @@ class SegmentCheck:
         self.findings.add_errors(file.path, self.on_window(window, self.batches))
         self.findings.add_errors(file.path, self.transactions.take(window, has_gaps=self.batches.has_gaps))
         result.batches += len(table)
-        result.records += int(table[:, H.COUNT].clip(0).sum())
-        result.next_offset = int(table[-1, H.LAST_OFFSET]) + 1
-        end = int(table[-1, H.POSITION] + table[-1, H.SIZE])
+        result.records += int(table[:, HeaderColumn.COUNT].clip(0).sum())
+        result.next_offset = int(table[-1, HeaderColumn.LAST_OFFSET]) + 1
+        end = int(table[-1, HeaderColumn.POSITION] + table[-1, HeaderColumn.SIZE])
         self.on_bytes(end - result.position)
         result.position = end
 

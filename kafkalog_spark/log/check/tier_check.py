@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptLog, KafkalogError, KeyNotGiven, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.format.layout import NO_TIMESTAMP, H
+from kafkalog_spark.format.layout import NO_TIMESTAMP, HeaderColumn
 from kafkalog_spark.format.producer_snapshot import open_transactions
 from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
 from kafkalog_spark.log.check.partition_check import PartitionResult
@@ -127,8 +127,10 @@ class RemoteSegmentCheck:
 
     def _on_window(self, window: Window, batches: BatchCheck) -> Iterator[Fault]:
         table = window.table
-        self._tables.append(table[:, [H.BASE_OFFSET, H.LAST_OFFSET, H.CRC, H.POSITION]])
-        self._largest = max(self._largest, int(table[:, H.MAX_TIMESTAMP].max()))
+        self._tables.append(
+            table[:, [HeaderColumn.BASE_OFFSET, HeaderColumn.LAST_OFFSET, HeaderColumn.CRC, HeaderColumn.POSITION]]
+        )
+        self._largest = max(self._largest, int(table[:, HeaderColumn.MAX_TIMESTAMP].max()))
         if self._epochs.entries:
             yield from self._epochs.take(table)
 

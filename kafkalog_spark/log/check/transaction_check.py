@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.control_record import control_type
-from kafkalog_spark.format.layout import ControlType, H
+from kafkalog_spark.format.layout import ControlType, HeaderColumn
 from kafkalog_spark.format.transaction_index import ENTRY_SIZE, AbortedTransaction
 from kafkalog_spark.log.check.finding import Fault
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
@@ -32,8 +32,8 @@ class TransactionCheck:
     def take(self, window: Window, *, has_gaps: bool) -> Iterator[Fault]:
         """Aborted transactions of these batches that the index does not tell, or tells differently."""
         table = window.table
-        for row in (table[:, H.ATTRIBUTES] & _OF_TRANSACTIONS).nonzero()[0].tolist():
-            if table[row, H.MAGIC] < 2 or not table[row, H.COUNT]:
+        for row in (table[:, HeaderColumn.ATTRIBUTES] & _OF_TRANSACTIONS).nonzero()[0].tolist():
+            if table[row, HeaderColumn.MAGIC] < 2 or not table[row, HeaderColumn.COUNT]:
                 continue
             header = window.header(row)
             if not header.is_control:

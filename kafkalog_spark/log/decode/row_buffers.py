@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafkalog_spark.kernels.rows import C, L, Rows, Status
+from kafkalog_spark.kernels.rows import Cursor, Limit, Rows, Status
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, HEADERS_TYPE, ScanRequest, record_schema
 
 BATCH_ROWS = 32 << 10
@@ -29,7 +29,8 @@ _BINARY = pa.binary()
 
 
 class RowBuffers:
-    """Buffers for the columns of a request, of a partition at a time. `limits`, `cursor`: the kernels' (rows.L, C)."""
+    """Buffers for the columns of a request, of a partition at a time. `limits`, `cursor`: the kernels' (rows.Limit,
+    C)."""
 
     def __init__(self, topic: str, partition: int, request: ScanRequest) -> None:
         columns = request.columns
@@ -39,38 +40,38 @@ class RowBuffers:
         self._partition = _Constant(partition, pa.int32())
         self.offsets_in = np.array(sorted(request.offset_in), np.int64)
         self.timestamps_in = np.array(sorted(request.timestamp_in_ms), np.int64)
-        self.limits = np.full(len(L), -1, np.int64)
+        self.limits = np.full(len(Limit), -1, np.int64)
         self.set_offset_range(_I64.min, _I64.max)
         # no limit is no limit: 2**63 - 1 is a timestamp that a record may have; and an empty range holds nothing
         first, until = request.timestamp_from_ms, request.timestamp_until_ms
         last = until - 1 if until < _I64.max else _I64.max
         ends = (first, last) if first <= last else (0, -1)
-        self.limits[L.TIMESTAMP_FROM], self.limits[L.TIMESTAMP_LAST] = ends
+        self.limits[Limit.TIMESTAMP_FROM], self.limits[Limit.TIMESTAMP_LAST] = ends
         # True if no column asked for lies in the records alone: offsets and timestamps can be in the batch header.
         self.header_columns_only = not {"key", "value", "headers"} & set(columns)
         unbounded = ends == (_I64.min, _I64.max)
         self.uses_timestamps = "timestamp" in columns or not unbounded or len(self.timestamps_in) > 0
-        self.limits[L.WANT_OFFSET] = "offset" in columns
-        self.limits[L.WANT_TIMESTAMP] = "timestamp" in columns
-        self.limits[L.WANT_TIMESTAMP_TYPE] = "timestampType" in columns
+        self.limits[Limit.WANT_OFFSET] = "offset" in columns
+        self.limits[Limit.WANT_TIMESTAMP] = "timestamp" in columns
+        self.limits[Limit.WANT_TIMESTAMP_TYPE] = "timestampType" in columns
         self._sizes = {
-            L.KEY_BYTES: KEY_BYTES if "key" in columns else -1,
-            L.VALUE_BYTES: VALUE_BYTES if "value" in columns else -1,
-            L.HEADERS: HEADERS if "headers" in columns else -1,
-            L.HEADER_KEY_BYTES: HEADER_BYTES if "headers" in columns else -1,
-            L.HEADER_VALUE_BYTES: HEADER_BYTES if "headers" in columns else -1,
+            Limit.KEY_BYTES: KEY_BYTES if "key" in columns else -1,
+            Limit.VALUE_BYTES: VALUE_BYTES if "value" in columns else -1,
+            Limit.HEADERS: HEADERS if "headers" in columns else -1,
+            Limit.HEADER_KEY_BYTES: HEADER_BYTES if "headers" in columns else -1,
+            Limit.HEADER_VALUE_BYTES: HEADER_BYTES if "headers" in columns else -1,
         }
-        self.cursor = np.zeros(C.SAVED + C.UNIT, np.int64)
+        self.cursor = np.zeros(Cursor.SAVED + Cursor.UNIT, np.int64)
         self._spare: list[tuple[bytes, Rows]] = []
         self._renew(request.first_batch_rows)
 
     @property
     def rows_filled(self) -> int:
-        return int(self.cursor[C.ROWS])
+        return int(self.cursor[Cursor.ROWS])
 
     def set_offset_range(self, offset_from: int, offset_until: int) -> None:
         """Rows with an offset outside [offset_from, offset_until) are left out."""
-        self.limits[L.OFFSET_FROM], self.limits[L.OFFSET_UNTIL] = offset_from, offset_until
+        self.limits[Limit.OFFSET_FROM], self.limits[Limit.OFFSET_UNTIL] = offset_from, offset_until
 
     def begin_partition(self, topic: str, partition: int) -> None:
         """Start a partition; rows that were not taken are dropped."""
@@ -79,7 +80,7 @@ class RowBuffers:
         self._partition = _Constant(partition, pa.int32())
         unusual = self.rows_filled or any(self.limits[place] != size for place, size in self._sizes.items())
         if self._taken or unusual:
-            self._renew(BATCH_ROWS if self._taken else int(self.limits[L.ROWS]))
+            self._renew(BATCH_ROWS if self._taken else int(self.limits[Limit.ROWS]))
 
     @property
     def nbytes(self) -> int:
@@ -95,16 +96,16 @@ class RowBuffers:
     def begin(self) -> None:
         """Tell the kernels that the next call brings new batches."""
         self.ready()
-        self.cursor[C.UNIT] = self.cursor[C.RECORD] = 0
-        self.cursor[C.AT] = -1
+        self.cursor[Cursor.UNIT] = self.cursor[Cursor.RECORD] = 0
+        self.cursor[Cursor.AT] = -1
 
     def _renew(self, rows: int) -> None:
         """Take buffers to fill: a set that nobody looks at any more, or a new one."""
         limits = self.limits
-        limits[L.ROWS] = rows
+        limits[Limit.ROWS] = rows
         for place, size in self._sizes.items():
             limits[place] = size
-        self.cursor[: C.UNIT] = 0
+        self.cursor[: Cursor.UNIT] = 0
         wanted = limits.tobytes()
         for at, (kind, rows_set) in enumerate(self._spare):
             if kind == wanted and _unused(rows_set):
@@ -121,17 +122,17 @@ class RowBuffers:
     def grow(self, status: int) -> None:
         """Make the buffer that the first row does not fit into large enough."""
         place = {
-            Status.NEED_KEY_BYTES: L.KEY_BYTES,
-            Status.NEED_VALUE_BYTES: L.VALUE_BYTES,
-            Status.NEED_HEADERS: L.HEADERS,
-            Status.NEED_HEADER_KEY_BYTES: L.HEADER_KEY_BYTES,
-            Status.NEED_HEADER_VALUE_BYTES: L.HEADER_VALUE_BYTES,
+            Status.NEED_KEY_BYTES: Limit.KEY_BYTES,
+            Status.NEED_VALUE_BYTES: Limit.VALUE_BYTES,
+            Status.NEED_HEADERS: Limit.HEADERS,
+            Status.NEED_HEADER_KEY_BYTES: Limit.HEADER_KEY_BYTES,
+            Status.NEED_HEADER_VALUE_BYTES: Limit.HEADER_VALUE_BYTES,
         }[Status(status)]
         usual = self._sizes
         # What was made larger for this row already stays so: a row may need several large buffers.
-        self._sizes = {at: int(self.limits[at]) for at in usual} | {place: int(self.cursor[C.NEEDED])}
+        self._sizes = {at: int(self.limits[at]) for at in usual} | {place: int(self.cursor[Cursor.NEEDED])}
         try:
-            self._renew(int(self.limits[L.ROWS]))
+            self._renew(int(self.limits[Limit.ROWS]))
         finally:
             self._sizes = usual  # the next batch is of the usual size again
 
@@ -145,8 +146,10 @@ class RowBuffers:
             "offset": lambda: _fixed(rows.offset, n, pa.int64()),
             "timestamp": lambda: _fixed(rows.timestamp, n, COLUMN_TYPES["timestamp"]),
             "timestampType": lambda: _fixed(rows.timestamp_type, n, pa.int32()),
-            "key": lambda: _binary(rows.key_offsets, rows.key_data, rows.key_valid, n, cursor[C.KEY_NULLS]),
-            "value": lambda: _binary(rows.value_offsets, rows.value_data, rows.value_valid, n, cursor[C.VALUE_NULLS]),
+            "key": lambda: _binary(rows.key_offsets, rows.key_data, rows.key_valid, n, cursor[Cursor.KEY_NULLS]),
+            "value": lambda: _binary(
+                rows.value_offsets, rows.value_data, rows.value_valid, n, cursor[Cursor.VALUE_NULLS]
+            ),
             "headers": lambda: self._header_lists(n),
         }
         if self._columns:
@@ -156,23 +159,23 @@ class RowBuffers:
         if all(self.limits[place] <= size for place, size in self._sizes.items()):
             # One that was made larger for a single row would be kept for nothing: the next large row has another size.
             self._spare = [*self._spare[1 - _SPARE_SETS :], (self._kind, self.rows)]
-        self.cursor[: C.UNIT] = 0
+        self.cursor[: Cursor.UNIT] = 0
         self._taken = True
         return batch
 
     def _header_lists(self, n: int) -> pa.Array:
         rows, cursor = self.rows, self.cursor
-        count = int(cursor[C.HEADERS])
+        count = int(cursor[Cursor.HEADERS])
         keys = _binary(rows.header_key_offsets, rows.header_key_data, None, count, 0, pa.string())
         try:
             keys.validate(full=True)
         except pa.ArrowInvalid:  # as Java's consumer decodes them: bytes that are no UTF-8 become U+FFFD
             raw = keys.cast(pa.binary())
             keys = pa.array([key.decode("utf-8", "replace") for key in raw.to_pylist()], pa.string())
-        nulls = cursor[C.HEADER_VALUE_NULLS]
+        nulls = cursor[Cursor.HEADER_VALUE_NULLS]
         values = _binary(rows.header_value_offsets, rows.header_value_data, rows.header_value_valid, count, nulls)
         structs = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS_TYPE.value_type))
-        nulls = int(cursor[C.HEADER_LIST_NULLS])
+        nulls = int(cursor[Cursor.HEADER_LIST_NULLS])
         validity = pa.py_buffer(rows.header_lists_valid) if nulls else None
         return pa.Array.from_buffers(
             HEADERS_TYPE, n, [validity, pa.py_buffer(rows.header_lists)], null_count=nulls, children=[structs]
@@ -180,24 +183,24 @@ class RowBuffers:
 
 
 def _new_rows(limits: np.ndarray) -> Rows:
-    rows, headers = int(limits[L.ROWS]), int(limits[L.HEADERS])
-    key, value, lists = limits[L.KEY_BYTES] >= 0, limits[L.VALUE_BYTES] >= 0, headers >= 0
+    rows, headers = int(limits[Limit.ROWS]), int(limits[Limit.HEADERS])
+    key, value, lists = limits[Limit.KEY_BYTES] >= 0, limits[Limit.VALUE_BYTES] >= 0, headers >= 0
     return Rows(
-        offset=_array(rows, np.int64, limits[L.WANT_OFFSET] > 0),
-        timestamp=_array(rows, np.int64, limits[L.WANT_TIMESTAMP] > 0),
-        timestamp_type=_array(rows, np.int32, limits[L.WANT_TIMESTAMP_TYPE] > 0),
+        offset=_array(rows, np.int64, limits[Limit.WANT_OFFSET] > 0),
+        timestamp=_array(rows, np.int64, limits[Limit.WANT_TIMESTAMP] > 0),
+        timestamp_type=_array(rows, np.int32, limits[Limit.WANT_TIMESTAMP_TYPE] > 0),
         key_offsets=_array(rows + 1, np.int32, key),
-        key_data=_array(int(limits[L.KEY_BYTES]), np.uint8, key),
+        key_data=_array(int(limits[Limit.KEY_BYTES]), np.uint8, key),
         key_valid=_array((rows + 7) // 8, np.uint8, key),
         value_offsets=_array(rows + 1, np.int32, value),
-        value_data=_array(int(limits[L.VALUE_BYTES]), np.uint8, value),
+        value_data=_array(int(limits[Limit.VALUE_BYTES]), np.uint8, value),
         value_valid=_array((rows + 7) // 8, np.uint8, value),
         header_lists=_array(rows + 1, np.int32, lists),
         header_lists_valid=_array((rows + 7) // 8, np.uint8, lists),
         header_key_offsets=_array(headers + 1, np.int32, lists),
-        header_key_data=_array(int(limits[L.HEADER_KEY_BYTES]), np.uint8, lists),
+        header_key_data=_array(int(limits[Limit.HEADER_KEY_BYTES]), np.uint8, lists),
         header_value_offsets=_array(headers + 1, np.int32, lists),
-        header_value_data=_array(int(limits[L.HEADER_VALUE_BYTES]), np.uint8, lists),
+        header_value_data=_array(int(limits[Limit.HEADER_VALUE_BYTES]), np.uint8, lists),
         header_value_valid=_array((headers + 7) // 8, np.uint8, lists),
     )
 

@@ -18,12 +18,12 @@ import pyarrow as pa
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import wrapper_value_at
-from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, H
+from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, HeaderColumn
 from kafkalog_spark.kernels.batch_choice import BatchKind, Choice, choose
 from kafkalog_spark.kernels.decode_legacy import decode_legacy, inspect_message_set
 from kafkalog_spark.kernels.decode_v2 import decode_v2
 from kafkalog_spark.kernels.primitives import CRC32_TABLE
-from kafkalog_spark.kernels.rows import C, Status, U
+from kafkalog_spark.kernels.rows import Cursor, Status, UnitColumn
 from kafkalog_spark.kernels.search import Condition, Patterns, search_legacy, search_v2, steps_of
 from kafkalog_spark.kernels.sweep import BAD_RECORD_LENGTH, end_of_records
 from kafkalog_spark.kernels.unopened_batches import rows_from_headers
@@ -45,7 +45,9 @@ def runs(kinds: _I64) -> Iterator[tuple[int, int]]:
 
 def kinds_of(table: _I64) -> _I64:
     """int64[n] of a header table: a number for each format, plain and compressed."""
-    kinds: _I64 = 2 * table[:, H.MAGIC] + ((table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC) != Codec.NONE)
+    kinds: _I64 = 2 * table[:, HeaderColumn.MAGIC] + (
+        (table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CODEC) != Codec.NONE
+    )
     return kinds
 
 
@@ -122,7 +124,7 @@ class ScanBuffers:
     def __init__(self) -> None:
         self.window = Scratch(WINDOW)
         self.decompressed = Scratch(DECOMPRESSED)
-        self.table = np.empty((_TABLE_ROWS, len(H)), np.int64)
+        self.table = np.empty((_TABLE_ROWS, len(HeaderColumn)), np.int64)
         self._rows: tuple[object, RowBuffers] | None = None
 
     @property
@@ -156,7 +158,7 @@ _FEW = 4096
 class Chosen:
     """Batches to decode, in the order of the log. A row of each array is a batch."""
 
-    table: np.ndarray  # the header table (layout.H) that they were chosen from
+    table: np.ndarray  # the header table (layout.HeaderColumn) that they were chosen from
     rows: np.ndarray  # int64[n], their rows in it
     kinds: np.ndarray  # int64[n], BatchKind
     starts: np.ndarray  # int64[n], byte of the payload where records begin
@@ -188,7 +190,7 @@ class Chosen:
     def blame(self, error: KafkalogError, i: int, position: int) -> KafkalogError:
         """Tell the error that batch `i` of them, in a window from byte `position` of the file, is the bad one."""
         row = self.table[self.rows[i]]
-        return error.at(position=position + int(row[H.POSITION]), offset=int(row[H.BASE_OFFSET]))
+        return error.at(position=position + int(row[HeaderColumn.POSITION]), offset=int(row[HeaderColumn.BASE_OFFSET]))
 
 
 def patterns_of(wanted: RecordPredicate) -> Patterns:
@@ -237,8 +239,10 @@ class RunDecoder:
                         yield from self._wrapper(run[i : i + 1], position)
 
     def _compressed_v2(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
-        attributes = run.table[run.rows, H.ATTRIBUTES]
-        groups = self._decompressor.groups(self._window.view, run.starts, run.ends, attributes, run.units[:, U.COUNT])
+        attributes = run.table[run.rows, HeaderColumn.ATTRIBUTES]
+        groups = self._decompressor.groups(
+            self._window.view, run.starts, run.ends, attributes, run.units[:, UnitColumn.COUNT]
+        )
         for first, end, error in groups:
             good = end if error is None else end - 1
             yield from self._run_kernel(decode_v2, self._decompressed.read_only(), run[first:good], position)
@@ -248,7 +252,8 @@ class RunDecoder:
     def _wrapper(self, one: Chosen, position: int) -> Iterator[pa.RecordBatch]:
         header = one.table[one.rows]
         magic, attributes, offset, previous = (
-            int(header[0, column]) for column in (H.MAGIC, H.ATTRIBUTES, H.LAST_OFFSET, H.PREVIOUS)
+            int(header[0, column])
+            for column in (HeaderColumn.MAGIC, HeaderColumn.ATTRIBUTES, HeaderColumn.LAST_OFFSET, HeaderColumn.PREVIOUS)
         )
         batch, scratch = self._window.view[int(one.starts[0]) : int(one.ends[0])], self._decompressed
         try:
@@ -307,31 +312,31 @@ class RunDecoder:
                 yield rows.take()
                 rows.ready()
             elif status == Status.TIMESTAMP_RANGE:
-                raise run.blame(_timestamp_error(rows.cursor), int(rows.cursor[C.UNIT]), position)
+                raise run.blame(_timestamp_error(rows.cursor), int(rows.cursor[Cursor.UNIT]), position)
             elif text := Status(status).text:
-                raise run.blame(CorruptBatch(text), int(rows.cursor[C.UNIT]), position)
+                raise run.blame(CorruptBatch(text), int(rows.cursor[Cursor.UNIT]), position)
             else:
                 rows.grow(status)
 
 
 def _timestamp_error(cursor: _I64) -> UnsupportedFormat:
     """The error for a record whose timestamp Spark cannot hold. The rest of its batch is not read."""
-    timestamp = int(cursor[C.FAULT_TIMESTAMP])
+    timestamp = int(cursor[Cursor.FAULT_TIMESTAMP])
     return UnsupportedFormat(
         f"the record's timestamp is {timestamp} ms, which does not fit int64 microseconds",
-        offset=int(cursor[C.FAULT_OFFSET]),
+        offset=int(cursor[Cursor.FAULT_OFFSET]),
         hint="it may be in nanoseconds; leave the timestamp column out to read all records",
     )
 
 
 def _legacy_units(run: np.ndarray) -> np.ndarray:
     """The `units` of decode_legacy from header table rows; for messages that stand alone."""
-    log_append = (run[:, H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
-    v1 = run[:, H.MAGIC] == 1
+    log_append = (run[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
+    v1 = run[:, HeaderColumn.MAGIC] == 1
     units = np.zeros((len(run), 6), np.int64)
-    units[:, 0] = run[:, H.MAGIC]
-    units[:, 2] = run[:, H.LAST_OFFSET]
+    units[:, 0] = run[:, HeaderColumn.MAGIC]
+    units[:, 2] = run[:, HeaderColumn.LAST_OFFSET]
     units[:, 3] = v1 & log_append
-    units[:, 4] = run[:, H.MAX_TIMESTAMP]
+    units[:, 4] = run[:, HeaderColumn.MAX_TIMESTAMP]
     units[:, 5] = np.where(v1, log_append, -1)
     return units

@@ -11,7 +11,7 @@ from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, announced_batch
 from kafkalog_spark.format.control_record import control_type
-from kafkalog_spark.format.layout import ControlType, H
+from kafkalog_spark.format.layout import ControlType, HeaderColumn
 from kafkalog_spark.format.producer_snapshot import open_transactions
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.batch_search import LogEnd, find_batch_behind, ordered_headers
@@ -66,18 +66,20 @@ class AbortedRanges:
         return bool(self._ranges)
 
     def hides(self, table: np.ndarray) -> np.ndarray:
-        """bool[n]: which batches of a header table (layout.H) hold records of aborted transactions."""
+        """bool[n]: which batches of a header table (layout.HeaderColumn) hold records of aborted transactions."""
         hidden = np.zeros(len(table), bool)
         mask = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
-        data = (table[:, H.MAGIC] == 2) & ((table[:, H.ATTRIBUTES] & mask) == layout.ATTRIBUTE_TRANSACTIONAL)
+        data = (table[:, HeaderColumn.MAGIC] == 2) & (
+            (table[:, HeaderColumn.ATTRIBUTES] & mask) == layout.ATTRIBUTE_TRANSACTIONAL
+        )
         if not self._ranges or not data.any():
             return hidden
-        for producer in np.unique(table[data, H.PRODUCER_ID]).tolist():
+        for producer in np.unique(table[data, HeaderColumn.PRODUCER_ID]).tolist():
             ranges = self._ranges.get(producer)
             if ranges is None:
                 continue
-            rows = np.flatnonzero(data & (table[:, H.PRODUCER_ID] == producer))
-            offsets = table[rows, H.BASE_OFFSET]
+            rows = np.flatnonzero(data & (table[:, HeaderColumn.PRODUCER_ID] == producer))
+            offsets = table[rows, HeaderColumn.BASE_OFFSET]
             slot = np.searchsorted(ranges[:, 0], offsets, side="right") - 1
             hidden[rows] = (slot >= 0) & (offsets <= ranges[np.maximum(slot, 0), 1])
         return hidden

@@ -17,10 +17,10 @@ import pyarrow as pa
 from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BELIEVED, announced_batch, parse_header
-from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64, NO_TIMESTAMP, H
+from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64, NO_TIMESTAMP, HeaderColumn
 from kafkalog_spark.kernels.batch_choice import first_out_of_order
 from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
-from kafkalog_spark.kernels.rows import L
+from kafkalog_spark.kernels.rows import Limit
 from kafkalog_spark.kernels.sweep import SweepStatus, sweep
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, EVERY_RECORD, ScanRequest
 from kafkalog_spark.log.decode.run_decoder import WINDOW, Chosen, RunDecoder, ScanBuffers
@@ -70,7 +70,7 @@ class SegmentScanner:
         UnsupportedFormat, with position and offset, for wrong records under a valid CRC."""
         self._file = file
         self._last_offset = file.first_offset - 1 if state.position == file.begin else -1
-        until = int(self.rows.limits[L.OFFSET_UNTIL])
+        until = int(self.rows.limits[Limit.OFFSET_UNTIL])
         while not state.done:
             size = min(WINDOW, file.size - state.position)
             table, swept, filled, status = self._sweep_window(state.position, size)
@@ -85,7 +85,7 @@ class SegmentScanner:
             except (CorruptBatch, UnsupportedFormat) as error:
                 state.stopped_by = error
                 return
-            past_end = np.flatnonzero(table[:, H.LAST_OFFSET] >= until - 1)
+            past_end = np.flatnonzero(table[:, HeaderColumn.LAST_OFFSET] >= until - 1)
             count = int(past_end[0]) + 1 if len(past_end) else len(table)
             good, out_of_order = self._check_order(table, count, state.position, swept)
             # of all batches, also of those not wanted: which ones those are is read from headers that the CRC covers
@@ -93,13 +93,13 @@ class SegmentScanner:
             hidden = self._aborted.hides(table[:good]).view(np.uint8) if self._aborted else _NONE_HIDDEN
             yield from self._decoder.decode(Chosen.of(table[:good], hidden, self.rows, self._request), state.position)
             if good:
-                self._last_offset = int(table[good - 1, H.LAST_OFFSET])
+                self._last_offset = int(table[good - 1, HeaderColumn.LAST_OFFSET])
                 state.lowest_offset = self._last_offset + 1
                 state.next_offset = max(state.next_offset, state.lowest_offset)
             # The rows before a bad batch are given: whoever asked for no more than them never meets the error.
             state.stopped_by = wrong_crc or out_of_order
             if state.stopped_by is not None:
-                state.position += int(table[good, H.POSITION])
+                state.position += int(table[good, HeaderColumn.POSITION])
                 return
             state.position += swept
             state.done = bool(len(past_end))
@@ -121,28 +121,32 @@ class SegmentScanner:
         upward = None
         if row == len(table) == count:
             upward = self._moved_upward(table, row, position + swept)
-        elif 0 < row <= count and table[row, H.BASE_OFFSET] <= table[row, H.PREVIOUS]:
-            upward = self._moved_upward(table, row, position + int(table[row, H.POSITION]))
+        elif 0 < row <= count and table[row, HeaderColumn.BASE_OFFSET] <= table[row, HeaderColumn.PREVIOUS]:
+            upward = self._moved_upward(table, row, position + int(table[row, HeaderColumn.POSITION]))
         if upward is not None:
             return row - 1, upward
         if row >= count:
             return count, None
         base, last, previous, records = (
-            int(table[row, at]) for at in (H.BASE_OFFSET, H.LAST_OFFSET, H.PREVIOUS, H.COUNT)
+            int(table[row, at])
+            for at in (HeaderColumn.BASE_OFFSET, HeaderColumn.LAST_OFFSET, HeaderColumn.PREVIOUS, HeaderColumn.COUNT)
         )
         what = f"offsets {base} to {last} do not follow {previous}"
-        if records < 0 and table[row, H.MAGIC] == 2:
+        if records < 0 and table[row, HeaderColumn.MAGIC] == 2:
             what = f"a record count of {records}"
         elif following is not None:
             what += f", or reach into the next segment at {following}"
         _, wrong_crc = check_large(table[row : row + 1], self._window.view, position)
         if wrong_crc is not None:  # a header that is damaged altogether is not a matter of its offsets
             return row, wrong_crc
-        return row, CorruptBatch(what, position=position + int(table[row, H.POSITION]), offset=base)
+        return row, CorruptBatch(what, position=position + int(table[row, HeaderColumn.POSITION]), offset=base)
 
     def _moved_upward(self, table: np.ndarray, row: int, after: int) -> CorruptBatch | None:
         """The error for the batch before row `row` if the one at byte `after`, this row's place, proves it too high."""
-        base, last, previous = (int(table[row - 1, at]) for at in (H.BASE_OFFSET, H.LAST_OFFSET, H.PREVIOUS))
+        base, last, previous = (
+            int(table[row - 1, at])
+            for at in (HeaderColumn.BASE_OFFSET, HeaderColumn.LAST_OFFSET, HeaderColumn.PREVIOUS)
+        )
         follower = self._file.header_or_none(after)
         if follower is None or follower.base_offset > last or self._file.proven_header(after) is None:
             return None
@@ -150,8 +154,8 @@ class SegmentScanner:
             previous, base, last, follower.base_offset, batch_search.base_behind(self._file, follower)
         ):
             return None
-        at = int(table[row - 1, H.POSITION])
-        header = parse_header(self._window.view, at, follower.position - int(table[row - 1, H.SIZE]))
+        at = int(table[row - 1, HeaderColumn.POSITION])
+        header = parse_header(self._window.view, at, follower.position - int(table[row - 1, HeaderColumn.SIZE]))
         return batch_search.moved_upward(header, previous, follower)
 
 

@@ -1,7 +1,7 @@
 """A segment's files, open for reading: bytes, batch headers, and index look-ups of offsets.
 
-Headers of all batches come as tables (layout.H), a window of bytes at a time, every CRC checked. A large file is swept
-by a kernel at the speed of the disk, a small one read in plain Python, which never loads Numba.
+Headers of all batches come as tables (layout.HeaderColumn), a window of bytes at a time, every CRC checked. A large
+file is swept by a kernel at the speed of the disk, a small one read in plain Python, which never loads Numba.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kafkalog_spark.format import batch_header, layout, offset_index, time_index
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.crc32c import crc32c
 from kafkalog_spark.format.index_file import entries_of, most_index_bytes
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.format.offset_index import OffsetIndex, OffsetPosition, parse_offset_index
 from kafkalog_spark.format.time_index import TimeIndex, parse_time_index
@@ -43,31 +43,32 @@ _TABLE_ROWS = 32 << 10
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Batches that were found good. table: int64[n, len(H)], POSITION in the file; `batch(row)` gives one's bytes."""
+    """Batches that were found good. table: int64[n, len(HeaderColumn)], POSITION in the file; `batch(row)` gives one's
+    bytes."""
 
     table: Table
     data: memoryview  # from position `start` of the file on
     start: int
 
     def batch(self, row: int) -> memoryview:
-        position = int(self.table[row, H.POSITION]) - self.start
-        return self.data[position : position + int(self.table[row, H.SIZE])]
+        position = int(self.table[row, HeaderColumn.POSITION]) - self.start
+        return self.data[position : position + int(self.table[row, HeaderColumn.SIZE])]
 
     @property
     def size(self) -> int:
         """Bytes of its batches."""
-        return int(self.table[:, H.SIZE].sum())
+        return int(self.table[:, HeaderColumn.SIZE].sum())
 
     @property
     def starts(self) -> Table:
         """int64[n], where in `data` each batch begins."""
-        starts: Table = self.table[:, H.POSITION] - self.start
+        starts: Table = self.table[:, HeaderColumn.POSITION] - self.start
         return starts
 
     def records(self, first: int, end: int) -> tuple[Table, Table]:
         """(starts, ends) in `data` of the records of v2 batches: rows [first, end)."""
         starts = self.starts[first:end]
-        return starts + layout.RECORDS_AT, starts + self.table[first:end, H.SIZE]
+        return starts + layout.RECORDS_AT, starts + self.table[first:end, HeaderColumn.SIZE]
 
     @property
     def payload(self) -> npt.NDArray[np.uint8]:
@@ -110,7 +111,7 @@ def _plain_windows(file: RangeReader, start: int, end: int) -> Iterator[tuple[Wi
             position += header.size
     except (CorruptBatch, UnsupportedFormat) as error:
         wrong = error
-    table = np.array(rows, np.int64).reshape(-1, len(H))
+    table = np.array(rows, np.int64).reshape(-1, len(HeaderColumn))
     yield Window(table, data, start), wrong
 
 
@@ -124,7 +125,7 @@ def _swept_windows(
     wants_bytes = buffer is not None
     buffer = buffer or Scratch(min(_WINDOW, max(end - start, 1)))
     size = buffer.data.size
-    table = np.empty((_TABLE_ROWS, len(H)), np.int64)
+    table = np.empty((_TABLE_ROWS, len(HeaderColumn)), np.int64)
     position, large = start, 0
     wrong: KafkalogError | None
     try:
@@ -140,7 +141,7 @@ def _swept_windows(
                 found = table[:rows]
                 good, wrong = check_large(found, view, position)
                 found = found[:good].copy()
-                found[:, H.POSITION] += position
+                found[:, HeaderColumn.POSITION] += position
                 at = int(swept_to)
                 if wrong is None and status not in (SweepStatus.OUT_OF_BYTES, SweepStatus.TABLE_FULL):
                     wrong = what_is_wrong(view, at, filled, position + at)
@@ -172,15 +173,15 @@ def _swept_windows(
 
 def check_large(table: Table, data: memoryview, start: int) -> tuple[int, CorruptBatch | None]:
     """How many batches have a valid CRC: those that the sweep left to its caller are checked here."""
-    unseen = np.flatnonzero(table[:, H.CRC_SEEN] == 0)
-    wanted = table[unseen][:, [H.POSITION, H.SIZE, H.MAGIC, H.CRC]]
+    unseen = np.flatnonzero(table[:, HeaderColumn.CRC_SEEN] == 0)
+    wanted = table[unseen][:, [HeaderColumn.POSITION, HeaderColumn.SIZE, HeaderColumn.MAGIC, HeaderColumn.CRC]]
     for row, (at, size, magic, crc) in zip(unseen.tolist(), wanted.tolist(), strict=True):
         if magic == 2:
             found = crc32c(data[at + layout.ATTRIBUTES_AT : at + size])
         else:
             found = batch_header.computed_crc(data[at : at + size], magic)
         if found != crc:
-            offset = int(table[row, H.BASE_OFFSET])
+            offset = int(table[row, HeaderColumn.BASE_OFFSET])
             return row, CorruptBatch(batch_header.crc_text(magic, crc, found), position=start + at, offset=offset)
     return len(table), None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.batch_header import BatchHeader
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.log.read.batch_search import find_batch_behind, judge_tail
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile, Window, too_large
@@ -39,8 +39,8 @@ def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None =
         wrong: KafkalogError | None = None
         for window, wrong in file.windows(position):  # noqa: B007 - looked at after the loop
             if len(window.table):
-                position = int(window.table[-1, H.POSITION] + window.table[-1, H.SIZE])
-                after = int(window.table[-1, H.LAST_OFFSET]) + 1
+                position = int(window.table[-1, HeaderColumn.POSITION] + window.table[-1, HeaderColumn.SIZE])
+                after = int(window.table[-1, HeaderColumn.LAST_OFFSET]) + 1
                 if file.next_base_offset is None or after <= file.next_base_offset:  # else an offset that was changed
                     next_offset = after
                 yield window

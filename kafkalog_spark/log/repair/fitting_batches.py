@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
-from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, H
+from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, HeaderColumn
 from kafkalog_spark.log.read.segment_file import Table
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ Rows = npt.NDArray[np.bool_]
 def fitting(table: Table, base_offset: int, next_base_offset: int | None, last_offset: int) -> Rows:
     """bool[n]: which batches are kept after `last_offset`, in a segment [base_offset, next_base_offset)."""
     # of a wrapper the first offset is not known: what its header says is its last one
-    base, last = table[:, H.BASE_OFFSET], table[:, H.LAST_OFFSET]
+    base, last = table[:, HeaderColumn.BASE_OFFSET], table[:, HeaderColumn.LAST_OFFSET]
     end = MAX_INT64 if next_base_offset is None else next_base_offset
     lowest = max(base_offset, last_offset + 1)
     possible = (base >= lowest) & (last >= base) & (last < end) & (last - base_offset <= MAX_RELATIVE_OFFSET)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.format.layout import NO_LEADER_EPOCH, H
+from kafkalog_spark.format.layout import NO_LEADER_EPOCH, HeaderColumn
 from kafkalog_spark.log.read.batch_search import find_batch_behind
 from kafkalog_spark.log.read.segment_file import SegmentFile, Table, Window
 
@@ -61,7 +61,7 @@ def judged_batches(
 
 def end_of(row: Table) -> int:
     """Byte after a batch, of its row in a header table."""
-    return int(row[H.POSITION] + row[H.SIZE])
+    return int(row[HeaderColumn.POSITION] + row[HeaderColumn.SIZE])
 
 
 class _Judge:
@@ -71,7 +71,7 @@ class _Judge:
         self._file = file
         self._last_offset = last_offset
         self._leader_epoch = leader_epoch
-        self.held: Table = np.empty((0, len(H)), np.int64)
+        self.held: Table = np.empty((0, len(HeaderColumn)), np.int64)
         self.lost: deque[Damage] = deque()
 
     def take(self, window: Window, bad_records: FirstBad | None) -> Iterator[Kept | Damage]:
@@ -80,8 +80,11 @@ class _Judge:
             needed = end_of(table[-1]) - window.start
             if len(window.data) < needed:  # of a large batch a window has the header only
                 window = Window(window.table, memoryview(self._file.read(window.start, needed)), window.start)
-            is_bad = np.isin(table[:, H.POSITION], np.fromiter(bad_records(window), np.int64))
-            self.lost += [Damage(int(row[H.POSITION]), int(row[H.SIZE]), BAD_RECORDS) for row in table[is_bad]]
+            is_bad = np.isin(table[:, HeaderColumn.POSITION], np.fromiter(bad_records(window), np.int64))
+            self.lost += [
+                Damage(int(row[HeaderColumn.POSITION]), int(row[HeaderColumn.SIZE]), BAD_RECORDS)
+                for row in table[is_bad]
+            ]
             table = table[~is_bad]
         held = np.concatenate((self.held, table))
         done = max(len(held) - _HELD_BACK, 0)
@@ -92,22 +95,22 @@ class _Judge:
         return fitting(table, self._file.base_offset, self._file.next_base_offset, self._last_offset)
 
     def walk(self, table: Table, keep: Rows) -> Iterator[Kept | Damage]:
-        epochs = table[:, H.LEADER_EPOCH].copy()
+        epochs = table[:, HeaderColumn.LEADER_EPOCH].copy()
         epochs[keep] = true_epochs(epochs[keep], self._leader_epoch)
-        positions = table[:, H.POSITION]
-        ends_before = np.concatenate((positions[:1], positions[:-1] + table[:-1, H.SIZE]))
+        positions = table[:, HeaderColumn.POSITION]
+        ends_before = np.concatenate((positions[:1], positions[:-1] + table[:-1, HeaderColumn.SIZE]))
         breaks = np.flatnonzero(~keep | (positions != ends_before))
         row = 0
         while row < len(table):
             while self.lost and self.lost[0].position < positions[row]:
                 yield self.lost.popleft()
             if not keep[row]:
-                yield Damage(int(positions[row]), int(table[row, H.SIZE]), OUT_OF_LINE)
+                yield Damage(int(positions[row]), int(table[row, HeaderColumn.SIZE]), OUT_OF_LINE)
                 row += 1
                 continue
             following = breaks[np.searchsorted(breaks, row, side="right") :]
             end = int(following[0]) if len(following) else len(table)
-            self._last_offset = int(table[end - 1, H.LAST_OFFSET])
+            self._last_offset = int(table[end - 1, HeaderColumn.LAST_OFFSET])
             self._leader_epoch = int(epochs[end - 1])
             yield Kept(table[row:end], epochs[row:end])
             row = end
@@ -164,11 +167,11 @@ def judged_segment(file: SegmentFile, recovery_point: int | None) -> JudgedSegme
             continue
         table = part.table
         # a wrapper's header names its last offset only
-        base = last_offset + 1 if table[0, H.COUNT] < 0 else int(table[0, H.BASE_OFFSET])
-        last = int(table[-1, H.LAST_OFFSET])
+        base = last_offset + 1 if table[0, HeaderColumn.COUNT] < 0 else int(table[0, HeaderColumn.BASE_OFFSET])
+        last = int(table[-1, HeaderColumn.LAST_OFFSET])
         if open_stretch:
             judged.stretches[-1].next_offset, judged.stretches[-1].to_the_end = base, False
-        position, end = int(table[0, H.POSITION]), end_of(table[-1])
+        position, end = int(table[0, HeaderColumn.POSITION]), end_of(table[-1])
         if judged.runs and judged.runs[-1].end == position:
             judged.runs[-1].end, judged.runs[-1].last_offset = end, last
         else:

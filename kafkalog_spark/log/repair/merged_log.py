@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import NotALogDirectory, OptionError
 from kafkalog_spark.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, EpochEntry
-from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, H
+from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, HeaderColumn
 from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.log.read.batch_search import LogEnd
 from kafkalog_spark.log.read.discovery import chosen_copy
@@ -153,25 +153,29 @@ class _Merge:
                     for part in judged_batches(file, last_offset, recovery_point=log.recovery_point):
                         if not isinstance(part, Damage):
                             self._add_batches(copy, index, part.table, last_offset, inside)
-                            last_offset = int(part.table[-1, H.LAST_OFFSET])
+                            last_offset = int(part.table[-1, HeaderColumn.LAST_OFFSET])
             except (FileNotFoundError, NotALogDirectory) as error:
                 _log.warning("replicas=merge: %s is not looked into: %s", log.segment_path(index), error)
 
     def _add_batches(self, copy: int, index: int, table: Table, last_offset: int, gaps: list[Gap]) -> None:
         """Add the batches that lie in gaps and are of the log's lineage, neighbours as one piece."""
-        last = table[:, H.LAST_OFFSET]
-        base = np.where(table[:, H.COUNT] < 0, np.concatenate(([last_offset], last[:-1])) + 1, table[:, H.BASE_OFFSET])
+        last = table[:, HeaderColumn.LAST_OFFSET]
+        base = np.where(
+            table[:, HeaderColumn.COUNT] < 0,
+            np.concatenate(([last_offset], last[:-1])) + 1,
+            table[:, HeaderColumn.BASE_OFFSET],
+        )
         firsts, ends = np.array(gaps, np.int64).T
         gap = np.searchsorted(firsts, base, side="right") - 1
         rows = np.flatnonzero((gap >= 0) & (last < ends[np.maximum(gap, 0)]) & self._of_lineage(table, base))
         breaks = np.flatnonzero((np.diff(rows) > 1) | (np.diff(gap[rows]) != 0)) + 1
         for run in np.split(rows, breaks) if len(rows) else ():
-            begin, end = int(table[run[0], H.POSITION]), end_of(table[run[-1]])
+            begin, end = int(table[run[0], HeaderColumn.POSITION]), end_of(table[run[-1]])
             self._add(copy, index, begin, end, int(base[run[0]]), int(last[run[-1]]) + 1)
 
     def _of_lineage(self, table: Table, base: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """bool[n]: whether each batch's leader epoch is that of the log at its offset."""
-        epochs = table[:, H.LEADER_EPOCH]
+        epochs = table[:, HeaderColumn.LEADER_EPOCH]
         if not len(self._starts):
             return np.ones(len(table), bool)
         slots = np.searchsorted(self._starts, base, side="right") - 1

@@ -16,7 +16,7 @@ from kafkalog_spark.format import layout, names
 from kafkalog_spark.format.atomic_file import write_all
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.control_record import control_type
-from kafkalog_spark.format.layout import NO_LEADER_EPOCH, NO_TIMESTAMP, H
+from kafkalog_spark.format.layout import NO_LEADER_EPOCH, NO_TIMESTAMP, HeaderColumn
 from kafkalog_spark.format.transaction_index import format_transaction
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
 from kafkalog_spark.log.read.segment_file import SegmentFile, Table
@@ -95,9 +95,9 @@ class SegmentRepair:
 
     def _copy(self, file: SegmentFile, run: Table, epochs: np.ndarray) -> None:
         """Neighbours in the file."""
-        start, end = int(run[0, H.POSITION]), end_of(run[-1])
+        start, end = int(run[0, HeaderColumn.POSITION]), end_of(run[-1])
         moved = run.copy()
-        moved[:, H.POSITION] += self.size - start
+        moved[:, HeaderColumn.POSITION] += self.size - start
         position = start
         while position < end:
             piece = file.read(position, min(_COPY, end - position))
@@ -105,8 +105,10 @@ class SegmentRepair:
                 raise FileNotFoundError(errno.ENOENT, "the file became shorter while it was read", file.path)
             write_all(self._fd, piece)
             position += len(piece)
-        for row in np.flatnonzero((epochs != run[:, H.LEADER_EPOCH]) & (run[:, H.MAGIC] == 2)).tolist():
-            at = int(moved[row, H.POSITION]) + layout.LEADER_EPOCH_AT
+        for row in np.flatnonzero(
+            (epochs != run[:, HeaderColumn.LEADER_EPOCH]) & (run[:, HeaderColumn.MAGIC] == 2)
+        ).tolist():
+            at = int(moved[row, HeaderColumn.POSITION]) + layout.LEADER_EPOCH_AT
             os.pwrite(self._fd, int(epochs[row]).to_bytes(4, "big", signed=True), at)
             self._report.epochs_rewritten += 1
         self.size += end - start
@@ -117,23 +119,25 @@ class SegmentRepair:
     def _follow(self, file: SegmentFile, run: Table, epochs: np.ndarray) -> None:
         """Note what later batches and the partition's small files need of these batches."""
         log = self._log
-        first, timestamp = int(run[0, H.BASE_OFFSET]), int(run[0, H.MAX_TIMESTAMP])
+        first, timestamp = int(run[0, HeaderColumn.BASE_OFFSET]), int(run[0, HeaderColumn.MAX_TIMESTAMP])
         after = None if timestamp == NO_TIMESTAMP else timestamp
         self._report.losses += [replace(loss, next_offset=first, timestamp_after=after) for loss in log.pending]
         log.pending.clear()
         changes = np.flatnonzero(np.diff(np.concatenate(([log.leader_epoch], epochs))) > 0)
-        ends = [log.last_offset, *run[:, H.LAST_OFFSET].tolist()]
+        ends = [log.last_offset, *run[:, HeaderColumn.LAST_OFFSET].tolist()]
         for row in changes.tolist():
-            epoch, start = int(epochs[row]), int(run[row, H.BASE_OFFSET])
+            epoch, start = int(epochs[row]), int(run[row, HeaderColumn.BASE_OFFSET])
             known = log.known_epochs.get(epoch, start)
             fits = ends[row] < known <= max(start, log.log_start)
             log.epochs.append(EpochEntry(epoch, known if fits else start))
         log.leader_epoch = int(epochs[-1])
-        log.last_offset = int(run[-1, H.LAST_OFFSET])
-        log.timestamp = int(run[-1, H.MAX_TIMESTAMP])
-        flags = run[:, H.ATTRIBUTES] & _OF_TRANSACTIONS
-        for row in np.flatnonzero((flags != 0) & (run[:, H.MAGIC] == 2) & (run[:, H.COUNT] > 0)).tolist():
-            header = file.header_at(int(run[row, H.POSITION]))
+        log.last_offset = int(run[-1, HeaderColumn.LAST_OFFSET])
+        log.timestamp = int(run[-1, HeaderColumn.MAX_TIMESTAMP])
+        flags = run[:, HeaderColumn.ATTRIBUTES] & _OF_TRANSACTIONS
+        for row in np.flatnonzero(
+            (flags != 0) & (run[:, HeaderColumn.MAGIC] == 2) & (run[:, HeaderColumn.COUNT] > 0)
+        ).tolist():
+            header = file.header_at(int(run[row, HeaderColumn.POSITION]))
             assert header is not None
             if not header.is_control:
                 log.transactions.data_batch(header)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.checkpoint import TopicPartition
-from kafkalog_spark.format.layout import NO_PRODUCER_ID, H
+from kafkalog_spark.format.layout import NO_PRODUCER_ID, HeaderColumn
 from kafkalog_spark.format.messages import decode_key, message
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from kafkalog_spark.format.partition_metadata import uuid_to_text
@@ -67,11 +67,15 @@ def _batches_of_open_transactions(log: PartitionLog, start: int, end: int) -> np
     ranges = [np.empty((0, 2), np.int64)]
     for window in windows_from(log, min(still_open.values())) if still_open else ():
         table = window.table
-        kind = table[:, H.ATTRIBUTES] & (layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL)
+        kind = table[:, HeaderColumn.ATTRIBUTES] & (layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL)
         rows = np.zeros(len(table), bool)
         for producer, first in still_open.items():
-            rows |= (table[:, H.PRODUCER_ID] == producer) & (table[:, H.BASE_OFFSET] >= first)
-        ranges.append(table[rows & (kind == layout.ATTRIBUTE_TRANSACTIONAL)][:, [H.BASE_OFFSET, H.LAST_OFFSET]])
+            rows |= (table[:, HeaderColumn.PRODUCER_ID] == producer) & (table[:, HeaderColumn.BASE_OFFSET] >= first)
+        ranges.append(
+            table[rows & (kind == layout.ATTRIBUTE_TRANSACTIONAL)][
+                :, [HeaderColumn.BASE_OFFSET, HeaderColumn.LAST_OFFSET]
+            ]
+        )
     return np.concatenate(ranges)
 
 

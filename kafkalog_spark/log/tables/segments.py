@@ -17,7 +17,7 @@ from kafkalog_spark.errors import CorruptBatch, CorruptIndex, KafkalogError, Uns
 from kafkalog_spark.format import layout, names, offset_index, time_index
 from kafkalog_spark.format.batch_header import BatchHeader, crc_in_pieces, wrapper_value_at
 from kafkalog_spark.format.checkpoint import HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from kafkalog_spark.format.layout import MAX_DECOMPRESSED, NO_TIMESTAMP, Codec, H
+from kafkalog_spark.format.layout import MAX_DECOMPRESSED, NO_TIMESTAMP, Codec, HeaderColumn
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
 from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
@@ -87,10 +87,12 @@ def batch_rows(
         if isinstance(part, Damage):
             yield from BATCHES.batches(columns, [maker.of_damage(part)])
             continue
-        table = part.table[(part.table[:, H.LAST_OFFSET] >= start) & (part.table[:, H.BASE_OFFSET] < end)]
+        table = part.table[
+            (part.table[:, HeaderColumn.LAST_OFFSET] >= start) & (part.table[:, HeaderColumn.BASE_OFFSET] < end)
+        ]
         if len(table):
             yield pa.RecordBatch.from_arrays([maker.column(name, table) for name in columns], schema=schema)
-        if int(part.table[-1, H.BASE_OFFSET]) >= end:
+        if int(part.table[-1, HeaderColumn.BASE_OFFSET]) >= end:
             return
 
 
@@ -98,7 +100,7 @@ _Rows = npt.NDArray[np.bool_]
 
 
 def _flag(table: HeaderTable, mask: int) -> _Rows:
-    rows: _Rows = (table[:, H.MAGIC] == 2) & ((table[:, H.ATTRIBUTES] & mask) != 0)
+    rows: _Rows = (table[:, HeaderColumn.MAGIC] == 2) & ((table[:, HeaderColumn.ATTRIBUTES] & mask) != 0)
     return rows
 
 
@@ -110,24 +112,24 @@ def _names(codes: npt.NDArray[np.int64], unknown: _Rows, names: pa.Array) -> pa.
 
 
 def _codec(table: HeaderTable) -> pa.Array:
-    codes = table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC
+    codes = table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CODEC
     return _names(codes, codes > max(Codec), _CODECS)
 
 
 def _timestamp_type(table: HeaderTable) -> pa.Array:
-    codes = (table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) // layout.ATTRIBUTE_LOG_APPEND_TIME
-    return _names(codes, table[:, H.MAGIC] == 0, _TIMESTAMP_TYPES)
+    codes = (table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) // layout.ATTRIBUTE_LOG_APPEND_TIME
+    return _names(codes, table[:, HeaderColumn.MAGIC] == 0, _TIMESTAMP_TYPES)
 
 
 def _last_sequence(table: HeaderTable) -> pa.Array:
-    base = table[:, H.BASE_SEQUENCE]
-    last = (base + table[:, H.LAST_OFFSET] - table[:, H.BASE_OFFSET]) & layout.MAX_INT32
+    base = table[:, HeaderColumn.BASE_SEQUENCE]
+    last = (base + table[:, HeaderColumn.LAST_OFFSET] - table[:, HeaderColumn.BASE_OFFSET]) & layout.MAX_INT32
     return pa.array(np.where(base < 0, layout.NO_SEQUENCE, last), pa.int32())
 
 
-def _plain(name: str, column: H, *, of_wrappers: bool = True) -> Callable[[HeaderTable], pa.Array]:
+def _plain(name: str, column: HeaderColumn, *, of_wrappers: bool = True) -> Callable[[HeaderTable], pa.Array]:
     return lambda table: pa.array(
-        table[:, column], BATCHES.columns[name], mask=None if of_wrappers else table[:, H.COUNT] < 0
+        table[:, column], BATCHES.columns[name], mask=None if of_wrappers else table[:, HeaderColumn.COUNT] < 0
     )
 
 
@@ -135,19 +137,19 @@ _NAMED_ALIKE = (
     "position", "size", "last_offset", "magic", "producer_id", "producer_epoch", "base_sequence", "leader_epoch",
 )  # fmt: skip
 _OF_TABLE: dict[str, Callable[[HeaderTable], pa.Array]] = {
-    **{name: _plain(name, H[name.upper()]) for name in _NAMED_ALIKE},
-    "base_offset": _plain("base_offset", H.BASE_OFFSET, of_wrappers=False),
-    "record_count": _plain("record_count", H.COUNT, of_wrappers=False),
+    **{name: _plain(name, HeaderColumn[name.upper()]) for name in _NAMED_ALIKE},
+    "base_offset": _plain("base_offset", HeaderColumn.BASE_OFFSET, of_wrappers=False),
+    "record_count": _plain("record_count", HeaderColumn.COUNT, of_wrappers=False),
     "codec": _codec,
     "timestamp_type": _timestamp_type,
-    "base_timestamp": lambda table: timestamps(table[:, H.BASE_TIMESTAMP], ~_has_horizon(table)),
-    "max_timestamp": lambda table: timestamps(table[:, H.MAX_TIMESTAMP]),
-    "delete_horizon": lambda table: timestamps(table[:, H.BASE_TIMESTAMP], _has_horizon(table)),
+    "base_timestamp": lambda table: timestamps(table[:, HeaderColumn.BASE_TIMESTAMP], ~_has_horizon(table)),
+    "max_timestamp": lambda table: timestamps(table[:, HeaderColumn.MAX_TIMESTAMP]),
+    "delete_horizon": lambda table: timestamps(table[:, HeaderColumn.BASE_TIMESTAMP], _has_horizon(table)),
     "last_sequence": _last_sequence,
     "transactional": lambda table: pa.array(_flag(table, layout.ATTRIBUTE_TRANSACTIONAL)),
     "control": lambda table: pa.array(_flag(table, layout.ATTRIBUTE_CONTROL)),
-    "crc_stored": _plain("crc_stored", H.CRC),
-    "crc_computed": _plain("crc_computed", H.CRC),  # the batches of a window have the right one
+    "crc_stored": _plain("crc_stored", HeaderColumn.CRC),
+    "crc_computed": _plain("crc_computed", HeaderColumn.CRC),  # the batches of a window have the right one
     "valid": lambda table: pa.repeat(True, len(table)),
     "error": lambda table: pa.nulls(len(table), pa.string()),
 }
@@ -212,16 +214,18 @@ def segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
             offsets.lost()
             continue
         table = part.table
-        offsets_wrong += sum(1 for _ in offsets.take(table, end_offset - 1, int(table[0, H.POSITION])))
+        offsets_wrong += sum(1 for _ in offsets.take(table, end_offset - 1, int(table[0, HeaderColumn.POSITION])))
         if not damaged:  # what lies in damage may have been the latest record
             times_wrong += sum(1 for _ in times.take(table))
         if not batches:
-            first_timestamp = int(table[0, H.BASE_TIMESTAMP])
+            first_timestamp = int(table[0, HeaderColumn.BASE_TIMESTAMP])
         batches += len(table)
         if records is not None:
-            records = None if (table[:, H.COUNT] < 0).any() else records + int(table[:, H.COUNT].sum())
-        max_timestamp = max(max_timestamp, int(table[:, H.MAX_TIMESTAMP].max()))
-        end_offset, position = int(table[-1, H.LAST_OFFSET]) + 1, end_of(table[-1])
+            records = (
+                None if (table[:, HeaderColumn.COUNT] < 0).any() else records + int(table[:, HeaderColumn.COUNT].sum())
+            )
+        max_timestamp = max(max_timestamp, int(table[:, HeaderColumn.MAX_TIMESTAMP].max()))
+        end_offset, position = int(table[-1, HeaderColumn.LAST_OFFSET]) + 1, end_of(table[-1])
     if not damaged and not file.is_last:  # as kafkalog-check: of a live or damaged one nobody knows
         offsets_wrong += sum(1 for _ in offsets.finish(position))
         times_wrong += sum(1 for _ in times.finish())

@@ -10,7 +10,7 @@ from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.control_record import transaction_end
-from kafkalog_spark.format.layout import NO_SEQUENCE, NO_TIMESTAMP, ControlType, H
+from kafkalog_spark.format.layout import NO_SEQUENCE, NO_TIMESTAMP, ControlType, HeaderColumn
 from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION, ProducerEntry
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import Window
@@ -71,8 +71,8 @@ def transaction_rows(log: PartitionLog, coordinators: Coordinators) -> Iterator[
     still_open: dict[int, _Transaction] = {}
     for window in windows_from(log, 0):
         table = window.table
-        flags = table[:, H.ATTRIBUTES] & (layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL)
-        for row in ((table[:, H.MAGIC] == 2) & (flags != 0)).nonzero()[0].tolist():
+        flags = table[:, HeaderColumn.ATTRIBUTES] & (layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL)
+        for row in ((table[:, HeaderColumn.MAGIC] == 2) & (flags != 0)).nonzero()[0].tolist():
             header = window.header(row)
             if not header.is_control:
                 still_open.setdefault(header.producer_id, _Transaction(header)).add(header)
@@ -103,7 +103,7 @@ def producer_rows(log: PartitionLog, coordinators: Coordinators) -> Iterator[dic
     producers = {entry.producer_id: entry for entry in entries}
     start = log.log_start_offset if snapshot is None else snapshot
     for window in windows_from(log, start):
-        for at in (window.table[:, H.PRODUCER_ID] >= 0).nonzero()[0].tolist():
+        for at in (window.table[:, HeaderColumn.PRODUCER_ID] >= 0).nonzero()[0].tolist():
             header = window.header(at)
             if header.base_offset >= start and header.magic == 2:
                 _update(producers, window, at, header)

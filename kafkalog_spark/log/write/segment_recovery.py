@@ -15,7 +15,7 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import names, offset_index, time_index
 from kafkalog_spark.format.atomic_file import descriptor, fsync_descriptor, replace_file
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
-from kafkalog_spark.format.layout import NO_TIMESTAMP, H
+from kafkalog_spark.format.layout import NO_TIMESTAMP, HeaderColumn
 from kafkalog_spark.log.decode.decompress import Scratch
 from kafkalog_spark.log.read.segment_file import Table, Window, header_windows
 from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES
@@ -93,9 +93,9 @@ def recover_segment(
                 indexes.add(window.table)
                 last = window.table[-1]
                 if on_bytes is not None:
-                    on_bytes(int(last[H.POSITION] + last[H.SIZE]) - position)
-                position = int(last[H.POSITION] + last[H.SIZE])
-                next_offset = int(last[H.LAST_OFFSET]) + 1
+                    on_bytes(int(last[HeaderColumn.POSITION] + last[HeaderColumn.SIZE]) - position)
+                position = int(last[HeaderColumn.POSITION] + last[HeaderColumn.SIZE])
+                next_offset = int(last[HeaderColumn.LAST_OFFSET]) + 1
             if wrong is not None:
                 damage = wrong.at(path=str(path), position=position, offset=next_offset)
                 if not may_cut:
@@ -136,16 +136,16 @@ def ordered_windows(
         table = window.table
         good = in_order(table, base_offset, next_offset)
         if good < len(table):
-            first, last = int(table[good, H.BASE_OFFSET]), int(table[good, H.LAST_OFFSET])
-            position = int(table[good, H.POSITION])
-            expected = int(table[good - 1, H.LAST_OFFSET]) + 1 if good else next_offset
+            first, last = int(table[good, HeaderColumn.BASE_OFFSET]), int(table[good, HeaderColumn.LAST_OFFSET])
+            position = int(table[good, HeaderColumn.POSITION])
+            expected = int(table[good - 1, HeaderColumn.LAST_OFFSET]) + 1 if good else next_offset
             if expected <= first <= last:
                 raise OffsetOverflow(path, base_offset, last, position)
             text = f"a batch of offsets {first} to {last} where {expected} or higher was to come"
             yield window.first(good), CorruptBatch(text, path=str(path), position=position, offset=expected)
             return
         if len(table):
-            next_offset = int(table[-1, H.LAST_OFFSET]) + 1
+            next_offset = int(table[-1, HeaderColumn.LAST_OFFSET]) + 1
         yield window, None if wrong is None else wrong.at(path=str(path), offset=next_offset)
 
 
@@ -153,9 +153,11 @@ def in_order(table: Table, base_offset: int, next_offset: int) -> int:
     """How many batches at the beginning of the table have rising offsets that an index of the segment can hold."""
     previous = np.empty(len(table), np.int64)
     previous[:1] = next_offset - 1
-    previous[1:] = table[:-1, H.LAST_OFFSET]
-    good = (table[:, H.BASE_OFFSET] > previous) & (table[:, H.LAST_OFFSET] >= table[:, H.BASE_OFFSET])
-    good &= table[:, H.LAST_OFFSET] <= base_offset + MAX_RELATIVE_OFFSET
+    previous[1:] = table[:-1, HeaderColumn.LAST_OFFSET]
+    good = (table[:, HeaderColumn.BASE_OFFSET] > previous) & (
+        table[:, HeaderColumn.LAST_OFFSET] >= table[:, HeaderColumn.BASE_OFFSET]
+    )
+    good &= table[:, HeaderColumn.LAST_OFFSET] <= base_offset + MAX_RELATIVE_OFFSET
     return len(good) if good.all() else int(np.argmin(good))
 
 
@@ -174,11 +176,13 @@ class IndexBuilder:
 
     def add(self, table: Table) -> None:
         n = len(table)
-        running = np.maximum.accumulate(np.concatenate(([self.max_timestamp], table[:, H.MAX_TIMESTAMP])))
+        running = np.maximum.accumulate(np.concatenate(([self.max_timestamp], table[:, HeaderColumn.MAX_TIMESTAMP])))
         grown = np.where(running[1:] > running[:-1], np.arange(n), -1)
         reached = np.maximum.accumulate(grown)  # row that holds the largest timestamp up to each row; -1: none here
-        offsets = np.where(reached >= 0, table[np.maximum(reached, 0), H.LAST_OFFSET], self.max_timestamp_offset)
-        positions: list[int] = table[:, H.POSITION].tolist()
+        offsets = np.where(
+            reached >= 0, table[np.maximum(reached, 0), HeaderColumn.LAST_OFFSET], self.max_timestamp_offset
+        )
+        positions: list[int] = table[:, HeaderColumn.POSITION].tolist()
         rows: list[int] = []
         row = bisect_right(positions, self._counted_from + self._interval)
         while row < n:
@@ -187,8 +191,8 @@ class IndexBuilder:
             row = bisect_right(positions, self._counted_from + self._interval, row + 1)
         if rows:
             entries = np.empty(len(rows), offset_index.ENTRY_DTYPE)
-            entries["relative_offset"] = table[rows, H.LAST_OFFSET] - self._base_offset
-            entries["position"] = table[rows, H.POSITION]
+            entries["relative_offset"] = table[rows, HeaderColumn.LAST_OFFSET] - self._base_offset
+            entries["position"] = table[rows, HeaderColumn.POSITION]
             self._offset_entries.append(entries)
             timestamps = running[1:][rows]
             kept = timestamps > np.concatenate(([self._last_time], timestamps[:-1]))

@@ -21,7 +21,7 @@ from kafkalog_spark.format.atomic_file import (
     descriptor,
     replace_file,
 )
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.log.write.segment_recovery import IndexBuilder
 from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES
 
@@ -67,10 +67,10 @@ class PieceStamper:
         batches = self._stamped(data)
         while facts := list(islice(batches, _AT_ONCE)):
             sizes, last_offsets, timestamps = np.array(facts, np.int64).T
-            table = np.zeros((len(facts), len(H)), np.int64)
-            table[:, H.POSITION] = self.size + np.cumsum(sizes) - sizes
-            table[:, H.LAST_OFFSET] = last_offsets
-            table[:, H.MAX_TIMESTAMP] = timestamps
+            table = np.zeros((len(facts), len(HeaderColumn)), np.int64)
+            table[:, HeaderColumn.POSITION] = self.size + np.cumsum(sizes) - sizes
+            table[:, HeaderColumn.LAST_OFFSET] = last_offsets
+            table[:, HeaderColumn.MAX_TIMESTAMP] = timestamps
             self._indexes.add(table)
             self.size += int(sizes.sum())
 

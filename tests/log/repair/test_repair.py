@@ -17,7 +17,7 @@ import pytest
 from kafkalog_spark.cli.repair import main
 from kafkalog_spark.errors import NotALogDirectory, OptionError
 from kafkalog_spark.format.checkpoint import read_leader_epochs, read_offset_checkpoint
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLog
@@ -217,8 +217,8 @@ def test_where_a_repair_may_not_write(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def table(*batches: tuple[int, int], epochs: tuple[int, ...] = ()) -> np.ndarray:
-    made = np.zeros((len(batches), len(H)), np.int64)
-    made[:, H.BASE_OFFSET], made[:, H.LAST_OFFSET] = np.array(batches).T
+    made = np.zeros((len(batches), len(HeaderColumn)), np.int64)
+    made[:, HeaderColumn.BASE_OFFSET], made[:, HeaderColumn.LAST_OFFSET] = np.array(batches).T
     return made
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.log.read import segment_file
 from kafkalog_spark.log.write.encoded_batch import batches_of
 from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, recover_segment
@@ -52,7 +52,7 @@ def test_indexes_made_again_are_those_that_kafka_wrote(log, tmp_path, scan):
             tmp_path,
             int(path.stem),
             512 if dense else 4096,
-            lambda window: seen.extend(window.table[:, H.LAST_OFFSET].tolist()),  # noqa: B023 (called here and now)
+            lambda window: seen.extend(window.table[:, HeaderColumn.LAST_OFFSET].tolist()),  # noqa: B023 (called here and now)
         )
         assert recovered.damage is None
         assert recovered.truncated_bytes == 0

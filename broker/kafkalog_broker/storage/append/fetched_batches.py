@@ -7,7 +7,7 @@ import numpy as np
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import check_crc, parse_header, parse_prefix
-from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64, H
+from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64, HeaderColumn
 from kafkalog_spark.log.read.segment_file import Table, Window, check_large, what_is_wrong
 
 _PLAIN_BELOW = 64 << 10
@@ -46,7 +46,7 @@ def _plain(data: memoryview) -> Table:
             raise _impossible(header.base_offset, header.last_offset, header.leader_epoch, at)
         rows.append((*header, 1, 0))
         at += size
-    return np.array(rows, np.int64).reshape(-1, len(H))
+    return np.array(rows, np.int64).reshape(-1, len(HeaderColumn))
 
 
 def sweep_batches(data: memoryview) -> tuple[Table, KafkalogError | None]:
@@ -62,7 +62,7 @@ def sweep_batches(data: memoryview) -> tuple[Table, KafkalogError | None]:
     at, status = 0, SweepStatus.TABLE_FULL
     wrong: KafkalogError | None = None
     while status == SweepStatus.TABLE_FULL and wrong is None:
-        table = np.empty((_TABLE_ROWS, len(H)), np.int64)
+        table = np.empty((_TABLE_ROWS, len(HeaderColumn)), np.int64)
         rows, swept_to, status = sweep(frozen, at, len(data), table, CRC32C_TABLE, CRC32_TABLE)
         at = int(swept_to)
         good, wrong = check_large(table[:rows], data, 0)
@@ -73,21 +73,28 @@ def sweep_batches(data: memoryview) -> tuple[Table, KafkalogError | None]:
 
 
 def _check_order(table: Table) -> None:
-    base_offsets, epochs = table[:, H.BASE_OFFSET], table[:, H.LEADER_EPOCH]
-    wrong = (base_offsets < 0) | (table[:, H.LAST_OFFSET] == MAX_INT64) | (epochs < -1) | (epochs == MAX_INT32)
+    base_offsets, epochs = table[:, HeaderColumn.BASE_OFFSET], table[:, HeaderColumn.LEADER_EPOCH]
+    wrong = (
+        (base_offsets < 0) | (table[:, HeaderColumn.LAST_OFFSET] == MAX_INT64) | (epochs < -1) | (epochs == MAX_INT32)
+    )
     if wrong.any():
         row = table[int(np.argmax(wrong))]
         raise _impossible(
-            int(row[H.BASE_OFFSET]), int(row[H.LAST_OFFSET]), int(row[H.LEADER_EPOCH]), int(row[H.POSITION])
+            int(row[HeaderColumn.BASE_OFFSET]),
+            int(row[HeaderColumn.LAST_OFFSET]),
+            int(row[HeaderColumn.LEADER_EPOCH]),
+            int(row[HeaderColumn.POSITION]),
         )
-    previous = np.concatenate((table[:1, H.BASE_OFFSET] - 1, table[:-1, H.LAST_OFFSET]))
-    wrong = (table[:, H.BASE_OFFSET] <= previous) | (table[:, H.LAST_OFFSET] < table[:, H.BASE_OFFSET])
+    previous = np.concatenate((table[:1, HeaderColumn.BASE_OFFSET] - 1, table[:-1, HeaderColumn.LAST_OFFSET]))
+    wrong = (table[:, HeaderColumn.BASE_OFFSET] <= previous) | (
+        table[:, HeaderColumn.LAST_OFFSET] < table[:, HeaderColumn.BASE_OFFSET]
+    )
     if wrong.any():
         row = int(np.argmax(wrong))
-        base, last = int(table[row, H.BASE_OFFSET]), int(table[row, H.LAST_OFFSET])
+        base, last = int(table[row, HeaderColumn.BASE_OFFSET]), int(table[row, HeaderColumn.LAST_OFFSET])
         raise CorruptBatch(
             f"a batch of offsets {base} to {last} follows offset {int(previous[row])}",
-            position=int(table[row, H.POSITION]),
+            position=int(table[row, HeaderColumn.POSITION]),
             offset=base,
         )
 

@@ -29,7 +29,7 @@ from kafkalog_broker.storage.compaction.offset_map import OffsetMap
 from kafkalog_broker.storage.partition.cleaned_segment import RetainedBatches
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.layout import Codec, H
+from kafkalog_spark.format.layout import Codec, HeaderColumn
 from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
 from kafkalog_spark.log.decode.decompress import Scratch
 from kafkalog_spark.log.decode.run_decoder import Decompressor, OpenedWrapper, kinds_of, open_wrapper, runs
@@ -92,10 +92,10 @@ class BatchFilter:
     def pieces(self, window: Window, verdict: Verdict, keeps_legacy_tombstones: bool) -> Iterator[RetainedBatches]:
         """The remainder of a window, in order. Raises CorruptBatch, UnsupportedFormat."""
         for first, last in runs(kinds_of(window.table)):
-            compressed = bool(window.table[first, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC)
-            if window.table[first, H.MAGIC] < 2 and not compressed:
+            compressed = bool(window.table[first, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CODEC)
+            if window.table[first, HeaderColumn.MAGIC] < 2 and not compressed:
                 yield from self._messages(window, first, last, keeps_legacy_tombstones)
-            elif window.table[first, H.MAGIC] < 2:
+            elif window.table[first, HeaderColumn.MAGIC] < 2:
                 for row in range(first, last):
                     yield from self._wrapper(window, row, keeps_legacy_tombstones)
             elif compressed:
@@ -108,23 +108,26 @@ class BatchFilter:
     def _messages(self, window: Window, first: int, last: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
         """Messages that stand alone; each is a batch of its own."""
         table = window.table[first:last]
-        start, magic, payload = int(window.starts[first]), int(table[0, H.MAGIC]), window.payload
-        end = start + int(table[:, H.SIZE].sum())
+        start, magic, payload = int(window.starts[first]), int(table[0, HeaderColumn.MAGIC]), window.payload
+        end = start + int(table[:, HeaderColumn.SIZE].sum())
         messages = messages_in(payload, start, end, magic)
         stays = self._stays(payload, messages, keeps_tombstones)
         if stays.any():
             out = np.empty(end - start, np.uint8)
             filled = int(copy_messages(payload, messages[stays], magic, 0, out))
-            yield RetainedBatches(out.data[:filled], table[stays][:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]])
+            yield RetainedBatches(
+                out.data[:filled],
+                table[stays][:, [HeaderColumn.SIZE, HeaderColumn.LAST_OFFSET, HeaderColumn.MAX_TIMESTAMP]],
+            )
 
     def _wrapper(self, window: Window, row: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
         header = window.table[row]
         wrapper = opened(window, row, self._decompressor.scratch)
-        payload, magic = self._decompressor.scratch.read_only(), int(header[H.MAGIC])
+        payload, magic = self._decompressor.scratch.read_only(), int(header[HeaderColumn.MAGIC])
         messages = messages_in(payload, 0, wrapper.end, magic, wrapper.add)
         stays = self._stays(payload, messages, keeps_tombstones)
         if stays.all():
-            batches = header[[H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]].reshape(1, 3)
+            batches = header[[HeaderColumn.SIZE, HeaderColumn.LAST_OFFSET, HeaderColumn.MAX_TIMESTAMP]].reshape(1, 3)
             yield RetainedBatches(window.batch(row), batches)
         elif stays.any():
             kept = messages[stays]
@@ -132,9 +135,9 @@ class BatchFilter:
             base_offset = int(kept[0, MessageColumn.OFFSET]) if magic == 1 else 0
             filled = int(copy_messages(payload, kept, magic, base_offset, out))
             last_offset, largest = int(kept[-1, MessageColumn.OFFSET]), int(kept[:, MessageColumn.TIMESTAMP].max())
-            if header[H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME or magic == 0:
-                largest = int(header[H.MAX_TIMESTAMP])
-            attributes = int(header[H.ATTRIBUTES])
+            if header[HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME or magic == 0:
+                largest = int(header[HeaderColumn.MAX_TIMESTAMP])
+            attributes = int(header[HeaderColumn.ATTRIBUTES])
             value = compress(Codec(attributes & layout.ATTRIBUTE_CODEC), out.data[:filled])
             data = wrapper_of(magic, attributes, value, last_offset, largest, wrapper.key)
             yield RetainedBatches(data, np.array([[len(data), last_offset, largest]], np.int64))
@@ -163,7 +166,12 @@ class BatchFilter:
         starts, ends = window.records(first, last)
         table = window.table[first:last]
         for begin, end, _ in self._decompressor.groups(
-            window.data, starts, ends, table[:, H.ATTRIBUTES], table[:, H.COUNT], wanted[first:last].tolist()
+            window.data,
+            starts,
+            ends,
+            table[:, HeaderColumn.ATTRIBUTES],
+            table[:, HeaderColumn.COUNT],
+            wanted[first:last].tolist(),
         ):  # one that cannot be decompressed has no records where its header announces some: the kernel says so
             kept = ~verdict.drop[first + begin : first + end]
             rows = np.flatnonzero(kept) + first + begin
@@ -183,7 +191,7 @@ class BatchFilter:
             if outcome in (CleanOutcome.WHOLE, CleanOutcome.UNREADABLE):
                 data = window.batch(row)
             elif outcome == CleanOutcome.REWRITTEN:
-                data = _packed_again(data, int(window.table[row, H.ATTRIBUTES]) & layout.ATTRIBUTE_CODEC)
+                data = _packed_again(data, int(window.table[row, HeaderColumn.ATTRIBUTES]) & layout.ATTRIBUTE_CODEC)
             pieces.append(data)
             batches.append((len(data), last_offset, max_timestamp))
         return RetainedBatches(b"".join(pieces), np.array(batches, np.int64).reshape(-1, 3))
@@ -246,9 +254,17 @@ def _units(
     table = window.table[rows]
     units = np.empty((len(table), len(CleanUnit)), np.int64)
     units[:, : CleanUnit.HEADER_AT] = table[
-        :, (H.BASE_OFFSET, H.LAST_OFFSET, H.COUNT, H.BASE_TIMESTAMP, H.MAX_TIMESTAMP, H.ATTRIBUTES)
+        :,
+        (
+            HeaderColumn.BASE_OFFSET,
+            HeaderColumn.LAST_OFFSET,
+            HeaderColumn.COUNT,
+            HeaderColumn.BASE_TIMESTAMP,
+            HeaderColumn.MAX_TIMESTAMP,
+            HeaderColumn.ATTRIBUTES,
+        ),
     ]
-    units[:, CleanUnit.SIZE] = table[:, H.SIZE]
+    units[:, CleanUnit.SIZE] = table[:, HeaderColumn.SIZE]
     units[:, CleanUnit.HEADER_AT] = window.starts[rows]
     units[:, CleanUnit.RULE] = verdict.rule[rows]
     units[:, CleanUnit.KEEP_EMPTY] = verdict.keep_empty[rows]

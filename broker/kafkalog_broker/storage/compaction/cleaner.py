@@ -35,7 +35,7 @@ from kafkalog_broker.storage.partition.producer_replay import read_marker
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format.atomic_file import descriptor
-from kafkalog_spark.format.layout import ControlType, H
+from kafkalog_spark.format.layout import ControlType, HeaderColumn
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.decode.decompress import Scratch
 from kafkalog_spark.log.decode.run_decoder import Decompressor, kinds_of, runs
@@ -124,18 +124,20 @@ class Cleaner:
     def _map_window(self, window: Window, transactions: CleanedTransactions, first: int) -> bool:
         """False when the map is full."""
         table = window.table
-        counts = table[:, H.COUNT].copy()
+        counts = table[:, HeaderColumn.COUNT].copy()
         for row in _transactional_rows(table):
             header = table[row]
-            if header[H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL:
+            if header[HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL:
                 _pass_marker(window, row, transactions)
                 counts[row] = 0
-            elif transactions.may_drop_records(int(header[H.PRODUCER_ID]), int(header[H.LAST_OFFSET])):
+            elif transactions.may_drop_records(
+                int(header[HeaderColumn.PRODUCER_ID]), int(header[HeaderColumn.LAST_OFFSET])
+            ):
                 counts[row] = 0
-        units = np.stack((table[:, H.BASE_OFFSET], table[:, H.LAST_OFFSET], counts), axis=1)
+        units = np.stack((table[:, HeaderColumn.BASE_OFFSET], table[:, HeaderColumn.LAST_OFFSET], counts), axis=1)
         for begun, ended in runs(kinds_of(table)):
-            compressed = bool(table[begun, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC)
-            if table[begun, H.MAGIC] < 2:
+            compressed = bool(table[begun, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CODEC)
+            if table[begun, HeaderColumn.MAGIC] < 2:
                 has_room = self._map_messages(window, begun, ended, compressed, first)
             elif compressed:
                 has_room = self._map_compressed(window, units, begun, ended, first)
@@ -148,7 +150,7 @@ class Cleaner:
 
     def _map_compressed(self, window: Window, units: npt.NDArray[np.int64], begun: int, ended: int, first: int) -> bool:
         starts, ends = window.records(begun, ended)
-        attributes, counts = window.table[begun:ended, H.ATTRIBUTES], units[begun:ended, 2]
+        attributes, counts = window.table[begun:ended, HeaderColumn.ATTRIBUTES], units[begun:ended, 2]
         for row, end, _ in self._decompressor.groups(
             window.data, starts, ends, attributes, counts, (counts > 0).tolist()
         ):
@@ -159,9 +161,9 @@ class Cleaner:
         return True
 
     def _map_messages(self, window: Window, begun: int, ended: int, compressed: bool, first: int) -> bool:
-        magic, starts = int(window.table[begun, H.MAGIC]), window.starts
+        magic, starts = int(window.table[begun, HeaderColumn.MAGIC]), window.starts
         if not compressed:
-            end = int(starts[ended - 1] + window.table[ended - 1, H.SIZE])
+            end = int(starts[ended - 1] + window.table[ended - 1, HeaderColumn.SIZE])
             messages = messages_in(window.payload, int(starts[begun]), end, magic, 0, first)
             return self._keys.add_messages(window.payload, messages)
         for row in range(begun, ended):
@@ -224,18 +226,20 @@ class Cleaner:
         for row in _transactional_rows(table):
             header = table[row]
             discard = False
-            if header[H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL:
+            if header[HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL:
                 may_go = _pass_marker(window, row, transactions)
-                has_horizon = bool(header[H.ATTRIBUTES] & layout.ATTRIBUTE_DELETE_HORIZON)
-                discard = may_go and has_horizon and int(header[H.BASE_TIMESTAMP]) <= self._request.now_ms
+                has_horizon = bool(header[HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_DELETE_HORIZON)
+                discard = may_go and has_horizon and int(header[HeaderColumn.BASE_TIMESTAMP]) <= self._request.now_ms
                 verdict.ended_empty[row] = may_go
                 verdict.rule[row] = Rule.ALL
             else:
-                discard = transactions.may_drop_records(int(header[H.PRODUCER_ID]), int(header[H.LAST_OFFSET]))
+                discard = transactions.may_drop_records(
+                    int(header[HeaderColumn.PRODUCER_ID]), int(header[HeaderColumn.LAST_OFFSET])
+                )
             if discard:
                 verdict.rule[row] = Rule.NONE
         # The last batch of the round stays, if only its header, and with it what offset comes next.
-        verdict.keep_empty[table[:, H.LAST_OFFSET] + 1 == self._request.first_uncleanable_offset] = True
+        verdict.keep_empty[table[:, HeaderColumn.LAST_OFFSET] + 1 == self._request.first_uncleanable_offset] = True
         verdict.drop[(verdict.rule == Rule.NONE) & ~verdict.keep_empty] = True
         return verdict
 
@@ -259,7 +263,9 @@ class Cleaner:
 
 def _transactional_rows(table: npt.NDArray[np.int64]) -> list[int]:
     mask = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
-    rows: list[int] = np.flatnonzero((table[:, H.MAGIC] == 2) & ((table[:, H.ATTRIBUTES] & mask) != 0)).tolist()
+    rows: list[int] = np.flatnonzero(
+        (table[:, HeaderColumn.MAGIC] == 2) & ((table[:, HeaderColumn.ATTRIBUTES] & mask) != 0)
+    ).tolist()
     return rows
 
 
@@ -267,12 +273,14 @@ def _pass_marker(window: Window, row: int, transactions: CleanedTransactions) ->
     """True when a control batch may go. Leader changes and the like never do."""
     header = window.table[row]
     control_type: ControlType | None = None
-    if header[H.COUNT] > 0:
+    if header[HeaderColumn.COUNT] > 0:
         marker = read_marker(window.batch(row))
         if marker is None:
             return False
         control_type = marker.control_type
-    return transactions.may_drop_marker(int(header[H.PRODUCER_ID]), int(header[H.LAST_OFFSET]), control_type)
+    return transactions.may_drop_marker(
+        int(header[HeaderColumn.PRODUCER_ID]), int(header[HeaderColumn.LAST_OFFSET]), control_type
+    )
 
 
 def _sizes(segment: LogSegment) -> SourceSize:

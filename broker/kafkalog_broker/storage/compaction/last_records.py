@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from kafkalog_broker.storage.partition.producer_state import Producer
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 
 _NO_DATA = -1
 
@@ -33,9 +33,9 @@ def last_batches(table: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> 
     if not len(known):
         return np.zeros(len(table), bool)
     ids, offsets, epochs = known.T
-    slots = np.minimum(np.searchsorted(ids, table[:, H.PRODUCER_ID]), len(ids) - 1)
-    is_control = (table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
-    has_epoch = is_control & (epochs[slots] == table[:, H.PRODUCER_EPOCH])
-    is_last = np.where(offsets[slots] == _NO_DATA, has_epoch, offsets[slots] == table[:, H.LAST_OFFSET])
-    found: npt.NDArray[np.bool_] = is_last & (ids[slots] == table[:, H.PRODUCER_ID])
+    slots = np.minimum(np.searchsorted(ids, table[:, HeaderColumn.PRODUCER_ID]), len(ids) - 1)
+    is_control = (table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
+    has_epoch = is_control & (epochs[slots] == table[:, HeaderColumn.PRODUCER_EPOCH])
+    is_last = np.where(offsets[slots] == _NO_DATA, has_epoch, offsets[slots] == table[:, HeaderColumn.LAST_OFFSET])
+    found: npt.NDArray[np.bool_] = is_last & (ids[slots] == table[:, HeaderColumn.PRODUCER_ID])
     return found

@@ -33,7 +33,7 @@ from kafkalog_spark.format.atomic_file import (
     write_all,
 )
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
-from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE, H
+from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE, HeaderColumn
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction
 from kafkalog_spark.log.write.segment_recovery import IndexBuilder
 
@@ -84,10 +84,10 @@ class CleanedSegment:
                 path=str(self.path(names.LOG_SUFFIX)),
                 hint="lower segment.bytes of the topic",
             )
-        table = np.zeros((len(batches), len(H)), np.int64)
-        table[:, H.POSITION] = self.size + np.cumsum(batches[:, 0]) - batches[:, 0]
-        table[:, H.LAST_OFFSET] = batches[:, 1]
-        table[:, H.MAX_TIMESTAMP] = batches[:, 2]
+        table = np.zeros((len(batches), len(HeaderColumn)), np.int64)
+        table[:, HeaderColumn.POSITION] = self.size + np.cumsum(batches[:, 0]) - batches[:, 0]
+        table[:, HeaderColumn.LAST_OFFSET] = batches[:, 1]
+        table[:, HeaderColumn.MAX_TIMESTAMP] = batches[:, 2]
         write_all(self._fd, data)
         self._indexes.add(table)
         self.size += len(data)

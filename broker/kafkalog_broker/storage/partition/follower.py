@@ -15,7 +15,7 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.producer_replay import first_bad_marker, newest_snapshot, replay, replay_segments
 from kafkalog_broker.storage.partition.producer_state import ProducerState
 from kafkalog_spark.errors import UnexpectedAppendOffset, UnsupportedFormat
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.log.read.segment_file import Window
 
 _log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Follower:
         local, table = self._local, batches.table
         if (bad := first_bad_marker(batches)) is not None:
             raise bad[1].at(topic_partition=self._log.name)
-        first, last = int(table[0, H.BASE_OFFSET]), int(table[0, H.LAST_OFFSET])
+        first, last = int(table[0, HeaderColumn.BASE_OFFSET]), int(table[0, HeaderColumn.LAST_OFFSET])
         gone: list[Path] = []
         if first < local.log_end_offset <= last and not any(segment.size for segment in local.segments):
             _log.info("%s begins at offset %d, with the batch of %d", self._log.name, first, local.log_end_offset)
@@ -85,7 +85,7 @@ class Follower:
                     run = rest.first(local.how_many_fit(rest, now_ms))
                     self._assign_epochs(run)
                     segment = local.append_all(run)
-                    self._log.appended_bytes += int(run.table[:, H.SIZE].sum())
+                    self._log.appended_bytes += int(run.table[:, HeaderColumn.SIZE].sum())
                     for aborted in replay(self._log.producer_state, run):
                         segment.add_aborted(aborted)
                     row += len(run.table)
@@ -96,10 +96,10 @@ class Follower:
     def _assign_epochs(self, run: Window) -> None:
         """Before the bytes are written, as a leader does. What is older than epochs has none, and what comes after it
         cannot be found by them (Kafka clears the file too)."""
-        known, epochs = self._log.epochs, run.table[:, H.LEADER_EPOCH]
+        known, epochs = self._log.epochs, run.table[:, HeaderColumn.LEADER_EPOCH]
         row = 0
         while row < len(epochs):
-            epoch, base = int(epochs[row]), int(run.table[row, H.BASE_OFFSET])
+            epoch, base = int(epochs[row]), int(run.table[row, HeaderColumn.BASE_OFFSET])
             if epoch < 0:
                 known.clear()
             elif epoch != known.latest:

@@ -30,7 +30,7 @@ from kafkalog_spark.format import names
 from kafkalog_spark.format.atomic_file import FILE_MODE, fsync_directory, fsync_file, replace_files_in
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, format_leader_epochs
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, format_partition_metadata
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.read.segment_file import Window
@@ -216,10 +216,13 @@ class LocalLog:
         segment, table = self.segments[-1], window.table
         writer = segment.writer
         assert writer is not None
-        begin = int(table[0, H.POSITION]) - window.start
-        end = int(table[-1, H.POSITION] + table[-1, H.SIZE]) - window.start
+        begin = int(table[0, HeaderColumn.POSITION]) - window.start
+        end = int(table[-1, HeaderColumn.POSITION] + table[-1, HeaderColumn.SIZE]) - window.start
         try:
-            writer.append_all(window.data[begin:end], table[:, (H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP)].tolist())
+            writer.append_all(
+                window.data[begin:end],
+                table[:, (HeaderColumn.SIZE, HeaderColumn.LAST_OFFSET, HeaderColumn.MAX_TIMESTAMP)].tolist(),
+            )
         finally:
             if writer.size > segment.size:
                 self.log_end_offset = writer.next_offset

@@ -21,7 +21,7 @@ from kafkalog_spark.format.atomic_file import (
     open_regular,
 )
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.transaction_index import load_transaction_index
 from kafkalog_spark.log.read.segment_file import Window, header_windows
 from kafkalog_spark.store.interface import DescriptorFile
@@ -61,7 +61,7 @@ def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -
                     pieces.append(CleanedSegment(directory, base, index_interval_bytes))
                 _copy(fd, window.table[begun:ended], pieces[-1])
             if len(window.table):
-                next_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
+                next_offset = int(window.table[-1, HeaderColumn.LAST_OFFSET]) + 1
         copied = sum(piece.size for piece in pieces)
         while copied < found.st_size:
             copied += pieces[-1].append_unread(os.pread(fd, _COPIED, copied))
@@ -85,7 +85,7 @@ def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -
 def _runs(window: Window, base_offset: int, next_offset: int) -> list[tuple[int, int, int]]:
     """(first row, row after the last, base offset of their segment) of the neighbours that go into one segment."""
     runs: list[tuple[int, int, int]] = []
-    begun, last_offsets = 0, window.table[:, H.LAST_OFFSET]
+    begun, last_offsets = 0, window.table[:, HeaderColumn.LAST_OFFSET]
     while begun < len(window.table):
         too_far = np.flatnonzero(last_offsets[begun:] - base_offset > MAX_RELATIVE_OFFSET)
         ended = begun + int(too_far[0]) if len(too_far) else len(window.table)
@@ -95,20 +95,20 @@ def _runs(window: Window, base_offset: int, next_offset: int) -> list[tuple[int,
             row = window.table[ended]
             # A message of v0 or v1 may wrap others, whose offsets are lower than its own by an unknown number.
             lowest = int(last_offsets[ended - 1]) + 1 if ended else next_offset
-            base_offset = max(lowest, int(row[H.LAST_OFFSET]) - MAX_RELATIVE_OFFSET)
-            if row[H.MAGIC] == 2:
-                base_offset = max(lowest, int(row[H.BASE_OFFSET]))
+            base_offset = max(lowest, int(row[HeaderColumn.LAST_OFFSET]) - MAX_RELATIVE_OFFSET)
+            if row[HeaderColumn.MAGIC] == 2:
+                base_offset = max(lowest, int(row[HeaderColumn.BASE_OFFSET]))
         begun = ended
     return runs
 
 
 def _copy(fd: int, table: npt.NDArray[np.int64], piece: CleanedSegment) -> None:
     """Append the batches of these rows, neighbours in the file."""
-    batches = table[:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]]
+    batches = table[:, [HeaderColumn.SIZE, HeaderColumn.LAST_OFFSET, HeaderColumn.MAX_TIMESTAMP]]
     begun = 0
     while begun < len(table):
-        sizes = np.cumsum(table[begun:, H.SIZE])
+        sizes = np.cumsum(table[begun:, HeaderColumn.SIZE])
         ended = begun + max(int(np.searchsorted(sizes, _COPIED, side="right")), 1)
-        size = int(table[begun:ended, H.SIZE].sum())
-        piece.append(os.pread(fd, size, int(table[begun, H.POSITION])), batches[begun:ended])
+        size = int(table[begun:ended, HeaderColumn.SIZE].sum())
+        piece.append(os.pread(fd, size, int(table[begun, HeaderColumn.POSITION])), batches[begun:ended])
         begun = ended

@@ -16,7 +16,7 @@ from kafkalog_spark.format import layout, names
 from kafkalog_spark.format.atomic_file import descriptor
 from kafkalog_spark.format.control_record import transaction_end
 from kafkalog_spark.format.layout import (
-    H,
+    HeaderColumn,
 )
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.format.transaction_index import AbortedTransaction
@@ -37,19 +37,21 @@ def replay(state: ProducerState, window: Window) -> list[AbortedTransaction]:
         if ended is not None:
             aborted.append(ended)
     if len(window.table):
-        state.end_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
+        state.end_offset = int(window.table[-1, HeaderColumn.LAST_OFFSET]) + 1
     return aborted
 
 
 def first_bad_marker(window: Window) -> tuple[int, CorruptBatch] | None:
     """The first control batch whose record cannot be read (row, why): recovery cuts there (InvalidRecordException)."""
     table = window.table
-    of_control = (table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
-    for row in np.flatnonzero(of_control & (table[:, H.PRODUCER_ID] >= 0) & (table[:, H.COUNT] > 0)).tolist():
+    of_control = (table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
+    for row in np.flatnonzero(
+        of_control & (table[:, HeaderColumn.PRODUCER_ID] >= 0) & (table[:, HeaderColumn.COUNT] > 0)
+    ).tolist():
         try:
             read_marker(window.batch(row))
         except CorruptBatch as error:
-            return row, error.at(position=int(table[row, H.POSITION]))
+            return row, error.at(position=int(table[row, HeaderColumn.POSITION]))
     return None
 
 
@@ -60,12 +62,12 @@ def read_marker(batch: memoryview) -> Marker | None:
 
 
 def _rows_that_matter(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    ids = table[:, H.PRODUCER_ID]
+    ids = table[:, HeaderColumn.PRODUCER_ID]
     of_producers = ids >= 0
     if not of_producers.any():
         return np.empty(0, np.int64)
     of_transactions = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
-    plain = of_producers & ((table[:, H.ATTRIBUTES] & of_transactions) == 0)
+    plain = of_producers & ((table[:, HeaderColumn.ATTRIBUTES] & of_transactions) == 0)
     rows = np.flatnonzero(plain)
     # Sorted by producer, then by position: the fifth last of each producer is the one five places before the next's.
     by_producer = rows[np.argsort(ids[rows], kind="stable")]
@@ -103,7 +105,7 @@ def replay_segments(
         path = directory / (names.segment_name(base) + names.LOG_SUFFIX)
         with descriptor(path) as fd:
             for window, wrong in header_windows(DescriptorFile(fd), os.fstat(fd).st_size if size is None else size):
-                is_new = window.table[:, H.LAST_OFFSET] >= since
+                is_new = window.table[:, HeaderColumn.LAST_OFFSET] >= since
                 replay(state, Window(window.table[is_new], window.data, window.start))
                 if wrong is not None:
                     raise wrong.at(path=str(path), offset=state.end_offset)

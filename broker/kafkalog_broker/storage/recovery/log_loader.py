@@ -29,7 +29,7 @@ from kafkalog_spark.format import names
 from kafkalog_spark.format.atomic_file import descriptor, fsync_directory, replace_bytes
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from kafkalog_spark.format.offset_index import load_offset_index
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
@@ -264,10 +264,10 @@ class _Loader:
             fsync_directory(self._directory)
 
     def _assign_epochs(self, window: Window) -> None:
-        epochs = window.table[:, H.LEADER_EPOCH]
+        epochs = window.table[:, HeaderColumn.LEADER_EPOCH]
         while (epochs > self._epochs.latest).any():
             row = int((epochs > self._epochs.latest).argmax())
-            self._epochs.assign(int(epochs[row]), int(window.table[row, H.BASE_OFFSET]))
+            self._epochs.assign(int(epochs[row]), int(window.table[row, HeaderColumn.BASE_OFFSET]))
 
     def _find_epochs_below_first(self, start: int) -> None:
         """Add the epochs of records that were deleted, but came back after a crash.

@@ -13,7 +13,7 @@ from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_spark.errors import CorruptBatch, UnexpectedAppendOffset, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
-from kafkalog_spark.format.layout import ControlType, H
+from kafkalog_spark.format.layout import ControlType, HeaderColumn
 from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
 from kafkalog_spark.log.write.encoded_batch import control_batch
 from tests.broker.storage.helpers.followed_logs import (
@@ -76,7 +76,7 @@ def test_a_follower_of_kafkas_log_has_kafkas_files(golden, tmp_path):
             if not len(found.table):
                 found = fetched_batches(memoryview(data))
             follower.append(found, 0)
-            data = data[int(found.table[-1, H.POSITION] + found.table[-1, H.SIZE]) :]
+            data = data[int(found.table[-1, HeaderColumn.POSITION] + found.table[-1, HeaderColumn.SIZE]) :]
     follower.update_high_watermark(golden.high_watermark)
     follower.update_log_start_offset(golden.log_start_offset)
     log.close()
