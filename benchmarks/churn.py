@@ -46,7 +46,7 @@ def connections(broker: RunningBroker, count: int = 20) -> None:
     """Each of a client id of its own, half of them closed before their answer is read."""
     from kio.schema.api_versions.v3.request import ApiVersionsRequest
 
-    from kafkalog_broker.protocol.client_codec import encode_client_request
+    from kafkalog_broker.protocol.client_messages import encode_client_request
 
     for number in range(count):
         name = f"client-{uuid.uuid4()}"

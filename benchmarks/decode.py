@@ -18,7 +18,9 @@ from benchmarks.data import LARGE_VALUES, OTHER_CODECS, SMALL_VALUES, ensure
 from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.topics import Topic
 from kafkalog_spark.format.layout import ATTRIBUTE_CODEC, ATTRIBUTES_AT, LENGTH_AT, LOG_OVERHEAD, RECORDS_AT
-from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
+from kafkalog_spark.log.codecs.decompress import decompress
+from kafkalog_spark.log.codecs.output import Output
+from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.log_dir import LogDirs
 
 PARTITION = 0  # a quarter of a topic is enough for one core

@@ -23,11 +23,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from kio.serial import entity_reader
-
 from benchmarks.broker_sides import Side
 from benchmarks.report import Report, ratio
-from kafkalog_broker.protocol.codec import response_class
+from kafkalog_broker.protocol.client_messages import decode_response
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_broker.testing_support.remote import exchange, frame_of
 from tests.broker.api.helpers.plain_entities import request_entity
@@ -78,9 +76,7 @@ class Member:
 
     def receive(self) -> None:
         frame = _frame(self.connection)
-        kind: Any = response_class(*self.API)
-        _, at = entity_reader(kind.__header_schema__)(frame, 0)
-        answer: Any = entity_reader(kind)(frame, at)[0]
+        answer: Any = decode_response(*self.API, frame)
         if answer.error_code.value:
             raise RuntimeError(f"member {self.member_id}: {answer.error_code.name} {answer.error_message}")
         owned = self._owned(answer)
@@ -200,12 +196,10 @@ def measure(side: Side, kind: type[Member]) -> dict[str, float]:
 
 def _find_coordinator(connection: socket.socket, group: str) -> None:
     """Makes __consumer_offsets, and waits until it is served."""
-    kind: Any = response_class(10, 4)
     end = time.monotonic() + _SECONDS
     while time.monotonic() < end:
         frame = exchange(connection, request_entity(10, 4, {"key_type": 0, "coordinator_keys": [group]}, {}))
-        _, at = entity_reader(kind.__header_schema__)(frame, 0)
-        answer: Any = entity_reader(kind)(frame, at)[0]
+        answer: Any = decode_response(10, 4, frame)
         if not answer.coordinators[0].error_code.value:
             time.sleep(1)  # Kafka's coordinator loads the partition in the background
             return

@@ -31,7 +31,8 @@ from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.options import ReadOptions, parse_read_options
 from kafkalog_spark.source.partition_bounds import opened_bounds
 from kafkalog_spark.source.planning import Split, plan
-from kafkalog_spark.store.object_client import RequestCounts, all_counts
+from kafkalog_spark.store.object_client import all_counts
+from kafkalog_spark.store.request_counts import RequestCounts
 from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, write_segment

@@ -1,6 +1,6 @@
-"""Declarations of options (OptionSpec), the parsers of their texts, and the options that a user gave (GivenOptions).
+"""Declarations of options (OptionSpec), parsers of their values, and the options that a user gave (GivenOptions).
 
-A parser takes the option's name and its text, and raises OptionError.
+A parser takes the option's name and its text. It raises OptionError.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 
 Parser = Callable[[str, str], Any]
 
-_NEAR = 0.6  # difflib's default: names that a reader takes for relatives
+_NEAR = 0.6  # similarity from which on a name is suggested; difflib's default
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 _AMOUNT = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
@@ -27,7 +27,7 @@ _MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d
 
 
 def boolean(name: str, text: str) -> bool:
-    """`true` or `false` in any case: Scala's toBoolean."""
+    """Parse `true` or `false` in any case, as Scala's toBoolean."""
     lower = text.lower()
     if lower not in ("true", "false"):
         raise OptionError(f'For input string: "{text}"', hint=f"option '{name}' must be true or false")
@@ -35,10 +35,10 @@ def boolean(name: str, text: str) -> bool:
 
 
 def positive(largest: int) -> Parser:
-    """Parser of a whole number from 1 to `largest`."""
+    """Return a parser of whole numbers from 1 to `largest`."""
 
     def parse(name: str, text: str) -> int:
-        # what Java's parseInt and parseLong take, with their message
+        # Java's parseInt and parseLong accept these, and have this message.
         if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not -largest - 1 <= int(text) <= largest:
             raise OptionError(
                 f'For input string: "{text}"', hint=f"option '{name}' must be a whole number of at most {largest}"
@@ -55,7 +55,7 @@ positive_long = positive(MAX_INT64)
 
 
 def choice(*values: str) -> Parser:
-    """Parser of a name in any case; returned as it is spelled in `values`."""
+    """Return a parser of `values` in any case; it returns them as spelled there."""
     by_key = {value.lower(): value for value in values}
 
     def parse(name: str, text: str) -> str:
@@ -67,7 +67,7 @@ def choice(*values: str) -> Parser:
 
 
 def byte_size(name: str, text: str) -> int:
-    """Bytes: `134217728`, `128m`, `1g`; binary units, as Spark's byteStringAs."""
+    """Parse bytes, such as `134217728`, `128m`, `1g`; binary units, as Spark's byteStringAs."""
     match = _AMOUNT.fullmatch(text.lower())
     if not match or match[2] not in _BYTE_UNITS:
         raise OptionError(f"option '{name}' must be a size such as 134217728, 128m or 1g, got '{text}'")
@@ -78,7 +78,7 @@ def byte_size(name: str, text: str) -> int:
 
 
 def duration_ms(name: str, text: str) -> int:
-    """Milliseconds: `15m`, `30s`, `500ms`, `500`; as Spark's timeStringAsMs."""
+    """Parse milliseconds, such as `15m`, `30s`, `500ms`, `500`, as Spark's timeStringAsMs."""
     match = _AMOUNT.fullmatch(text.lower())
     if not match or match[2] not in _MS or int(match[1]) * _MS[match[2]] > MAX_INT64:
         raise OptionError(f"option '{name}' must be a time such as 15m, 30s or 500ms, got '{text}'")
@@ -86,7 +86,7 @@ def duration_ms(name: str, text: str) -> int:
 
 
 _SECONDS_SINCE_MS = 978_307_200_000
-"""2001-01-01 in ms: before any Kafka, and after every time in seconds until the year 32970."""
+"""2001-01-01 in ms. Kafka is younger, and times in seconds are smaller until the year 32970."""
 
 
 def day_if_seconds(ms: int | None) -> date | None:
@@ -95,11 +95,11 @@ def day_if_seconds(ms: int | None) -> date | None:
 
 
 def local_path(name: str, text: str, why: str) -> str:
-    """A local path, also as a `file:` URI; `why`: what the error says of any other scheme."""
+    """Parse a local path or a `file:` URI. why: text of the error for any other scheme."""
     scheme = _URI.match(text)
     path = text
     if scheme:
-        # Escapes are decoded, so that pathlib's as_uri() comes back as it was.
+        # Escapes are decoded, so that the output of pathlib's as_uri() is accepted.
         try:
             uri = urlsplit(text)
         except ValueError:
@@ -109,7 +109,7 @@ def local_path(name: str, text: str, why: str) -> str:
                 f"option '{name}': {why}, got '{text}'",
                 hint="mount or copy the log directory to a path that the driver and every executor see",
             )
-        # By hand, because ? and # may be in the name of a file.
+        # Not by urlsplit: ? and # may be part of a file's name.
         path = unquote(text[text.index(":") + 1 :])
         if path.startswith("//"):
             path = path[2 + len(uri.netloc) :]
@@ -124,60 +124,88 @@ def plain_text(name: str, text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
-    """Declaration of an option. default: a text as the user would write it, or None: then the value is None when not
-    given. What it means is said in docs/.
+    """Declaration of an option.
 
-    Rules of reads, which source.options applies. of_records: no table but `records` has it. batch_only: why a stream
-    has none, empty where it has. excludes: options that it cannot be given with, and what to do then; the name of the
-    other one stands for {} in `hint`.
+    Attributes:
+        default: Text as the user would write it. None: the value is None if the option is not given.
+        meaning: One or more sentences in Markdown for users. Pages and `help()` are made from it.
+        of_records: True if the option applies to the table `records` only. This and the rules below are of reads;
+            source.options applies them.
+        batch_only: Why a stream cannot have the option; empty if it can.
+        excludes: Options that it cannot be given with.
+        hint: What to do then; {} stands for the other option's name.
     """
 
     name: str
     parse: Parser
     default: str | None = None
+    meaning: str = ""
     of_records: bool = False
     batch_only: str = ""
     excludes: tuple[str, ...] = ()
     hint: str = ""
 
     def value(self, text: str | None, prefix: str = "") -> Any:
-        """The value of a text, None where it is not given. prefix: of its name in errors. Raises OptionError."""
+        """Parse `text`, or the default if it is None. prefix: put before the name in errors. Raises OptionError."""
         text = self.default if text is None else text
         return None if text is None else self.parse(prefix + self.name, text)
 
 
-def option(name: str, parse: Parser, default: str | None = None, *, secret: bool = False, **rules: Any) -> Any:
-    """Declaration of an option as a field of a dataclass, which holds its value: see OptionSpec. A field of an option
-    without a default is None by default. secret: not shown."""
-    metadata = {"spec": OptionSpec(name, parse, default, **rules)}
+def option(
+    name: str, parse: Parser, default: str | None = None, meaning: str = "", *, secret: bool = False, **rules: Any
+) -> Any:
+    """Declare an option as the field of a dataclass that holds its value.
+
+    Args:
+        secret: True to leave the value out of the dataclass's repr.
+        rules: Other attributes of OptionSpec.
+
+    Returns:
+        A dataclass field, None by default if the option has no default.
+    """
+    metadata = {"spec": OptionSpec(name, parse, default, meaning, **rules)}
     if default is not None:
         return field(metadata=metadata, repr=not secret)
     return field(default=None, metadata=metadata, repr=not secret)
 
 
-def _declared(options: type) -> dict[str, OptionSpec]:
-    """The options that are declared as fields of a dataclass, by the names of these."""
+def described(declared: Iterable[OptionSpec]) -> str:
+    """Return the options with their defaults and meanings as text for `help()`."""
+    lines = []
+    for spec in declared:
+        default = "" if spec.default is None else f" (default {spec.default})"
+        lines.append(f"{spec.name}{default}\n    {spec.meaning}")
+    return "\n".join(lines)
+
+
+def declared_options(options: type) -> dict[str, OptionSpec]:
+    """Return the options that are declared as fields of a dataclass, by the fields' names."""
     return {each.name: each.metadata["spec"] for each in fields(options) if "spec" in each.metadata}
 
 
 def specs_of(options: type) -> tuple[OptionSpec, ...]:
-    return tuple(_declared(options).values())
+    return tuple(declared_options(options).values())
 
 
 def parsed_fields(options: type, texts: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
-    """By the names of the fields. texts: by name in small letters. prefix: see OptionSpec.value. Raises OptionError."""
-    return {name: spec.value(texts.get(spec.name.lower()), prefix) for name, spec in _declared(options).items()}
+    """Return the values by field. texts: by name in lower case. prefix: see OptionSpec.value. Raises OptionError."""
+    return {name: spec.value(texts.get(spec.name.lower()), prefix) for name, spec in declared_options(options).items()}
 
 
 def parsed(specs: Iterable[OptionSpec], texts: Mapping[str, str]) -> dict[str, Any]:
-    """By the names of the options. texts: by name in small letters. Raises OptionError."""
+    """Return the values by the options' names. texts: by name in lower case. Raises OptionError."""
     return {spec.name: spec.value(texts.get(spec.name.lower())) for spec in specs}
 
 
 class GivenOptions:
-    """The options as given, found by name in any case, their texts trimmed. declared: those that there are.
+    """Options as the user gave them, by name in any case. Texts are trimmed.
 
-    `name in given`: it is given. `given[name]`: its value, parsed once; raises OptionError.
+    `name in given` tells whether an option is given. `given[name]` is its value, parsed at the first access; it raises
+    OptionError.
+
+    Attributes:
+        texts: Texts by name in lower case.
+        names: Names as given, by name in lower case.
     """
 
     def __init__(self, options: Mapping[str, str], declared: Iterable[OptionSpec]) -> None:
@@ -203,23 +231,23 @@ class GivenOptions:
         return self._values[name]
 
     def fields(self, options: type) -> dict[str, Any]:
-        return {name: self[spec.name] for name, spec in _declared(options).items()}
+        return {name: self[spec.name] for name, spec in declared_options(options).items()}
 
     def is_table_property(self, key: str) -> bool:
-        """True if a name in small letters is none of the user's options, but a property of the table that is created.
+        """Return True if `key`, in lower case, is a property of the table that is created, and no option.
 
-        Spark (V2SessionCatalog) asks a source for its schema with the options and the table's properties together,
-        among these `provider`; an option X of the table is there a second time as `option.X`.
+        Spark's V2SessionCatalog passes options and table properties, such as `provider`, together when it asks a source
+        for its schema; an option X of the table is there a second time as `option.X`.
         """
         return "provider" in self.texts and (key.startswith("option.") or f"option.{key}" not in self.texts)
 
     def of_side(self, side: str) -> dict[str, str]:
-        """Texts of the options with the prefix `value.` or `key.`, by name without it, in small letters."""
+        """Return the texts of the options with the prefix `value.` or `key.`, by name without it, in lower case."""
         prefix = f"{side}."
         return {key.removeprefix(prefix): text for key, text in self.texts.items() if key.startswith(prefix)}
 
     def named(self, wanted: Callable[[str], bool]) -> dict[str, str]:
-        """Texts, by name as given, of the options for whose name in small letters `wanted` is true."""
+        """Return the texts, by name as given, of the options whose name in lower case is `wanted`."""
         return {self.names[key]: text for key, text in self.texts.items() if wanted(key)}
 
 
@@ -229,9 +257,11 @@ def unknown_option(
     other_names: Mapping[str, str],
     pages: str = "docs/options.md and docs/sink.md list",
 ) -> OptionError:
-    """The error for an option that there is not, with the one that was most likely meant.
+    """Return the error for an unknown option, with the most similar known one.
 
-    `other_names`: what other connectors call an option, in small letters, and its name here. pages: where to look.
+    Args:
+        other_names: Names in other connectors, in lower case, with the option to suggest.
+        pages: Pages that list the options, for the hint.
     """
     by_key = {known_name.lower(): known_name for known_name in known}
     meant = other_names.get(name.lower())

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import HeaderColumn
-from kafkalog_spark.log.decode.decompress import Scratch
+from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
 from kafkalog_spark.typed.decoder import ResolvedFormat
 

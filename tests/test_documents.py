@@ -10,7 +10,7 @@ import pytest
 import kafkalog_broker.errors
 import kafkalog_spark.errors
 from kafkalog_spark.log.tiered.tier_options import is_tier_option
-from kafkalog_spark.source.foreign_options import CONNECTOR_ONLY
+from kafkalog_spark.source.foreign_options import IGNORED
 from kafkalog_spark.source.options import READ_OPTIONS
 from kafkalog_spark.store.storage_options import is_storage_option
 from tests.pages import PAGES, QUICKSTARTS, ROOT, listings, text_of
@@ -45,7 +45,7 @@ def test_the_page_of_errors_names_no_other_and_has_a_cure_for_each() -> None:
 
 
 def test_options_by_task_are_options() -> None:
-    known = {option.name for option in READ_OPTIONS} | set(CONNECTOR_ONLY)
+    known = {option.name for option in READ_OPTIONS} | set(IGNORED)
     named = set()
     for row in re.findall(r"^\| (.*) \| (.*) \|$", BY_TASK, re.MULTILINE)[1:]:
         # a value follows its option: `mode` = `DROPMALFORMED` or `PERMISSIVE`

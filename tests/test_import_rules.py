@@ -261,16 +261,6 @@ def test_no_state_hides_in_tables_of_brokers() -> None:
     assert users == []
 
 
-def test_the_codec_library_is_imported_by_protocol_and_errors_only() -> None:
-    """import-linter's contract lists packages; this also finds a module that is new."""
-    users = {
-        str(path.relative_to(BROKER))
-        for path in BROKER.rglob("*.py")
-        if any(name.partition(".")[0] == "kio" for name in imported(path))
-    }
-    assert {user for user in users if not user.startswith(("protocol/", "errors.py"))} == set()
-
-
 @pytest.mark.parametrize("package", ["kafkalog_spark", "broker/kafkalog_broker"])
 def test_type_checkers_of_other_projects_look_into_the_package(package: str) -> None:
     """PEP 561. The wheel takes whatever lies in the package; tests/release_check.py looks into it."""

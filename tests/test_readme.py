@@ -4,61 +4,35 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection
 from importlib.metadata import version
 
 import pytest
 
 import kafkalog_spark
 from benchmarks import figures
+from docs_site import option_tables, property_table
 from kafkalog_spark.options import OptionSpec
-from kafkalog_spark.sink.options import REFUSED as SINK_REFUSED
 from kafkalog_spark.sink.options import WRITE_OPTIONS
-from kafkalog_spark.source.foreign_options import CONNECTOR_ONLY, OF_SPARK, REFUSED
 from kafkalog_spark.source.options import READ_OPTIONS
-from kafkalog_spark.spark.librdkafka import PRODUCER_WITHOUT_EFFECT
 from tests.pages import PAGES, ROOT, text_of
 
 README = text_of("README.md")
 
 
-@pytest.mark.parametrize(
-    ("page", "declared", "of_many_names", "ignored", "refused"),
-    [
-        (
-            "options.md",
-            READ_OPTIONS,
-            {"tiered.encryption.key.ID", "value.*"},
-            {*CONNECTOR_ONLY, *OF_SPARK},
-            REFUSED.keys(),
-        ),
-        (
-            "sink.md",
-            WRITE_OPTIONS,
-            set(),
-            {"includeHeaders", "kafka.*", *(f"kafka.{name}" for name in PRODUCER_WITHOUT_EFFECT)},
-            SINK_REFUSED.keys(),
-        ),
-    ],
-)
-def test_the_tables_of_options_are_those_that_are_declared(
-    page: str, declared: tuple[OptionSpec, ...], of_many_names: set[str], ignored: set[str], refused: Collection[str]
-) -> None:
+@pytest.mark.parametrize("page", option_tables.PAGES)
+def test_table_of_options_is_made_from_the_declarations(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    shown = re.search(r"<!-- options:.*?-->\n(.*)<!-- options end -->", text, re.DOTALL)
-    assert shown is not None
-    head, *lines = shown[1].splitlines()
-    assert head == "| option | default | meaning |"
-    rows = [re.fullmatch(r"\| `(.+?)` \| (?:`(.+?)`)? \| (.+) \|", line) for line in lines[1:]]
-    assert None not in rows, "each line is an option, or several with one meaning, its default and its meaning"
-    table = [(name, row[2], row[3]) for row in rows if row is not None for name in row[1].split("`, `")]
-    meanings = {name: meaning for name, _, meaning in table}
-    assert len(meanings) == len(table), "each once"
-    defaults = {option.name: option.default for option in declared}
-    others = of_many_names | ignored | set(refused)
-    assert {name: default for name, default, _ in table} == defaults | dict.fromkeys(others - defaults.keys())
-    assert {name for name, meaning in meanings.items() if meaning.startswith("Accepted and ignored: ")} == ignored
-    assert {name for name, meaning in meanings.items() if meaning.startswith("Refused")} == set(refused)
+    assert text == option_tables.page_with_table(page), "python -m docs_site.option_tables writes it"
+
+
+def test_table_of_own_properties_is_made_from_their_definitions() -> None:
+    assert text_of("docs/broker.md") == property_table.page_with_table(), "python -m docs_site.property_table writes it"
+
+
+@pytest.mark.parametrize("declared", [READ_OPTIONS, WRITE_OPTIONS])
+def test_every_option_says_what_it_means(declared: tuple[OptionSpec, ...]) -> None:
+    for spec in declared:
+        assert re.fullmatch(r"[^\s|][^|\n]*\.", spec.meaning), f"{spec.name}: sentences that fit a table's cell"
 
 
 def test_the_version_is_said_in_one_place() -> None:

@@ -13,7 +13,6 @@ def main() -> int:
     try:
         with importing():
             from kafkalog_broker import cli
-            from kafkalog_broker.errors import ErrorCode  # noqa: F401  kio is loaded now
     except OptionError as error:
         print(f"kafkalog-broker: {error}", file=sys.stderr)
         return 2

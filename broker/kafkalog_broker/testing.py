@@ -181,7 +181,7 @@ class RunningBroker:
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None) -> None:
         """A topic, through the CreateTopics API. Raises RuntimeError with the broker's words when it refuses."""
-        from kafkalog_broker.protocol.client_codec import create_topic_request
+        from kafkalog_broker.protocol.client_messages import create_topic_request
 
         answer = self.ask(create_topic_request(name, partitions, configs or {}))
         for result in answer.topics:
@@ -190,7 +190,7 @@ class RunningBroker:
 
     def create_acls(self, *acls: Iterable[Acl]) -> None:
         """Create the ACLs of `allow` and `deny`, through the CreateAcls API. Raises as `create_topic`."""
-        from kafkalog_broker.protocol.client_codec import create_acls_request
+        from kafkalog_broker.protocol.client_messages import create_acls_request
 
         wanted = [(*acl.pattern, *acl[1:]) for some in acls for acl in some]
         for result in self.ask(create_acls_request(wanted)).results:
@@ -198,13 +198,13 @@ class RunningBroker:
                 raise RuntimeError(f"an ACL: {result.error_code.name}: {result.error_message}")
 
     def ask(self, request: Any) -> Any:
-        """Send one of kio's request entities over a connection of its own; the response entity. Raises OSError."""
+        """Send a request of `protocol/api_messages.py` over a connection of its own; the response. Raises OSError."""
         with self.connect() as connection:
             return ask(connection, request)
 
     def connect(self) -> socket.socket:
         """A connection that may be used with `ask`: with security, as the broker's own user. Raises OSError."""
-        from kafkalog_broker.protocol.client_codec import plain_login_requests
+        from kafkalog_broker.protocol.client_messages import plain_login_requests
 
         connection = socket.create_connection((self.host, self.port), 30)
         if self.security is None:

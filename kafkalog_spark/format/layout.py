@@ -109,13 +109,18 @@ class FaultCode(IntEnum):
 
 
 class Codec(IntEnum):
-    """Compression codecs, attribute bits 0-2; Kafka's CompressionType."""
+    """Compression codecs, attribute bits 0-2; Kafka's CompressionType. Ids have no gaps. Facts: format/codecs.py."""
 
     NONE = 0
     GZIP = 1
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
+
+    @property
+    def label(self) -> str:
+        """The codec's name in properties, options and tables."""
+        return self.name.lower()
 
 
 class TimestampType(IntEnum):

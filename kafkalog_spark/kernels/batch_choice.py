@@ -15,6 +15,7 @@ from kafkalog_spark.format.layout import Codec, HeaderColumn
 from kafkalog_spark.kernels.primitives import kernel
 from kafkalog_spark.kernels.rows import Limit, UnitColumn
 
+_LAST_CODEC = int(max(Codec))
 RECORDS_A_BYTE = 4
 """Records that a byte of a compressed batch is believed to hold. Each has another offset delta, so even records that
 are equal otherwise take about a byte each."""
@@ -98,7 +99,7 @@ def choose(table, hidden, limits, control_records, headers_only, uses_timestamps
             kind = np.int64(BatchKind.PLAIN) if codec == Codec.NONE else np.int64(BatchKind.COMPRESSED)
         else:
             kind = np.int64(BatchKind.MESSAGE) if codec == Codec.NONE else np.int64(BatchKind.WRAPPER)
-        known = kind == BatchKind.COMPRESSED and codec <= Codec.ZSTD and count == last - base + 1
+        known = kind == BatchKind.COMPRESSED and codec <= _LAST_CODEC and count == last - base + 1
         known = known and (uses_timestamps == 0 or log_append)
         # What could not be decompressed within the limit is opened: that says why. And so is a batch with more records
         # than its bytes are likely to hold: opening costs time, believing could give rows that do not exist.

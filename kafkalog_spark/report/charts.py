@@ -19,7 +19,7 @@ Spec = dict[str, Any]
 MOST_BARS = 20  # bars of one chart: what is below them is in the table
 _BAR = 22  # pixels of one bar
 _WIDE_RATIO = 1000  # largest to smallest value from which on an axis is logarithmic
-_CODECS = [*(codec.name.lower() for codec in Codec), "unknown"]  # a codec has the same colour in every chart
+_CODECS = [*(codec.label for codec in Codec), "unknown"]  # a codec has the same colour in every chart
 _OTHERS = "(others)"  # no topic is called that: a name of Kafka has no parentheses
 
 

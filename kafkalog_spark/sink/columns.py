@@ -1,15 +1,15 @@
-"""Which columns of a DataFrame become records, by the rules and in the words of Spark's Kafka sink (KafkaWriter).
+"""Columns of a DataFrame that become records, with the rules and messages of Spark's Kafka sink (KafkaWriter).
 
-| column    | Spark types                                     | missing or null                              |
-|-----------|-------------------------------------------------|----------------------------------------------|
-| value     | string, binary                                  | must be there; null is a tombstone           |
-| key       | string, binary                                  | no key                                       |
-| headers   | array<struct<key:string,value:binary>>          | no headers                                   |
-| topic     | string                                          | the option `topic`, which takes precedence     |
-| partition | int                                             | by the key, else spread                      |
-| timestamp | timestamp, timestamp_ntz, bigint (ms): not in the connector | the time of the write            |
+| column    | Spark types                                                 | missing or null                            |
+|-----------|-------------------------------------------------------------|--------------------------------------------|
+| value     | string, binary                                              | required; null is a tombstone              |
+| key       | string, binary                                              | no key                                     |
+| headers   | array<struct<key:string,value:binary>>                      | no headers                                 |
+| topic     | string                                                      | the option `topic`, which takes precedence |
+| partition | int                                                         | chosen by the key, or spread               |
+| timestamp | timestamp, timestamp_ntz, bigint (ms): not in the connector | the time of the write                      |
 
-Names are exact; other columns are not written.
+Names are case-sensitive; other columns are not written.
 """
 
 from __future__ import annotations
@@ -37,16 +37,23 @@ _COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
         (types.TimestampType, types.TimestampNTZType, types.LongType),
         "timestamp or timestamp_ntz or bigint",
     ),
-    "headers": ((), "array<struct<key:string,value:binary>>"),  # its type is compared by this text
+    "headers": ((), "array<struct<key:string,value:binary>>"),  # the type is compared with this text
 }
 RECORD_COLUMNS = ("key", "value", "headers", "timestamp")
-_OF_TEXTS = ("string", "confluent-json")  # formats that are made of a column of texts, all others of a struct
+_TEXT_FORMATS = ("string", "confluent-json")  # formats that encode a column of texts; all others encode a struct
 
 
 @dataclass(frozen=True)
 class SinkColumns:
-    """record: the columns that are encoded. topic, partition: whether the rows bring their own. formats: of values and
-    keys. packed: the columns that become the value, empty where there is one already."""
+    """Columns to write.
+
+    Attributes:
+        record: Columns of the records.
+        topic: True if the rows have a column `topic`.
+        partition: True if the rows have a column `partition`.
+        formats: Formats of values and keys.
+        packed: Columns that are encoded together as the value; empty if there is a column `value`.
+    """
 
     record: tuple[str, ...]
     topic: bool
@@ -55,7 +62,7 @@ class SinkColumns:
     packed: tuple[str, ...] = ()
 
     def encoders(self, schema: pa.Schema) -> dict[str, ValueEncoder]:
-        """Encoders of `key` and `value`. Raises OptionError for a type that a format does not write."""
+        """Return the encoders of `key` and `value`. Raises OptionError for a type that a format does not write."""
         return {
             format.side: format_of(format.name).encoder(format.options, self._given(format, schema))
             for format in self.formats
@@ -66,14 +73,14 @@ class SinkColumns:
         if format.side == "value" and self.packed:
             return pa.schema([schema.field(name) for name in self.packed])
         field = schema.field(format.side)
-        if format.name in _OF_TEXTS:
+        if format.name in _TEXT_FORMATS:
             return pa.schema([field])
         if pa.types.is_struct(field.type):
             return pa.schema(list(field.type))
-        raise OptionError(f"the column '{format.side}' is {field.type}, and {format.name} is made of a struct")
+        raise OptionError(f"the column '{format.side}' is {field.type}, and {format.name} encodes a struct")
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches of what is written, values and keys encoded. Raises InvalidRecord."""
+        """Yield the batches with the columns to write, values and keys encoded. Raises InvalidRecord."""
         encoders: Mapping[str, ValueEncoder] | None = None
         for batch in batches:
             if encoders is None:
@@ -93,8 +100,16 @@ class SinkColumns:
 
 
 def sink_columns(schema: StructType, topic: str | None, formats: Collection[ResolvedFormat] = ()) -> SinkColumns:
-    """The columns to write. topic: the option. formats: of `key` and `value`: any column of that name, and without a
-    `value` all that are none of Kafka's together. Raises OptionError, also for what a format does not write."""
+    """Return the columns to write.
+
+    Args:
+        topic: The option `topic`.
+        formats: Formats of `key` and `value`. Without a column `value`, all columns that are not Kafka's are encoded
+            together.
+
+    Raises:
+        OptionError: If a column is missing or has a type that is not written.
+    """
     encoded = {format.side for format in formats}
     kinds: dict[str, DataType] = {}
     for field in schema.fields:
@@ -103,7 +118,7 @@ def sink_columns(schema: StructType, topic: str | None, formats: Collection[Reso
         if field.name in _COLUMNS:
             kinds[field.name] = field.dataType
     if topic is not None:
-        kinds.pop("topic", None)  # not even looked at, as in the connector
+        kinds.pop("topic", None)  # its type is not checked, as in the connector
     elif "topic" not in kinds:
         raise OptionError(
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
@@ -126,16 +141,14 @@ def sink_columns(schema: StructType, topic: str | None, formats: Collection[Reso
 
 
 def encoded_columns(given: GivenOptions) -> tuple[ResolvedFormat, ...]:
-    """Raises OptionError for a format that there is not, and for an option that it has not."""
+    """Return the formats of values and keys. Raises OptionError for an unknown format or option of it."""
     result = []
     for side in ("value", "key"):
         prefixed = given.of_side(side)
         name = prefixed.pop("format", None)
         if name is None:
             if prefixed:
-                raise OptionError(
-                    f"option '{side}.{next(iter(prefixed))}' is of a format, and '{side}.format' is not given"
-                )
+                raise OptionError(f"option '{side}.{next(iter(prefixed))}' requires '{side}.format'")
             continue
         check_options(name, {option: given.names[f"{side}.{option}"] for option in prefixed})
         result.append(ResolvedFormat(name.lower(), prefixed, side))
@@ -143,8 +156,13 @@ def encoded_columns(given: GivenOptions) -> tuple[ResolvedFormat, ...]:
 
 
 def check_rows(batch: pa.RecordBatch, *, timestamps: bool = True) -> None:
-    """Raise InvalidRecord for what a producer would refuse, before anything of the batch is written: a timestamp before
-    1970, or beyond what Spark has (not looked at without `timestamps`), a null header."""
+    """Raise InvalidRecord for records that a producer would refuse, before any of the batch is written.
+
+    They have a null header, or a timestamp before 1970 or beyond Spark's range.
+
+    Args:
+        timestamps: False to skip the check of timestamps.
+    """
     names = batch.schema.names
     if timestamps and "timestamp" in names:
         column = batch.column("timestamp")
@@ -167,7 +185,7 @@ def check_rows(batch: pa.RecordBatch, *, timestamps: bool = True) -> None:
 
 
 def topic_column(batch: pa.RecordBatch) -> pa.Array:
-    """The column `topic`. Raises InvalidRecord, in the connector's words, for nulls in it."""
+    """Return the column `topic`. Raises InvalidRecord, with the connector's message, for nulls in it."""
     column = batch.column("topic")
     if column.null_count:
         raise InvalidRecord(

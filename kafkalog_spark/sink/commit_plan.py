@@ -40,7 +40,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class StagedPiece:
-    """A staged file or object that a segment is made of, by its name from the log directory on. size: bytes."""
+    """A staged file or object that a segment is made of. name: relative to the log directory. size: bytes."""
 
     name: str
     size: int
@@ -48,10 +48,13 @@ class StagedPiece:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """A segment that the commit makes of staged pieces. records: how many. The commit assigns what follows.
+    """A segment that the commit makes of staged pieces. The commit assigns the fields from `base_offset` on.
 
-    epochs: content of the leader epoch checkpoint to be written first, None when it needs no change. replaces_empty: an
-    empty segment of the same base offset is there (a broker's active one), whose objects are replaced.
+    Attributes:
+        records: Number of records.
+        epochs: Leader epoch checkpoint to write before the segment; None if it needs no change.
+        replaces_empty: True if an empty segment of the same base offset, a broker's active one, is replaced. In a
+            bucket only.
     """
 
     topic: str
@@ -69,7 +72,7 @@ class PlannedSegment:
 
     @property
     def size(self) -> int:
-        """Bytes of the .log."""
+        """Size of the .log in bytes."""
         return sum(piece.size for piece in self.pieces)
 
     @property
@@ -81,14 +84,19 @@ class PlannedSegment:
         return f"{self.topic}-{self.partition}"
 
     def file(self, suffix: str) -> str:
-        """Name of one of its files, from the log directory on."""
+        """Return the name of one of its files, relative to the log directory."""
         return f"{self.directory}/{segment_name(self.base_offset)}{suffix}"
 
 
 @dataclass(frozen=True)
 class TaskAttempt:
-    """task: Spark's partition id, by which records are ordered. made_ms: when the write began, LogAppendTime of
-    records. query: of a stream, the id that survives its restarts."""
+    """Attempt of one task of a write.
+
+    Attributes:
+        task: Spark's partition id. Records of a partition are in the order of the tasks.
+        made_ms: When the write began; the records' timestamp with LogAppendTime.
+        query: Id of a streaming query, which survives its restarts.
+    """
 
     job: str
     task: int
@@ -98,8 +106,12 @@ class TaskAttempt:
 
 @dataclass(frozen=True)
 class TaskManifest(WriterCommitMessage):  # type: ignore[misc]
-    """Result of one task attempt. segments: one for each staged file, in the order of the records of each partition.
-    partitions: of each topic used, how many partitions it was taken to have."""
+    """Result of one task attempt.
+
+    Attributes:
+        segments: One for each staged file, in the order of each partition's records.
+        partitions: Number of partitions with which the task divided the records of each topic.
+    """
 
     attempt: TaskAttempt
     segments: tuple[PlannedSegment, ...]
@@ -108,8 +120,7 @@ class TaskManifest(WriterCommitMessage):  # type: ignore[misc]
 
 @dataclass(frozen=True, slots=True)
 class PartitionEnd:
-    """Append position of a partition. next_offset: the log end offset. leader_epoch, epochs, replaces_empty: as in
-    PlannedSegment, of the first segment appended."""
+    """Append position of a partition: its log end offset, and these fields of the first segment to append."""
 
     next_offset: int
     leader_epoch: int
@@ -120,12 +131,14 @@ class PartitionEnd:
 FIRST_EPOCH = 0  # leader epoch of a log that has none yet
 
 EMPTY_END = PartitionEnd(0, FIRST_EPOCH, (EpochEntry(FIRST_EPOCH, 0),))
-"""Append position of a partition that is not there yet."""
+"""Append position of a partition that does not exist yet."""
 
 
 def leader_epochs_at(epochs: list[EpochEntry], next_offset: int) -> tuple[int, tuple[EpochEntry, ...] | None]:
-    """(epoch of batches from `next_offset` on, the entries that the checkpoint needs for them or None). The latest
-    epoch goes on. An entry after the end, of a leader that was cut off, begins at the end."""
+    """Return the epoch of batches from `next_offset` on, and the checkpoint's new entries if it needs any.
+
+    The latest epoch continues. An entry beyond `next_offset`, of a leader whose records were truncated, moves there.
+    """
     epoch = epochs[-1].epoch if epochs else FIRST_EPOCH
     kept = [entry for entry in epochs if entry.start_offset <= next_offset]
     if kept and kept[-1].epoch == epoch:
@@ -135,10 +148,13 @@ def leader_epochs_at(epochs: list[EpochEntry], next_offset: int) -> tuple[int, t
 
 @dataclass(frozen=True)
 class CommitRecord:
-    """Content of a commit's record. segments: by partition and offset.
+    """Content of a commit's record.
 
-    id: of no other record, so that a writer whose answer was lost knows its own. job: None in a record that only holds
-    a number's place. queries: of every streaming query that ever wrote here, the last micro-batch.
+    Attributes:
+        id: Unique, so that a writer that lost the answer to its put recognises its own record.
+        job: None in a record that only takes a number.
+        queries: Last micro-batch of every streaming query that ever wrote to the directory.
+        segments: Sorted by partition and offset.
     """
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -159,7 +175,12 @@ def format_record(record: CommitRecord) -> bytes:
 
 
 def parse_record(data: bytes) -> CommitRecord:
-    """A commit's record. Raises CorruptFile unless format_record wrote it, UnsupportedFormat for a later release's."""
+    """Return the record that format_record wrote.
+
+    Raises:
+        CorruptFile: If the bytes are no record.
+        UnsupportedFormat: If a later release wrote it.
+    """
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:  # also UnicodeDecodeError
@@ -211,7 +232,7 @@ def _segment(entry: Any) -> PlannedSegment:
 
 
 def _job(value: Any) -> str:
-    """The names of files that are removed are made of it."""
+    """Check the id strictly: names of files to remove are made of it."""
     if not isinstance(value, str) or not _JOB.fullmatch(value):
         raise ValueError(f"{value!r:.100} is no ID of a job")
     return value
@@ -238,9 +259,16 @@ def _piece(value: Any) -> str:
 def plan_segments(
     tasks: Iterable[TaskManifest], existing: Mapping[str, list[int]], segment_bytes: int, join_bytes: int
 ) -> tuple[list[PlannedSegment], tuple[NewTopic, ...]]:
-    """(segments without offsets, topics to be created), both sorted by name; of each partition in the order of the
-    tasks, neighbours of up to `join_bytes` joined. existing: the partitions of each topic. Raises UnknownPartition for
-    a topic without the partitions it was taken to have, InvalidRecord for a new one whose name collides with another's.
+    """Return the segments to append, without offsets, and the topics to create, both sorted by name.
+
+    Segments of a partition are in the order of the tasks. Neighbours of up to `join_bytes` are joined.
+
+    Args:
+        existing: Partitions of each topic.
+
+    Raises:
+        UnknownPartition: If a topic does not have the partitions that a task assumed.
+        InvalidRecord: If the name of a new topic collides with another's.
     """
     by_partition: dict[TopicPartition, list[PlannedSegment]] = {}
     created: dict[str, NewTopic] = {}
@@ -252,7 +280,7 @@ def plan_segments(
                 if partitions != now:
                     raise UnknownPartition(
                         f"topic {topic} has {now} partitions, it had {partitions} when the records were given theirs",
-                        hint="somebody created or enlarged it meanwhile; nothing was written, run the write again",
+                        hint="it was created or enlarged meanwhile; nothing was written, run the write again",
                     )
             else:
                 for other in existing:
@@ -279,12 +307,12 @@ def plan_segments(
 
 
 def partition_count(partitions: list[int]) -> int:
-    """Number of partitions of a topic of which these lie here: others may lie in another of log.dirs."""
+    """Return a topic's number of partitions by those in this directory; others may be in another of log.dirs."""
     return partitions[-1] + 1
 
 
 def _join(staged: Sequence[PlannedSegment], segment_bytes: int, join_bytes: int) -> list[PlannedSegment]:
-    """Small neighbours as one segment, as long as they fit."""
+    """Join small neighbours to one segment, as long as they fit."""
     groups: list[list[PlannedSegment]] = []
     size = records = 0
     for segment in staged:
@@ -308,7 +336,7 @@ def _join(staged: Sequence[PlannedSegment], segment_bytes: int, join_bytes: int)
 def assign_offsets(
     segments: Iterable[PlannedSegment], ends: Mapping[TopicPartition, PartitionEnd]
 ) -> tuple[PlannedSegment, ...]:
-    """The segments one after the other from where the log of each partition ends."""
+    """Return the segments with offsets, one after the other from the end of each partition's log."""
     ends = dict(ends)
     assigned = []
     for segment in segments:

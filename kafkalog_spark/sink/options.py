@@ -1,7 +1,7 @@
-"""The options of a write, each declared once (WriteOptions), and the way from text to values, `parse_write_options`.
+"""The options of a write: their declarations, their parsed values (WriteOptions), and parse_write_options.
 
-Those of a topic or a producer have Kafka's names; `topic` and `kafka.*` are those of Spark's Kafka sink. docs/sink.md
-says what each means; a test holds its names and defaults against the declarations.
+Options of a topic or a producer have Kafka's names; `topic` and `kafka.*` are those of Spark's Kafka sink. The table in
+docs/sink.md is made from the declarations (python -m docs_site.option_tables).
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.format.codecs import CODECS, compression_level
 from kafkalog_spark.format.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
 from kafkalog_spark.format.names import MAX_PARTITIONS, is_internal, valid_topic_name
-from kafkalog_spark.log.write.compress import compression_level
 from kafkalog_spark.options import (
     GivenOptions,
     OptionSpec,
     byte_size,
     choice,
+    described,
     local_path,
     option,
     plain_text,
@@ -31,8 +32,7 @@ from kafkalog_spark.options import (
 )
 from kafkalog_spark.sink.columns import encoded_columns
 from kafkalog_spark.spark import librdkafka
-from kafkalog_spark.store.interface import normalised
-from kafkalog_spark.store.object_client import OBJECT_SCHEMES
+from kafkalog_spark.store.paths import OBJECT_SCHEMES, normalised
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
 from kafkalog_spark.typed.decoder import ResolvedFormat, written_format_name
 
@@ -40,7 +40,7 @@ TIMESTAMP_TYPES = {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": Tim
 
 
 def topic_fault(topic: str) -> str | None:
-    """Why nothing can be written to a topic of that name; None when it can."""
+    """Return why a topic of that name cannot be written to; None if it can."""
     if not valid_topic_name(topic):
         return f"'{topic}' is no name of a topic: 1 to 249 of a-z A-Z 0-9 . _ - are one, '.' and '..' are not"
     if is_internal(topic):
@@ -48,8 +48,11 @@ def topic_fault(topic: str) -> str | None:
     return None
 
 
+_CODECS = {codec.label: codec for codec in Codec}
+
+
 def _codec(name: str, text: str) -> Codec:
-    return Codec[choice("none", "gzip", "snappy", "lz4", "zstd")(name, text).upper()]
+    return _CODECS[choice(*_CODECS)(name, text)]
 
 
 def _timestamp_type(name: str, text: str) -> TimestampType:
@@ -69,6 +72,16 @@ def _level(name: str, text: str) -> int:
         raise OptionError(f"option '{name}' must be a whole number, got '{text}'") from None
 
 
+def _levels_text() -> str:
+    """Return the levels of all codecs, such as "gzip (1-9), lz4 (1-17) or zstd (-131072-22)"."""
+    *others, last = (
+        f"{codec.label} ({facts.levels.lowest}-{facts.levels.highest})"
+        for codec, facts in CODECS.items()
+        if facts.levels is not None
+    )
+    return f"{', '.join(others)} or {last}"
+
+
 def _size(name: str, text: str) -> int:
     size = byte_size(name, text)
     if not BATCH_OVERHEAD < size <= MAX_INT32:
@@ -77,7 +90,7 @@ def _size(name: str, text: str) -> int:
 
 
 FILES_ONLY = ("segment.bytes", "max.message.bytes", "message.timestamp.type", "numPartitions")
-"""Without effect on the road through a broker: settings of the broker's topics."""
+"""Options without effect with kafka.bootstrap.servers: the broker's topics have such settings."""
 
 REFUSED = {
     f"kafka.{side}.serializer": (
@@ -85,7 +98,7 @@ REFUSED = {
     )
     for side in ("key", "value")
 }
-"""Refused with the connector's words."""
+"""Options that are refused with the connector's messages."""
 
 OTHER_NAMES = {
     "topics": "topic",
@@ -100,7 +113,7 @@ OTHER_NAMES = {
     "maxrequestsize": "max.message.bytes",
     "bootstrap.servers": "kafka.bootstrap.servers",
 }
-"""Names from other sinks, from Kafka's tools and its configuration, and the option here."""
+"""Names in other sinks, Kafka's tools and its configuration, with the option to suggest."""
 
 
 _log = logging.getLogger(__name__)
@@ -115,24 +128,53 @@ NO_OPTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
-    """Options of a write, parsed. Plain values, picklable.
+    """Parsed options of a write. Picklable.
 
-    path: local directory, or URL of one in a bucket, normalised; None on the road through a broker. batch_size,
-    segment_bytes, max_message_bytes: bytes. producer: settings by librdkafka's names, with bootstrap.servers; empty
-    when files are written. `ignored`: names, as given, of options without effect.
+    Attributes:
+        path: Local directory, or normalised URL of one in a bucket; None with kafka.bootstrap.servers.
+        batch_size, segment_bytes, max_message_bytes: Bytes.
+        producer: Settings by librdkafka's names, with bootstrap.servers; empty if files are written.
+        ignored: Names, as given, of options without effect.
     """
 
-    path: str | None = option("path", plain_text)
+    path: str | None = option(
+        "path",
+        plain_text,
+        meaning="The argument of `.save(...)` or `.start(...)`: a log directory, local, `file:` or in a bucket "
+        "(`s3://` ...).",
+    )
     storage: StorageOptions
-    topic: str | None = option("topic", _topic)
-    codec: Codec = option("compression.type", _codec, "none")
-    level: int | None = option("compression.level", _level)
-    batch_size: int = option("batch.size", _size, "64k")
-    segment_bytes: int = option("segment.bytes", _size, "1g")
-    max_message_bytes: int = option("max.message.bytes", _size, "1048588")
-    timestamp_type: TimestampType = option("message.timestamp.type", _timestamp_type, "CreateTime")
-    num_partitions: int = option("numPartitions", positive(MAX_PARTITIONS), "1")
-    checkpoint_location: str | None = option("checkpointLocation", plain_text)
+    topic: str | None = option(
+        "topic", _topic, meaning="The topic of all rows; takes precedence over the column `topic`."
+    )
+    codec: Codec = option(
+        "compression.type",
+        _codec,
+        Codec.NONE.label,
+        f"Codec of the record batches: {', '.join(f'`{codec.label}`' for codec in Codec)}.",
+    )
+    level: int | None = option("compression.level", _level, meaning=f"Level of {_levels_text()}.")
+    batch_size: int = option("batch.size", _size, "64k", "Bytes of a record batch before compression.")
+    segment_bytes: int = option("segment.bytes", _size, "1g", "Bytes of a segment.")
+    max_message_bytes: int = option(
+        "max.message.bytes",
+        _size,
+        "1048588",
+        "Bytes of the largest record batch as it is in the log; a larger record is an error.",
+    )
+    timestamp_type: TimestampType = option(
+        "message.timestamp.type",
+        _timestamp_type,
+        "CreateTime",
+        "`LogAppendTime`: all records get the time of the write, whatever the column `timestamp` says.",
+    )
+    num_partitions: int = option(
+        "numPartitions",
+        positive(MAX_PARTITIONS),
+        "1",
+        f"Partitions of topics that do not exist yet, at most {MAX_PARTITIONS:,}.",
+    )
+    checkpoint_location: str | None = option("checkpointLocation", plain_text, meaning="Streams: Spark's own.")
     producer: Mapping[str, str]
     encoded: tuple[ResolvedFormat, ...]
     ignored: tuple[str, ...]
@@ -144,18 +186,43 @@ class WriteOptions:
 
 WRITE_OPTIONS = (
     *specs_of(WriteOptions),
-    *(OptionSpec(f"{side}.format", written_format_name) for side in ("value", "key")),
-    OptionSpec("kafka.bootstrap.servers", plain_text),
-    OptionSpec("queryName", plain_text),  # Spark's own
+    OptionSpec(
+        "value.format",
+        written_format_name,
+        meaning="The format in which the column `value`, or without one all columns that are not Kafka's, is encoded: "
+        "`avro`, `protobuf`, `confluent-avro`, `confluent-protobuf`, `confluent-json`, `string` (docs/typed.md). "
+        "Options of the format: `value.*`.",
+    ),
+    OptionSpec("key.format", written_format_name, meaning="The same, for the column `key`."),
+    OptionSpec(
+        "kafka.bootstrap.servers",
+        plain_text,
+        meaning="Send to this broker, at least once, instead of writing files, so without `path`. Every other "
+        "`kafka.*` option is then given to the producer (librdkafka).",
+    ),
+    OptionSpec("queryName", plain_text, meaning="Streams: Spark's own."),
 )
+
+WriteOptions.__doc__ = f"{(WriteOptions.__doc__ or '').rstrip()}\n\n{described(WRITE_OPTIONS)}"
+
+IGNORED = {
+    "includeHeaders": "headers are written where the column `headers` is there.",
+    "kafka.*": "settings of a producer, which exists only with `kafka.bootstrap.servers`.",
+    **{f"kafka.{name}": why for name, why in librdkafka.PRODUCER_WITHOUT_EFFECT.items()},
+}
+"""Options that are accepted without effect, and why."""
 
 
 def parse_write_options(options: Mapping[str, str], of_reads: Collection[str] = ()) -> WriteOptions:
-    """Options as Spark hands them over; names in any case, values trimmed. `of_reads`: names, in small letters, of
-    options that only a read has. Options without effect are logged, in one line, and kept in `ignored`.
+    """Parse the options of a write. Options without effect are logged in one line.
 
-    Raises OptionError for a value that cannot be used, for values that exclude each other, for the two that the
-    connector refuses, for one of a read, and for an unknown name, with the nearest one.
+    Args:
+        options: As Spark passes them; names in any case, values with blanks around them.
+        of_reads: Names, in lower case, of options that only reads have.
+
+    Raises:
+        OptionError: For invalid values, values that exclude each other, options that the connector refuses, options of
+            reads, and unknown names, with the nearest known one.
     """
     given = GivenOptions(options, WRITE_OPTIONS)
     for name, why in REFUSED.items():
@@ -202,7 +269,7 @@ def _path(text: str | None, any_given: bool) -> str:
 
 
 def _ignored(given: GivenOptions, of_reads: Collection[str], *, through_broker: bool) -> tuple[str, ...]:
-    """Names, as given, of options without effect. Raises OptionError for those that a write does not have."""
+    """Return the names, as given, of options without effect. Raises OptionError for unknown options."""
     specs = [spec.name for spec in WRITE_OPTIONS]
     used = {name.lower() for name in specs}
     files_only = {name.lower() for name in FILES_ONLY} if through_broker else set()
@@ -218,7 +285,7 @@ def _ignored(given: GivenOptions, of_reads: Collection[str], *, through_broker: 
             continue
         elif key in of_reads:
             raise OptionError(
-                f"option '{name}' is of a read, and this is a write",
+                f"option '{name}' is a read option, and this is a write",
                 hint="a view over a log directory is for reading it; to write in SQL: INSERT INTO table WITH ('path' = "
                 "'...', 'topic' = '...'), where table is made by CREATE TABLE ... USING kafkalog",
             )
@@ -227,7 +294,7 @@ def _ignored(given: GivenOptions, of_reads: Collection[str], *, through_broker: 
         elif not through_broker:
             if plain in used:
                 raise OptionError(
-                    f"option '{name}' is of a Kafka producer, and without kafka.bootstrap.servers there is none",
+                    f"option '{name}' requires kafka.bootstrap.servers",
                     hint=f"did you mean '{plain}'?",
                 )
             result.append(name)
@@ -235,7 +302,7 @@ def _ignored(given: GivenOptions, of_reads: Collection[str], *, through_broker: 
 
 
 def _producer(given: GivenOptions, values: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """(Settings of the producer: `kafka.*` and what means the same here; the names of options without effect on it)."""
+    """Return the producer's settings, by `kafka.*` and our own options, and the names of options without effect."""
     if "path" in given:
         raise OptionError(
             "options 'path' and 'kafka.bootstrap.servers' are both given: rows go to one of the two",
@@ -250,7 +317,7 @@ def _producer(given: GivenOptions, values: Mapping[str, Any]) -> tuple[dict[str,
         raise OptionError("option 'kafka.bootstrap.servers' is empty", hint="it is host:port, several by comma")
     settings, without_effect = librdkafka.producer_settings(of_producer)
     shared = {
-        "compression.type": values["codec"].name.lower(),
+        "compression.type": values["codec"].label,
         "compression.level": values["level"],
         "batch.size": values["batch_size"],
     }

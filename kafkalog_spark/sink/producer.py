@@ -1,8 +1,7 @@
-"""The other road: option kafka.bootstrap.servers makes the sink produce to a broker, ours or Apache Kafka, with
-librdkafka (the package confluent-kafka).
+"""Spark's writers to a broker, with the option kafka.bootstrap.servers, by librdkafka (the package confluent-kafka).
 
-At least once: its producer is idempotent, so nothing doubles within a task attempt, but a task or a micro-batch that
-runs again sends its records again; and records are visible as they come, also those of a job that fails.
+Delivery is at least once. The producer is idempotent, so a task attempt sends no record twice, but a task or
+micro-batch that runs again sends its records again. Records are visible at once, also those of a job that fails.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import InvalidRecord, ProduceFailed
-from kafkalog_spark.log.write.compress import check_decompressed
+from kafkalog_spark.log.codecs.compress import check_decompressed
 from kafkalog_spark.sink import columns
 from kafkalog_spark.sink.columns import SinkColumns
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
@@ -26,16 +25,16 @@ from kafkalog_spark.spark.interface import StreamWriterBase, first_line
 
 DEFAULTS = {
     "enable.idempotence": "true",
-    "partitioner": "murmur2_random",  # keys land where a Java producer would put them
-    "linger.ms": "20",  # a task sends all it can: batches should be full, not early
+    "partitioner": "murmur2_random",  # the partitions that a Java producer chooses for keys
+    "linger.ms": "20",  # full batches matter more than latency
 }
-"""Settings unless `kafka.*` options say otherwise."""
+"""Defaults that `kafka.*` options override."""
 
 _COMPRESSION = ("compression.type", "compression.codec")  # librdkafka's two names of it
 _ANY_PARTITION = -1  # librdkafka's RD_KAFKA_PARTITION_UA
 _POLL_SECONDS = 0.1  # while librdkafka's queue is full
 _ROWS_BETWEEN_POLLS = 1000
-_FLUSH_SECONDS = 10.0  # of one call; librdkafka's message.timeout.ms ends the waiting
+_FLUSH_SECONDS = 10.0  # of one call, repeated until librdkafka's message.timeout.ms
 
 
 def new_producer(settings: Mapping[str, str]) -> Any:
@@ -53,7 +52,7 @@ def new_producer(settings: Mapping[str, str]) -> Any:
 
 
 class ProduceTask:
-    """Sends the rows of one task. producer: confluent_kafka.Producer, or what does the same."""
+    """Sends the rows of one task. producer: confluent_kafka.Producer, or a test's double."""
 
     def __init__(self, options: WriteOptions, written: SinkColumns, producer: Any) -> None:
         self._options = options
@@ -64,7 +63,7 @@ class ProduceTask:
         self._good_topics: set[str] = set()
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Return when the broker has acknowledged every row. Raises InvalidRecord, ProduceFailed."""
+        """Send all rows and wait until the broker has acknowledged them. Raises InvalidRecord, ProduceFailed."""
         for batch in batches:
             columns.check_rows(batch)
             if self._compresses:
@@ -110,7 +109,7 @@ class ProduceTask:
             try:
                 self._producer.produce(topic, value, key, on_delivery=self._delivered, **message)
                 return
-            except BufferError:  # the queue is full: let deliveries in
+            except BufferError:  # the queue is full: handle deliveries
                 self._producer.poll(_POLL_SECONDS)
                 self._raise_failure()
             except KafkaException as error:
@@ -123,7 +122,7 @@ class ProduceTask:
     def _raise_failure(self) -> None:
         if self._failed:
             raise ProduceFailed(
-                f"{len(self._failed)} records were not taken, the first: {self._failed[0]}",
+                f"{len(self._failed)} records were refused, the first: {self._failed[0]}",
                 hint=f"brokers: {self._options.producer['bootstrap.servers']}; other records of this task may be there",
             )
 
@@ -136,18 +135,18 @@ def _milliseconds(column: pa.Array) -> list[int | None]:
 
 
 class _ProducerWriter:
-    """Checks on the driver, sends in the tasks: at least once."""
+    """Writer that checks options and columns on the driver, and sends in the tasks."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
         self._columns = columns.sink_columns(schema, options.topic, options.encoded)
-        new_producer(options.producer)  # connects to nobody yet; a wrong setting shows here
+        new_producer(options.producer)  # checks the settings; does not connect yet
 
     @first_line
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         task = ProduceTask(self._options, self._columns, new_producer(self._options.producer))
         task.run(self._columns.rows(iterator))
-        return WriterCommitMessage()  # everything was acknowledged: there is nothing left to commit
+        return WriterCommitMessage()  # all records were acknowledged, so there is nothing to commit
 
 
 class ProducerBatchWriter(_ProducerWriter, DataSourceArrowWriter):  # type: ignore[misc]

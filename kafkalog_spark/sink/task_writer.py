@@ -1,11 +1,11 @@
-"""Writer of a task: Arrow batches in, finished .log files out, encoded while they arrive.
+"""Writer of a task: encodes Arrow batches into staged .log files while they arrive.
 
-Rows are gathered to windows of some megabytes, so that each partition's batches are full; memory is bounded by a window
-whatever the input. The commit gives the files their offsets.
+Rows are gathered into windows of some megabytes, so that each partition's record batches are full; memory is bounded by
+a window. The commit assigns the offsets.
 
-The partition of each row is its own, or murmur2 of its key (BuiltInPartitioner.partitionForKey). The keyless rows of a
-window are cut into runs, one for each partition, beginning with another partition each time. A producer spreads them in
-batches, by chance; here it is the same when a task runs again.
+The partition of a row is given by its column, or by murmur2 of its key (BuiltInPartitioner.partitionForKey). The
+keyless rows of a window are cut into runs, one for each partition, beginning with the next partition each time. A
+producer spreads them randomly; here a task that runs again makes the same choice.
 """
 
 from __future__ import annotations
@@ -25,18 +25,17 @@ from kafkalog_spark.log.write.record_encoder import BatchParams, RecordEncoder, 
 from kafkalog_spark.sink.columns import check_rows, negative_partition, topic_column
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.commit_plan import PlannedSegment, StagedPiece, TaskAttempt, TaskManifest, partition_count
-from kafkalog_spark.sink.medium import Medium
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
 
 _WINDOW_BYTES = (8 << 20, 64 << 20)
 """Smallest and largest window. Eight Arrow batches of Spark's 10,000 rows of 100 bytes fit the smallest."""
-_MANY_RECORDS = MAX_RELATIVE_OFFSET - (1 << 24)  # far more than a run holds: from here on batches are counted singly
+_MANY_RECORDS = MAX_RELATIVE_OFFSET - (1 << 24)  # a run has far fewer than 2**24; from here on batches are counted
 _BATCHES_IN_WINDOW = 4  # record batches that a partition gets from a window, where the largest window allows it
 _EMPTY_I32, _EMPTY_U8 = np.empty(0, np.int32), np.empty(0, np.uint8)
 
 
 class Share(NamedTuple):
-    """Rows that go to one partition, in their order."""
+    """Rows of one partition, in their order."""
 
     topic: str
     partition: int
@@ -47,20 +46,32 @@ class Share(NamedTuple):
 class Partitioner:
     """Chooses the partition of each row of a task.
 
-    topic: of all rows, None when they bring their own. record_columns: of the shares. count_of(topic): its number of
-    partitions; raises InvalidRecord for a topic that cannot be. first: where keyless rows begin, another one in each
-    task."""
+    Attributes:
+        topic: Topic of all rows; None if they have a column `topic`.
+        record_columns: Columns of the shares.
+        count_of: Returns a topic's number of partitions. Raises InvalidRecord for an invalid topic.
+        first: Partition of the first keyless rows, which differs between tasks.
+        partitions: Number of partitions of each topic met so far.
+    """
 
     topic: str | None
     record_columns: tuple[str, ...]
     count_of: Callable[[str], int]
     first: int = 0
-    partitions: dict[str, int] = field(default_factory=dict)  # number of partitions of each topic met so far
+    partitions: dict[str, int] = field(default_factory=dict)
     _next_keyless: dict[str, int] = field(default_factory=dict)
 
     def shares(self, window: Sequence[pa.RecordBatch]) -> list[Share]:
-        """Divide the rows of some batches, which have the columns `record_columns` and perhaps `topic`, `partition`. A
-        window of keyless rows of one topic is sliced, not copied. Raises InvalidRecord, UnknownPartition."""
+        """Divide the rows of some batches by partition.
+
+        A window of keyless rows of one topic is sliced, not copied.
+
+        Args:
+            window: Batches with the columns `record_columns` and perhaps `topic` and `partition`.
+
+        Raises:
+            InvalidRecord, UnknownPartition: If a row names an invalid topic or partition.
+        """
         looked = [(batch, *self._topics(batch)) for batch in window if batch.num_rows]
         names = {topic for _, topics, _ in looked for topic in topics}
         if len(names) == 1 and all(self._is_keyless(batch) for batch, *_ in looked):
@@ -68,7 +79,7 @@ class Partitioner:
         return [share for batch, topics, codes in looked for share in self._divide(batch, topics, codes)]
 
     def _divide(self, batch: pa.RecordBatch, topics: list[str], codes: np.ndarray) -> list[Share]:
-        """codes: which of the topics each row has, empty for one of all."""
+        """codes: index of each row's topic; empty if all have the same."""
         if len(topics) == 1 and self._is_keyless(batch):
             return self._runs(topics[0], [batch])
         from kafkalog_spark.kernels.partition import choose_slots
@@ -113,7 +124,7 @@ class Partitioner:
         )
 
     def _topics(self, batch: pa.RecordBatch) -> tuple[list[str], np.ndarray]:
-        """The topics of the rows, and which each row has: int32[rows], empty when it is one for all."""
+        """Return the topics, and the index of each row's topic: int32[rows], empty if all have the same."""
         if self.topic is not None:
             return [self.topic], _EMPTY_I32
         encoded = topic_column(batch).dictionary_encode()
@@ -126,7 +137,7 @@ class Partitioner:
         return count
 
     def _take_turns(self, topic: str, runs: int) -> int:
-        """The partition that the first run of keyless rows goes to."""
+        """Return the partition of the first run of keyless rows."""
         count = self._count(topic)
         start = self._next_keyless.get(topic, self.first % count)
         self._next_keyless[topic] = (start + runs) % count
@@ -146,7 +157,7 @@ class Partitioner:
 
 
 def _gather(records: pa.RecordBatch, slots: np.ndarray, counts: np.ndarray, topics: list[str]) -> list[Share]:
-    """The rows by slot, in their order within each."""
+    """Return the rows by slot, in their order."""
     keys = [(topic, partition) for topic, count in zip(topics, counts, strict=True) for partition in range(count)]
     sizes = np.bincount(slots, minlength=len(keys))
     used = np.flatnonzero(sizes)
@@ -170,18 +181,18 @@ class _OpenFile:
 
 
 class TaskWriter:
-    """Stages what one task is given. `run` once; on an error everything it staged is removed again."""
+    """Stages the rows of one task attempt. Call `run` once; after an error it has removed all staged files."""
 
     def __init__(
         self,
-        medium: Medium,
+        committer: Committer,
         options: WriteOptions,
         record_columns: tuple[str, ...],
         attempt: TaskAttempt,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._medium = medium
-        self._stage = medium.stage(attempt.job)
+        self._committer = committer
+        self._stage = committer.target.stage(attempt.job)
         self._options = options
         self._attempt = attempt
         self._attempt_id = uuid.uuid4().hex[:12]  # several attempts of a task may run at once
@@ -203,8 +214,13 @@ class TaskWriter:
         self._encoder = RecordEncoder(params)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskManifest:
-        """Raises InvalidRecord, UnknownPartition for rows that cannot be written, JobEnded, NotALogDirectory for a
-        directory or bucket that cannot be written (no space left, too)."""
+        """Stage all rows.
+
+        Raises:
+            InvalidRecord, UnknownPartition: If a row cannot be written.
+            JobEnded: If the job has ended.
+            NotALogDirectory: If the directory or bucket cannot be written, for lack of space too.
+        """
         try:
             window: list[pa.RecordBatch] = []
             size, limit = 0, _WINDOW_BYTES[0]
@@ -226,7 +242,7 @@ class TaskWriter:
         except BaseException as error:
             self._stage.discard()
             if isinstance(error, OSError):
-                raise self._medium.unwritable(error) from error
+                raise self._committer.directory.unwritable(error) from error
             raise
         return TaskManifest(self._attempt, tuple(self._finished), dict(self._partitioner.partitions))
 
@@ -247,7 +263,7 @@ class TaskWriter:
         if fault:
             raise InvalidRecord(fault)
         if self._topics is None:
-            self._topics = Committer(self._medium).topics()
+            self._topics = self._committer.topics()
         partitions = self._topics.get(topic)
         return partition_count(partitions) if partitions else self._options.num_partitions
 
@@ -271,7 +287,7 @@ class TaskWriter:
                     self._append(file, run.data[at : at + size], count)
                     at += size
         except InvalidRecord as error:
-            error.offset = None  # of the staged file: it says nothing to anybody
+            error.offset = None  # an offset in the staged file is of no use
             raise error.at(topic_partition=f"{key[0]}-{key[1]}") from None
 
     def _append(self, file: _OpenFile, data: memoryview, records: int) -> None:

@@ -1,74 +1,55 @@
-"""Spark's entry to writing files: the batch writer and the writer of micro-batches.
+"""Spark's writers of files: of batches and of micro-batches.
 
-Spark makes a writer on the driver for each write, and for each micro-batch, and pickles it into the tasks. A batch's
-writer is pickled for commit and abort, too; a stream's is made again there, and knows its job from the tasks' messages.
+Spark makes a writer on the driver for each write or micro-batch and pickles it into the tasks. For commit and abort it
+pickles a batch's writer, but makes a stream's writer again, which learns the job from the tasks' messages.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kafkalog_spark.errors import KafkalogError, OptionError
+from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.sink.columns import sink_columns
-from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.commit_plan import TaskAttempt, TaskManifest
-from kafkalog_spark.sink.medium import Medium
-from kafkalog_spark.sink.medium_bucket import Bucket
-from kafkalog_spark.sink.medium_local import LocalMedium
+from kafkalog_spark.sink.committers import committer_of
 from kafkalog_spark.sink.options import WriteOptions
 from kafkalog_spark.spark.interface import StreamWriterBase, first_line, freeze_gc_once
-from kafkalog_spark.store.interface import is_local
-from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.storage_options import is_storage_option
-from kafkalog_spark.store.stores import store_of
 
 _QUERY_ID = "sql.streaming.queryId"
-"""Spark's name for what a task knows of its query (StreamExecution.QUERY_ID_KEY)."""
+"""Local property with the id of the streaming query (StreamExecution.QUERY_ID_KEY)."""
 
 
 class _FileWriter:
-    """Write, as it was opened on the driver. Small when pickled. job: its id. committer: of the log directory."""
+    """Write that was opened on the driver. Small when pickled."""
 
     def __init__(self, options: WriteOptions, schema: StructType, stream: str | None = None) -> None:
-        """Check columns and directory, finish what a dead writer left, and make the job known. Raises OptionError, and
-        as Committer.open_job; then nothing has changed."""
+        """Check the columns, and open a job. Raises OptionError, and as Committer.open_job."""
         self.options = options
         self.columns = sink_columns(schema, options.topic, options.encoded)
         assert options.path is not None
-        medium: Medium
-        if is_local(options.path):
-            try:
-                medium = LocalMedium(Path(os.path.abspath(options.path)))
-            except OSError as error:
-                raise OptionError(f"option 'path': {error}") from error
-        else:
-            store = store_of(options.path, options.storage)
-            assert isinstance(store, ObjectStore), options.path
-            medium = Bucket(options.path, store)
-        self.committer = Committer(medium)
+        self.committer = committer_of(options.path, options.storage)
         self.job = self.committer.open_job(stream)
         self.made_ms = time.time_ns() // 1_000_000
 
     @first_line
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        from kafkalog_spark.sink.task_writer import TaskWriter  # the kernels are loaded in tasks, and nowhere else
+        from kafkalog_spark.sink.task_writer import TaskWriter  # only tasks load the kernels
 
         freeze_gc_once()
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None
         attempt = TaskAttempt(self.job, task, self.made_ms, query)
-        writer = TaskWriter(self.committer.medium, self.options, self.columns.record, attempt)
+        writer = TaskWriter(self.committer, self.options, self.columns.record, attempt)
         return writer.run(self.columns.rows(iterator))
 
 
@@ -89,8 +70,10 @@ class KafkaLogBatchWriter(_FileWriter, DataSourceArrowWriter):  # type: ignore[m
 
 
 class KafkaLogStreamWriter(_FileWriter, StreamWriterBase):  # type: ignore[misc]
-    """stream.writeStream.format("kafkalog").start(directory): each micro-batch once. It is known by the query's id,
-    which is in the checkpoint and survives restarts, and its number."""
+    """stream.writeStream.format("kafkalog").start(directory): each micro-batch exactly once.
+
+    A micro-batch is identified by its number and the query's id, which is in the checkpoint and survives restarts.
+    """
 
     def __init__(self, options: WriteOptions, schema: StructType, given: Mapping[str, str]) -> None:
         self._stream = _stream_key(options, given)
@@ -116,11 +99,13 @@ class KafkaLogStreamWriter(_FileWriter, StreamWriterBase):  # type: ignore[misc]
 
 
 def _stream_key(options: WriteOptions, given: Mapping[str, str]) -> str | None:
-    """The same for all micro-batches and starts of a query, and no other query's: its checkpoint is its own. None when
-    the checkpoint is not named by an option: two queries may have the same options then, so what killed tasks of a
-    failed micro-batch staged stays until the driver ends."""
+    """Return a key that is the same for all micro-batches and starts of a query, and differs between queries.
+
+    Queries do not share a checkpoint, so options with a checkpoint identify one. None without that option, since two
+    queries may have the same options then; files that killed tasks staged stay until the driver ends.
+    """
     if options.checkpoint_location is None:
         return None
-    # without credentials: they may be others tomorrow
+    # without storage options: credentials may change
     kept = sorted((name, text) for name, text in given.items() if not is_storage_option(name))
     return hashlib.sha256(json.dumps(kept).encode()).hexdigest()

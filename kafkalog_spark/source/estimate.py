@@ -125,7 +125,7 @@ def describe(path: str | os.PathLike[str], **options: object) -> Description:
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     parsed = parse_read_options({"path": os.fspath(path), **texts})
     if parsed.table is not None:
-        raise OptionError(f"describe is of records, not of the table '{parsed.table.table}'")
+        raise OptionError(f"describe applies to records, not to the table '{parsed.table.table}'")
     return Description(partition_ranges(parsed, open_log_dirs(parsed), _EVERY_ROW), parsed.most_records)
 
 

@@ -1,19 +1,23 @@
-"""Options of other connectors and of Kafka's tools: accepted without effect, refused, or what they are called here."""
+"""Options of other connectors and of Kafka's tools: ignored ones, refused ones, and their names here."""
 
 from __future__ import annotations
 
-CONNECTOR_ONLY = (
-    "kafka.bootstrap.servers",
-    "kafka.group.id",
-    "groupIdPrefix",
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "kafka.*",
-)
-"""Accepted and ignored: there is no broker, and nothing is fetched. With `commitGroup` the connection's count."""
+_NO_GROUP = "there is no consumer group; see `commitGroup`."
+_NOTHING_FETCHED = "nothing is fetched."
+OF_SPARK = "an option of Spark's file sources; see `maxOffsetsPerTrigger` and `maxBytesPerTrigger`."
 
-OF_SPARK = ("maxFilesPerTrigger",)  # the same, of Spark's other sources
+IGNORED = {
+    "kafka.bootstrap.servers": "there is no broker; with `commitGroup`, the one to which offsets are committed.",
+    "kafka.group.id": _NO_GROUP,
+    "groupIdPrefix": _NO_GROUP,
+    "kafkaConsumer.pollTimeoutMs": _NOTHING_FETCHED,
+    "fetchOffset.numRetries": _NOTHING_FETCHED,
+    "fetchOffset.retryIntervalMs": _NOTHING_FETCHED,
+    "kafka.*": "every other setting of a Kafka consumer; with `commitGroup`, those of the connection are used "
+    "(`kafka.security.protocol`, `kafka.sasl.*`, `kafka.ssl.*`, `kafka.client.id`, `kafka.socket.*`).",
+    "maxFilesPerTrigger": OF_SPARK,
+}
+"""Options of Spark's Kafka connector and file sources that are accepted without effect, and why."""
 
 OTHER_NAMES = {
     "topic": "subscribe",
@@ -39,7 +43,7 @@ OTHER_NAMES = {
     "logdirs": "path",
     "directory": "path",
 }
-"""Names from other connectors, from Kafka's tools and its configuration, and the option here."""
+"""Names in other connectors, Kafka's tools and its configuration, with the option to suggest."""
 
 REFUSED = {
     "kafka.auto.offset.reset": (
@@ -61,4 +65,4 @@ REFUSED = {
     "kafka.enable.auto.commit": "Kafka option 'enable.auto.commit' is not supported",
     "kafka.interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
 }
-"""Refused with the connector's words: a job that sets them expects something that neither source does."""
+"""Options that are refused with the connector's messages: neither source does what a job with them expects."""

@@ -1,9 +1,8 @@
-"""The options of a read: every one declared once, the values that they become (ReadOptions), and the way from text to
-values, `parse_read_options`.
+"""The options of a read: their declarations, their parsed values (ReadOptions), and parse_read_options.
 
-Names, defaults, precedence and messages are those of Spark's Kafka connector (KafkaSourceProvider), down to `Ours`, so
-that a job moves by changing the format name. docs/options.md says what each option means; a test holds its names and
-defaults against the declarations.
+Names, defaults, precedence and messages are those of Spark's Kafka connector (KafkaSourceProvider), so that a job moves
+by changing the format name; options whose meaning ends with "Ours." are kafkalog's. The table in docs/options.md is
+made from the declarations (python -m docs_site.option_tables).
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from kafkalog_spark.options import (
     byte_size,
     choice,
     day_if_seconds,
+    described,
     duration_ms,
     local_path,
     option,
@@ -38,9 +38,9 @@ from kafkalog_spark.options import (
     unknown_option,
 )
 from kafkalog_spark.source import offsets
-from kafkalog_spark.source.foreign_options import CONNECTOR_ONLY, OF_SPARK, OTHER_NAMES, REFUSED
+from kafkalog_spark.source.foreign_options import IGNORED, OF_SPARK, OTHER_NAMES, REFUSED
 from kafkalog_spark.spark import librdkafka
-from kafkalog_spark.store.interface import is_local, normalised
+from kafkalog_spark.store.paths import is_local, normalised
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
 from kafkalog_spark.typed.decoder import FORMATS, ResolvedFormat, check_options, format_name, option_names
 
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 def _column_names(name: str, text: str) -> tuple[str, ...]:
-    """Column names, by comma, as they are given: which there are depends on the table."""
+    """Parse comma-separated column names. They are checked later, since the columns depend on the table."""
     return tuple(part.strip() for part in text.split(","))
 
 
@@ -68,20 +68,20 @@ def _search_hex(name: str, text: str) -> bytes:
 
 
 def _search_header(name: str, text: str) -> tuple[bytes, bytes | None]:
-    """(Name, value); the first = ends the name. Value None: any."""
+    """Parse `name` or `name=value`; the first = ends the name. A value of None matches any value."""
     header, equals, value = text.partition("=")
     return _search_text(name, header), _search_text(name, value) if equals else None
 
 
 def _location(name: str, text: str) -> str:
-    """A local path as it is given, `file:` taken off; or the URL of a directory in an object store, normalised."""
+    """Parse a local path, without `file:`, or the URL of a directory in an object store, normalised."""
     if is_local(text) or text[:5].lower() == "file:":
         return local_path(name, text, "it names no directory of this machine, and no bucket")
     return normalised(text)
 
 
 def _paths(name: str, text: str) -> tuple[str, ...]:
-    """Directories, local or as URLs: one, several by comma, or a JSON list (what Spark makes of load(["a", "b"]))."""
+    """Parse directories: one, several by comma, or a JSON list, which Spark makes of load(["a", "b"])."""
     if text.startswith("["):
         try:
             given = json.loads(text)
@@ -100,63 +100,182 @@ def _paths(name: str, text: str) -> tuple[str, ...]:
     return result
 
 
-SUBSCRIPTION_OPTIONS = (
-    OptionSpec("subscribe", offsets.subscribed_topics),
-    OptionSpec("subscribePattern", offsets.topic_pattern),
-    OptionSpec("assign", offsets.assigned),
-    OptionSpec("allTopics", offsets.all_topics, "false"),
+_PATH_OPTIONS = (
+    OptionSpec(
+        "path",
+        _paths,
+        meaning="The argument of `.load(...)`: a log directory, several (`log.dirs`) separated by commas or as a JSON "
+        "list, or one partition's directory. Local, or `file:`; `~` and wildcards (`*`, `?`, `[a-c]`) work. Or the URL "
+        "of one in an object store: `s3://`, `gs://`, `abfss://`, `hdfs://` (docs/object_storage.md). Ours.",
+        excludes=("paths",),
+        hint="name all directories in .load(...)",
+    ),
+    OptionSpec("paths", _paths, meaning='How Spark passes `.load(["/a", "/b"])`.'),
 )
-"""Exactly one of them, unless the path is one partition's directory, or `table` another table than `records`."""
+
+SUBSCRIPTION_OPTIONS = (
+    OptionSpec("subscribe", offsets.subscribed_topics, meaning="Comma-separated list of topics."),
+    OptionSpec(
+        "subscribePattern",
+        offsets.topic_pattern,
+        meaning="Regular expression: topics are read whose names contain a match.",
+    ),
+    OptionSpec("assign", offsets.assigned, meaning='Partitions, as JSON: `{"topicA":[0,1]}`.'),
+    OptionSpec("allTopics", offsets.all_topics, "false", "`true`: every topic that is not internal to Kafka. Ours."),
+)
+"""Exactly one is required, unless the path is one partition's directory, or `table` is not `records`."""
 
 START_OPTIONS = (
-    OptionSpec("startingTimestamp", offsets.bound_by_global_timestamp),
-    OptionSpec("startingOffsetsByTimestamp", offsets.bound_by_timestamp),
-    OptionSpec("startingOffsets", offsets.bound_by_offset, "earliest"),
+    OptionSpec(
+        "startingTimestamp",
+        offsets.bound_by_global_timestamp,
+        meaning="Start at the first offset with at least this record timestamp (ms), in every partition. Later records "
+        "may be older: this is not a row filter. Takes precedence over the two below.",
+    ),
+    OptionSpec(
+        "startingOffsetsByTimestamp",
+        offsets.bound_by_timestamp,
+        meaning='First offsets with at least these record timestamps (ms), as JSON: `{"topicA":{"0":1700000000000}}`. '
+        "Takes precedence over `startingOffsets`.",
+    ),
+    OptionSpec(
+        "startingOffsets",
+        offsets.bound_by_offset,
+        "earliest",
+        '`earliest`, `latest`, or JSON: `{"topicA":{"0":23,"1":-1},"topicB":"earliest"}` (-1 latest, -2 earliest). '
+        "Every partition read must be named. A batch cannot start at `latest`; a stream does by default.",
+    ),
 )
 END_OPTIONS = (
-    OptionSpec("endingTimestamp", offsets.bound_by_global_timestamp),
-    OptionSpec("endingOffsetsByTimestamp", offsets.bound_by_timestamp),
-    OptionSpec("endingOffsets", offsets.bound_by_offset, "latest"),
+    OptionSpec(
+        "endingTimestamp",
+        offsets.bound_by_global_timestamp,
+        meaning="End before the first offset with at least this record timestamp (ms); without one, at the end. Batch "
+        "only. Takes precedence over the two below.",
+    ),
+    OptionSpec(
+        "endingOffsetsByTimestamp",
+        offsets.bound_by_timestamp,
+        meaning='First offsets with at least these record timestamps (ms), as JSON: `{"topicA":{"0":1700000000000}}`. '
+        "Batch only. Takes precedence over `endingOffsets`.",
+    ),
+    OptionSpec(
+        "endingOffsets",
+        offsets.bound_by_offset,
+        "latest",
+        '`earliest`, `latest`, or JSON: `{"topicA":{"0":23,"1":-1},"topicB":"earliest"}` (-1 latest, -2 earliest); '
+        "itself not read. Not `earliest`. Batch only.",
+    ),
 )
-"""The first one given of each three decides; the others are not even looked at."""
+"""The first one that is given decides, of START_OPTIONS and of END_OPTIONS. The others are not parsed."""
 
-_TYPO_RATIO = 0.85  # difflib's; "kafka.isolationLevel" is 0.95 from "kafka.isolation.level", Kafka's own are below 0.7
+_TYPO_RATIO = (
+    0.85  # difflib's; "kafka.isolationLevel" has 0.95 with "kafka.isolation.level", Kafka's own settings less than 0.7
+)
 _isolation_level = choice("read_uncommitted", "read_committed")
 _mode = choice("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
 
 _OTHER_OPTIONS = (
-    OptionSpec("path", _paths, excludes=("paths",), hint="name all directories in .load(...)"),
-    OptionSpec("paths", _paths),  # what Spark makes of .load(["/a", "/b"])
-    OptionSpec("includeHeaders", boolean, "false", of_records=True),
-    OptionSpec("kafka.isolation.level", _isolation_level, of_records=True),
-    OptionSpec("history", boolean, "false"),
-    # all that are given must hold; a null matches none of them
-    OptionSpec("where.key", _search_text, of_records=True, excludes=("where.key.hex",), hint="a record has one key"),
-    OptionSpec("where.key.hex", _search_hex, of_records=True),
-    OptionSpec("where.key.prefix", _search_text, of_records=True),
-    OptionSpec("where.value.contains", _search_text, of_records=True),
-    OptionSpec("where.header", _search_header, of_records=True),
-    # those of formats are parsed with the options of the formats
-    *(OptionSpec(name, plain_text) for name in ("value.format", "key.format", "value.mode", "key.mode")),
-    OptionSpec("commitGroup", plain_text),
-    OptionSpec("failOnCommitError", boolean, "false"),
+    OptionSpec("includeHeaders", boolean, "false", "Add the column `headers`.", of_records=True),
+    OptionSpec("kafka.isolation.level", _isolation_level, meaning="The same as `isolationLevel`.", of_records=True),
+    OptionSpec(
+        "history",
+        boolean,
+        "false",
+        "For the tables `consumer_offsets`, `groups`, `transactional_ids`: every record that is still there, not only "
+        "the latest of each. Ours.",
+    ),
+    # A record must match all conditions; null matches none.
+    OptionSpec(
+        "where.key",
+        _search_text,
+        meaning="Only records with this key, as UTF-8. Ours.",
+        of_records=True,
+        excludes=("where.key.hex",),
+        hint="a record has one key",
+    ),
+    OptionSpec(
+        "where.key.hex",
+        _search_hex,
+        meaning="Only records with this key, in hexadecimal digits. Ours.",
+        of_records=True,
+    ),
+    OptionSpec(
+        "where.key.prefix",
+        _search_text,
+        meaning="Only records whose key begins with this, as UTF-8. Ours.",
+        of_records=True,
+    ),
+    OptionSpec(
+        "where.value.contains",
+        _search_text,
+        meaning="Only records whose value contains this, as UTF-8. Ours.",
+        of_records=True,
+    ),
+    OptionSpec(
+        "where.header",
+        _search_header,
+        meaning="Only records with a header of this name (`name`), or of this name and value (`name=value`). Ours.",
+        of_records=True,
+    ),
+    # The values of these are parsed with the options of the format.
+    OptionSpec(
+        "value.format",
+        plain_text,
+        meaning="The format of values: `json`, `string`, `avro`, `protobuf`, `confluent-avro` …; the columns are those "
+        "of `.schema(...)` (docs/typed.md). Ours.",
+    ),
+    OptionSpec("key.format", plain_text, meaning="The same, for keys. Ours."),
+    OptionSpec(
+        "value.mode",
+        plain_text,
+        meaning="How a bad value is handled, if not as `mode` says: `PERMISSIVE` (the default), `DROPMALFORMED`, "
+        "`FAILFAST`. Ours.",
+    ),
+    OptionSpec("key.mode", plain_text, meaning="The same, for keys. Ours."),
+    OptionSpec(
+        "commitGroup",
+        plain_text,
+        meaning="Streams: the consumer group to which the query's position is committed after each batch, at the "
+        "broker of `kafka.bootstrap.servers` (docs/streaming.md). Ours.",
+    ),
+    OptionSpec(
+        "failOnCommitError",
+        boolean,
+        "false",
+        "Streams with `commitGroup`: fail if the offsets cannot be committed. `false`: warn, continue, and try again. "
+        "Ours.",
+    ),
 )
-"""Options that are no field of ReadOptions by themselves."""
+"""Options that have no field of ReadOptions of their own."""
 
 
 @dataclass(frozen=True)
 class RateLimits:
-    """Limits of a stream's batch: offsets, bytes; None for no limit. A batch ignores them."""
+    """Limits of a micro-batch, in offsets and bytes; None for no limit. Batch queries ignore them."""
 
-    max_offsets: int | None = option("maxOffsetsPerTrigger", positive_long)
-    min_offsets: int | None = option("minOffsetsPerTrigger", positive_long)
-    max_bytes: int | None = option("maxBytesPerTrigger", byte_size)
+    max_offsets: int | None = option(
+        "maxOffsetsPerTrigger", positive_long, meaning="Streams: most offsets in a batch, in all."
+    )
+    min_offsets: int | None = option(
+        "minOffsetsPerTrigger", positive_long, meaning="Streams: fewest offsets that start a batch."
+    )
+    max_bytes: int | None = option(
+        "maxBytesPerTrigger",
+        byte_size,
+        meaning="Streams: most bytes of segments in a batch, in all, as they are on disk: whole record batches, and at "
+        "least one of each partition with new records. Ours.",
+    )
 
 
 @dataclass(frozen=True)
 class CommitGroup:
-    """Consumer group that a stream's offsets are committed to. settings: librdkafka's, with passwords, so in no repr.
-    fail: whether a commit that fails is the query's failure."""
+    """Consumer group to which a stream commits its offsets.
+
+    Attributes:
+        settings: librdkafka's settings of the connection, with passwords.
+        fail: True if a failed commit fails the query.
+    """
 
     group: str
     settings: Mapping[str, str] = field(repr=False)
@@ -166,7 +285,9 @@ class CommitGroup:
 @dataclass(frozen=True)
 class StreamOptions:
     limits: RateLimits
-    max_trigger_delay_ms: int = option("maxTriggerDelay", duration_ms, "15m")
+    max_trigger_delay_ms: int = option(
+        "maxTriggerDelay", duration_ms, "15m", "Streams: longest wait for `minOffsetsPerTrigger`."
+    )
     commit_group: CommitGroup | None = None
 
 
@@ -175,12 +296,17 @@ _STREAM_OPTIONS = (*specs_of(RateLimits), *specs_of(StreamOptions))
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """Options of a read, parsed. Plain values, picklable.
+    """Parsed options of a read. Picklable.
 
-    `paths`: directories as given, local ones perhaps relative. `columns`: names in the order of the result. `table`:
-    None for records. `wanted`: what they must hold. `formats`: what values and keys are decoded as, by side.
-    `max_partition_bytes`, `max_decompressed_batch_bytes`: bytes. `stream`: None for a batch. `ignored`: names, as
-    given, of options that have no effect here.
+    Attributes:
+        paths: Directories as given; local ones may be relative.
+        columns: Names in the order of the result.
+        table: None for records.
+        max_partition_bytes, max_scan_bytes, max_decompressed_batch_bytes: Bytes.
+        wanted: Conditions that records must match.
+        formats: Formats of values and keys, by side.
+        stream: None for a batch query.
+        ignored: Names, as given, of options without effect.
     """
 
     paths: tuple[str, ...]
@@ -189,31 +315,101 @@ class ReadOptions:
     subscription: offsets.Subscription
     start: offsets.Bound
     end: offsets.Bound
-    on_no_match: NoMatch = option("startingOffsetsByTimestampStrategy", choice("error", "latest"), "error")
-    min_partitions: int | None = option("minPartitions", positive_int)
-    max_records_per_partition: int | None = option("maxRecordsPerPartition", positive_long, of_records=True)
-    fail_on_data_loss: bool = option("failOnDataLoss", boolean, "true")
+    on_no_match: NoMatch = option(
+        "startingOffsetsByTimestampStrategy",
+        choice("error", "latest"),
+        "error",
+        "If a start timestamp is later than every record of a partition: fail, or start at its end.",
+    )
+    min_partitions: int | None = option(
+        "minPartitions", positive_int, meaning="Split large ranges until there are about this many tasks."
+    )
+    max_records_per_partition: int | None = option(
+        "maxRecordsPerPartition", positive_long, meaning="Largest number of offsets in a task.", of_records=True
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        boolean,
+        "true",
+        "Fail if requested offsets are gone. `false`: warn and read what is left.",
+    )
     # Ours
     isolation_level: Literal["read_uncommitted", "read_committed"] = option(
-        "isolationLevel", _isolation_level, "read_uncommitted", of_records=True
+        "isolationLevel",
+        _isolation_level,
+        "read_uncommitted",
+        "`read_committed`: no records of aborted transactions, nothing past the last stable offset. Ours.",
+        of_records=True,
     )
-    columns: tuple[str, ...] = option("columns", _column_names)
-    table: TableQuery | None = option("table", choice(RECORDS, *TABLES), RECORDS)
-    max_partition_bytes: int = option("maxPartitionBytes", byte_size, "128m")
-    max_scan_bytes: int | None = option("maxScanBytes", byte_size)
+    columns: tuple[str, ...] = option(
+        "columns",
+        _column_names,
+        meaning="Comma-separated columns to read, in this order; others are not decoded. Default: all but `headers`. "
+        "Ours.",
+    )
+    table: TableQuery | None = option(
+        "table",
+        choice(RECORDS, *TABLES),
+        RECORDS,
+        "What to read: the records, or one of the tables of docs/tables.md, such as `batches`, `segments`, "
+        "`consumer_offsets`, which need no subscription and then cover all topics. Batch only. Ours.",
+    )
+    max_partition_bytes: int = option(
+        "maxPartitionBytes",
+        byte_size,
+        "128m",
+        "Segments larger than this are split into several tasks, at batch boundaries. Ours.",
+    )
+    max_scan_bytes: int | None = option(
+        "maxScanBytes",
+        byte_size,
+        meaning="Refuse a batch query that would read more bytes of .log files than this, and say how many. Ours.",
+    )
     tail: int | None = option(
         "tail",
         positive_long,
+        meaning="Only the last N records of each partition, within the range that the options above name. Conditions "
+        "(`where.*`, filters) apply to these. Batch only. Ours.",
         of_records=True,
         batch_only="a stream has no last records",
-        # the tasks find where the last records begin: before, nothing is known of their bytes or offsets
+        # The tasks find where the last records begin. Planning knows neither their bytes nor their offsets.
         excludes=("maxScanBytes", "maxRecordsPerPartition", "minPartitions"),
         hint="leave '{}' out: a tail is read by one task a partition, and from its end",
     )
-    max_decompressed_batch_bytes: int = option("maxDecompressedBatchBytes", byte_size, "64m")
-    replicas: Replicas = option("replicas", choice(*REPLICAS), "longest")
-    pushdown: Literal["auto", "true", "false"] = option("pushdown", choice("auto", "true", "false"), "auto")
-    mode: Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"] = option("mode", _mode, "FAILFAST", of_records=True)
+    max_decompressed_batch_bytes: int = option(
+        "maxDecompressedBatchBytes",
+        byte_size,
+        "64m",
+        "A compressed batch that decompresses to more is treated as corrupt. Ours.",
+    )
+    replicas: Replicas = option(
+        "replicas",
+        choice(*REPLICAS),
+        "longest",
+        "For a partition that is in several of the log directories: `longest` reads the copy with the highest leader "
+        "epoch, among these the one that ends last, and logs which; `error` fails; `merge` takes what is damaged in "
+        "that copy, or missing at its ends, from the others, by leader epochs (batch only, in directories that no "
+        "broker writes to). Ours.",
+    )
+    pushdown: Literal["auto", "true", "false"] = option(
+        "pushdown",
+        choice("auto", "true", "false"),
+        "auto",
+        "Apply the filters that Spark pushes (in a session with `spark.sql.python.filterPushdown.enabled`). `auto`: on "
+        "Spark 5 and newer; on Spark 4 it could give wrong rows (SPARK-58551), so Spark filters, and one log line says "
+        "so. `true` is refused on Spark 4. Ours.",
+    )
+    mode: Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"] = option(
+        "mode",
+        _mode,
+        "FAILFAST",
+        "How a damaged batch is handled: `FAILFAST` fails and names file and position; `DROPMALFORMED` skips it with a "
+        "warning; `PERMISSIVE` (batch only) returns a row for it, with the columns `_error`, `_file`, `_position`, "
+        "`_length`, `_first_offset`, `_next_offset`, which only this mode has (docs/reading.md). A batch can be "
+        "malformed under a valid CRC: rows of earlier batches are kept then. If a record's timestamp does not fit "
+        "Spark's type, rows of its batch before that record are kept too. Ours.",
+        of_records=True,
+    )
     wanted: RecordPredicate
     formats: Mapping[str, ResolvedFormat]
     stream: StreamOptions | None
@@ -221,17 +417,17 @@ class ReadOptions:
 
     @property
     def passes_over_damage(self) -> bool:
-        """True if damage keeps no good record from being read."""
+        """True if good records are read in spite of damage."""
         return self.mode != "FAILFAST"
 
     @property
     def reports_damage(self) -> bool:
-        """True if a damaged stretch is a row."""
+        """True if each damaged stretch becomes a row."""
         return self.mode == "PERMISSIVE"
 
     @property
     def most_records(self) -> int | None:
-        """Records of each partition that are read at most: one task counts them, and estimates go by it. None: all."""
+        """Most records to read of each partition, which one task counts; None for all. Estimates use it."""
         return self.tail
 
     @property
@@ -240,6 +436,7 @@ class ReadOptions:
 
 
 READ_OPTIONS = (
+    *_PATH_OPTIONS,
     *SUBSCRIPTION_OPTIONS,
     *START_OPTIONS,
     *END_OPTIONS,
@@ -248,12 +445,14 @@ READ_OPTIONS = (
     *TIER_OPTIONS,
     *_STREAM_OPTIONS,
 )
+ReadOptions.__doc__ = f"{(ReadOptions.__doc__ or '').rstrip()}\n\n{described(READ_OPTIONS)}"
 _NAMES = frozenset(spec.name.lower() for spec in READ_OPTIONS)
 
 ONLY_OF_READS = frozenset(
-    _NAMES - {"path"} | {name.lower() for name in CONNECTOR_ONLY if not name.startswith("kafka.")}
+    _NAMES - {"path"}
+    | {name.lower() for name, meaning in IGNORED.items() if not name.startswith("kafka.") and meaning != OF_SPARK}
 )
-"""Names that have no meaning in a write, in small letters."""
+"""Names of options that only reads have, in lower case."""
 
 NO_DIRECTORY = 'name it in .load("/data/kafka-logs")'
 NO_OPTIONS = (
@@ -266,10 +465,15 @@ NO_OPTIONS = (
 def parse_read_options(
     options: Mapping[str, str] | GivenReadOptions, *, streaming: bool = False, quiet: bool = False
 ) -> ReadOptions:
-    """Options as Spark hands them over; names in any case, values trimmed. Each is parsed once for batch and stream.
+    """Parse the options of a read. Each option is parsed once, for batch and stream.
 
-    Raises OptionError for values that cannot be used, or not together, for the five that the connector refuses, and for
-    unknown names, with the nearest one. Options without effect are in `ignored`, and logged in a line unless `quiet`.
+    Args:
+        options: As Spark passes them; names in any case, values with blanks around them.
+        quiet: True to log nothing about options without effect.
+
+    Raises:
+        OptionError: For invalid values, values that exclude each other, options that the connector refuses, and unknown
+            names, with the nearest known one.
     """
     given = options if isinstance(options, GivenReadOptions) else GivenReadOptions(options)
     formats, _ = given.formats
@@ -288,7 +492,7 @@ def parse_read_options(
             raise OptionError(why)
     table = _table_query(given, of_topics=subscription.said, streaming=streaming)
     if table is not None and formats:
-        raise OptionError(f"option '{next(iter(formats))}.format' is of records, not of the table '{table.table}'")
+        raise OptionError(f"option '{next(iter(formats))}.format' applies to records, not to the table '{table.table}'")
     paths = given["path"] or given["paths"]
     if paths is None:
         raise OptionError("no log directory is given", hint=NO_DIRECTORY if given.names else NO_OPTIONS)
@@ -339,11 +543,14 @@ class GivenReadOptions(GivenOptions):
 
     @cached_property
     def formats(self) -> tuple[dict[str, ResolvedFormat], frozenset[str]]:
-        """(formats of values and keys by side, not resolved yet; the names in small letters that they use).
+        """Formats of values and keys by side, not resolved yet, and the names, in lower case, of the options they use.
 
-        An option of a format is given with the prefix `value.` or `key.`, or without it, for both, where it means
-        nothing else. `mode` is about values too where one of them has a format; `value.mode` and `key.mode` are about
-        nothing else. Raises OptionError for a format that there is not, and for an option that none has.
+        An option of a format has the prefix `value.` or `key.`. Without a prefix it applies to both, if the reader has
+        no option of that name. If there is a format, `mode` also decides about bad values, unless `value.mode` or
+        `key.mode` does.
+
+        Raises:
+            OptionError: For an unknown format, and for an option that the format does not have.
         """
         used: set[str] = set()
         formats: dict[str, ResolvedFormat] = {}
@@ -353,8 +560,7 @@ class GivenReadOptions(GivenOptions):
             if name is None:
                 if prefixed:
                     raise OptionError(
-                        f"option '{self.names[f'{side}.{next(iter(prefixed))}']}' is of a format, and option "
-                        f"'{side}.format' is not given",
+                        f"option '{self.names[f'{side}.{next(iter(prefixed))}']}' requires '{side}.format'",
                         hint=f"the formats are {', '.join(FORMATS)}",
                     )
                 continue
@@ -370,14 +576,14 @@ class GivenReadOptions(GivenOptions):
         return formats, frozenset(used)
 
     def first_of(self, options: tuple[OptionSpec, ...], otherwise: offsets.Bound | None = None) -> Any:
-        """The value of the first option that is given, or `otherwise`, or the last one's default."""
+        """Return the value of the first of `options` that is given, else `otherwise`, else the last one's default."""
         chosen = next((spec.name for spec in options if spec.name in self), None)
         return otherwise if chosen is None and otherwise is not None else self[chosen or options[-1].name]
 
     def ignored(self, streaming: bool) -> tuple[str, ...]:
-        """Names without effect, in the order given. Raises OptionError for a name that there is not."""
+        """Return the names without effect, in the order given. Raises OptionError for an unknown name."""
         used = _NAMES | REFUSED.keys()
-        without_effect = {name.lower() for name in (*CONNECTOR_ONLY, *OF_SPARK)}
+        without_effect = {name.lower() for name in IGNORED}
         no_effect = {"endingtimestamp"} if streaming else {spec.name.lower() for spec in _STREAM_OPTIONS}
         result = []
         for key, name in self.names.items():
@@ -394,16 +600,18 @@ class GivenReadOptions(GivenOptions):
             if key not in used and SequenceMatcher(None, key, level).ratio() >= _TYPO_RATIO:
                 raise unknown_option(name, [level], {})
             if key not in used | without_effect and not key.startswith("kafka."):
-                raise unknown_option(name, [*(spec.name for spec in READ_OPTIONS), *CONNECTOR_ONLY], OTHER_NAMES)
+                raise unknown_option(name, [*(spec.name for spec in READ_OPTIONS), *IGNORED], OTHER_NAMES)
             result.append(name)
         return tuple(result)
 
 
 def _check_rules(given: GivenReadOptions, streaming: bool) -> None:
-    """Hold what is given against the rules of its declarations, but those of tables."""
+    """Check the given options by the rules of their declarations; `_table_query` checks those of tables."""
     for spec in (spec for spec in READ_OPTIONS if spec.name in given):
         if streaming and spec.batch_only:
-            raise OptionError(f"option '{spec.name}' is of batch queries: {spec.batch_only}", hint="use spark.read")
+            raise OptionError(
+                f"option '{spec.name}' applies to batch queries only: {spec.batch_only}", hint="use spark.read"
+            )
         for name in spec.excludes:
             if name in given:
                 raise OptionError(f"options '{spec.name}' and '{name}' are both given", hint=spec.hint.format(name))
@@ -412,12 +620,12 @@ def _check_rules(given: GivenReadOptions, streaming: bool) -> None:
 def _check_stream(given: GivenReadOptions) -> None:
     if given["mode"] == "PERMISSIVE" and not given.formats[0]:
         raise OptionError(
-            "mode=PERMISSIVE is of batch queries: a stream would never come back to what it has reported",
-            hint="mode=DROPMALFORMED passes over damage and logs it; read what is lost with spark.read",
+            "mode=PERMISSIVE applies to batch queries only: a stream never returns to a stretch that it has reported",
+            hint="mode=DROPMALFORMED skips damage and logs it; read the skipped stretches with spark.read",
         )
     if given["replicas"] == "merge":
         raise OptionError(
-            "replicas=merge is of batch queries: it is for directories that no broker writes to",
+            "replicas=merge applies to batch queries only: it is for directories that no broker writes to",
             hint="replicas=longest follows the copy of the leader",
         )
     if "endingOffsets" in given:
@@ -453,7 +661,7 @@ def _subscription(given: GivenReadOptions) -> offsets.Subscription:
 
 
 def _columns(given: GivenReadOptions) -> tuple[str, ...]:
-    """With mode=PERMISSIVE those about damage too: the ones that `columns` names, or all of them at the end."""
+    """Return the columns to read. mode=PERMISSIVE adds all columns about damage, unless `columns` names some."""
     permissive = given["mode"] == "PERMISSIVE"
     known = COLUMN_TYPES | DAMAGE_COLUMN_TYPES if permissive else COLUMN_TYPES
     columns = _known_columns(given, known) or COLUMNS
@@ -465,7 +673,7 @@ def _columns(given: GivenReadOptions) -> tuple[str, ...]:
 
 
 def _known_columns(given: GivenReadOptions, known: Iterable[str]) -> tuple[str, ...] | None:
-    """Those of option `columns`, in any case, in the order given, spelled as in `known`."""
+    """Return the columns that the option `columns` names in any case, in its order, spelled as in `known`."""
     names = given["columns"]
     if names is None:
         return None
@@ -482,7 +690,7 @@ def _known_columns(given: GivenReadOptions, known: Iterable[str]) -> tuple[str, 
 
 
 def _stream_options(given: GivenReadOptions, streaming: bool) -> StreamOptions | None:
-    """A batch is checked as by the connector: two limits, both given, must be in order."""
+    """Return the options of a stream; None for a batch, whose limits are checked as the connector does."""
     if streaming or ("maxOffsetsPerTrigger" in given and "minOffsetsPerTrigger" in given):
         most, least = given["maxOffsetsPerTrigger"], given["minOffsetsPerTrigger"]
         if most is not None and least is not None and least > most:
@@ -493,7 +701,7 @@ def _stream_options(given: GivenReadOptions, streaming: bool) -> StreamOptions |
     if "commitGroup" in given:
         commit_group = _commit_group(given, streaming)
     elif given["failOnCommitError"]:
-        raise OptionError("option 'failOnCommitError' is given, and no 'commitGroup' that could be committed to")
+        raise OptionError("option 'failOnCommitError' requires 'commitGroup'")
     if not streaming:
         return None
     limits = RateLimits(**given.fields(RateLimits))
@@ -503,13 +711,13 @@ def _stream_options(given: GivenReadOptions, streaming: bool) -> StreamOptions |
 def _commit_group(given: GivenReadOptions, streaming: bool) -> CommitGroup:
     if not streaming:
         raise OptionError(
-            "option 'commitGroup' is of streams: a batch has no offsets that it goes on from", hint="use readStream"
+            "option 'commitGroup' applies to streams only: a batch query keeps no position", hint="use readStream"
         )
     if not given["commitGroup"]:
         raise OptionError("option 'commitGroup' must be the id of a consumer group, got ''")
     if not given.texts.get("kafka.bootstrap.servers"):
         raise OptionError(
-            "option 'commitGroup' needs 'kafka.bootstrap.servers': a group's offsets are kept by a broker",
+            "option 'commitGroup' requires 'kafka.bootstrap.servers': a broker keeps the group's offsets",
             hint="name one: .option('kafka.bootstrap.servers', 'host:9092')",
         )
     settings = librdkafka.connection_settings(given.texts)
@@ -517,23 +725,26 @@ def _commit_group(given: GivenReadOptions, streaming: bool) -> CommitGroup:
 
 
 def _table_query(given: GivenReadOptions, *, of_topics: bool, streaming: bool) -> TableQuery | None:
-    """Table query of the options `table`, `history` and `columns`; None for records.
+    """Return the query of a table by the options `table`, `history` and `columns`; None for records.
 
-    Raises OptionError for a stream, and for an option that the table gives no meaning.
+    Raises:
+        OptionError: For a stream, and for options that do not apply to the table.
     """
     name = given["table"]
     if name == RECORDS:
         if given["history"]:
-            raise OptionError("option 'history' is of tables made of internal topics", hint="name one: option 'table'")
+            raise OptionError(
+                "option 'history' applies to tables made of internal topics", hint="name one with option 'table'"
+            )
         return None
     if streaming:
         raise OptionError(f"a stream reads records, not the table '{name}'", hint="use spark.read")
     table = TABLES[name]
     if given["replicas"] == "merge":
-        raise OptionError(f"replicas=merge is of records, not of the table '{name}', which is about single files")
+        raise OptionError(f"replicas=merge applies to records, not to the table '{name}', which is about single files")
     for spec in READ_OPTIONS:
         if spec.of_records and spec.name in given:
-            raise OptionError(f"option '{spec.name}' is about records; the table '{name}' has none")
+            raise OptionError(f"option '{spec.name}' applies to records, not to the table '{name}'")
     for bound in () if table.has_ranges else (*START_OPTIONS, *END_OPTIONS):
         if bound.name in given:
             of = ", ".join(other.name for other in TABLES.values() if other.has_ranges)

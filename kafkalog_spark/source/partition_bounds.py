@@ -32,7 +32,8 @@ from kafkalog_spark.source.offsets import (
     unmatched,
 )
 from kafkalog_spark.source.options import NoMatch, ReadOptions
-from kafkalog_spark.store.interface import Store, in_parallel
+from kafkalog_spark.store.interface import Store
+from kafkalog_spark.store.parallel import in_parallel
 
 MAY_BE_LOST = (
     "Some data may have been lost because they are not available in Kafka any more; either the data was aged out by "

@@ -31,7 +31,7 @@ from kafkalog_spark.source.partition_bounds import (
     requests_logged,
     split_ranges,
 )
-from kafkalog_spark.store.interface import in_parallel
+from kafkalog_spark.store.parallel import in_parallel
 
 SMALL_SPLIT = 8 << 20
 """Bytes. What is smaller shares a task with its neighbours. A task whose worker has to be started costs about 1 s, and

@@ -19,13 +19,22 @@ RENAMED = {
 }
 """Java's name, and librdkafka's for the same value."""
 
-PRODUCER_WITHOUT_EFFECT = frozenset({
-    "max.block.ms", "metadata.max.idle.ms", "socket.connection.setup.timeout.max.ms",
-    "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms", "auto.include.jmx.reporter",
-    "metric.reporters", "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
-})  # fmt: skip
-"""Settings of the Java producer that are accepted and ignored: none changes which records arrive, or where.
-What else librdkafka does not have it refuses by name."""
+_NO_STICKY_PARTITION = "rows without a key are spread at random."
+_NO_JAVA_PROCESS = "there is no Java process to be measured."
+PRODUCER_WITHOUT_EFFECT = {
+    "max.block.ms": "a task waits for room in the queue as long as the broker takes records.",
+    "metadata.max.idle.ms": "librdkafka keeps its metadata.",
+    "socket.connection.setup.timeout.max.ms": "only `socket.connection.setup.timeout.ms` counts.",
+    "partitioner.adaptive.partitioning.enable": _NO_STICKY_PARTITION,
+    "partitioner.availability.timeout.ms": _NO_STICKY_PARTITION,
+    "auto.include.jmx.reporter": _NO_JAVA_PROCESS,
+    "metric.reporters": _NO_JAVA_PROCESS,
+    "metrics.num.samples": _NO_JAVA_PROCESS,
+    "metrics.recording.level": _NO_JAVA_PROCESS,
+    "metrics.sample.window.ms": _NO_JAVA_PROCESS,
+}
+"""Settings of the Java producer that are accepted and ignored, and why: none changes which records arrive, or where.
+librdkafka refuses by name every other setting that it does not have."""
 
 _CONNECTION_SETTINGS = (
     "bootstrap.servers", "client.id", "enable.ssl.certificate.verification", "security.", "sasl.", "ssl.", "socket.",

@@ -14,32 +14,35 @@ from uuid import uuid4
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.store import object_client
-from kafkalog_spark.store.interface import Buffer, FetchBlock, FileFacts, Listing, OpenFile, parse_path
-from kafkalog_spark.store.object_client import Failure, RequestCounts, TryFailed, Wait, object_is_missing
+from kafkalog_spark.store.failures import REPLACED, Failure, TryFailed, object_is_missing, truncated
+from kafkalog_spark.store.interface import Buffer, FetchBlock, FileFacts, Listing, OpenFile
+from kafkalog_spark.store.object_client import Wait
 from kafkalog_spark.store.object_file import ObjectFile
+from kafkalog_spark.store.paths import parse_path
+from kafkalog_spark.store.request_counts import RequestCounts
 from kafkalog_spark.store.storage_options import StorageOptions
 
-PAGE = 1000  # keys that a store lists, or deletes, in one request, at most: S3, Google and versitygw 1,000; Azure more
+PAGE = 1000  # most keys of one request that lists or deletes: S3, Google and versitygw have 1,000; Azure more
 PART = 16 << 20
-"""Bytes of a part of a large object. S3 takes 10,000 parts of at least 5 MiB: 16 MiB allow 156 GiB, more than a segment
-can have."""
+"""Bytes of a part of a large object. S3 takes up to 10,000 parts of at least 5 MiB; 16 MiB allow 156 GiB, more than a
+segment can have."""
 _PARTS_AT_ONCE = 4
-_UPLOADS_AT_ONCE = 2  # parts in flight of an object made of pieces: with the part that is being filled, 48 MiB
+_UPLOADS_AT_ONCE = 2  # parts in flight of an object made of pieces: 48 MiB with the part that is being filled
 
 _NO_CONDITIONAL_PUT = Failure(
     errno.ENOTSUP,
-    "the store takes no notice of If-None-Match, so two writers could overwrite each other: write to one that has "
-    "conditional puts (AWS S3, Google, Azure, MinIO, Ceph, R2)",
+    "the store ignores If-None-Match, so two writers could overwrite each other: write to one that has conditional "
+    "puts (AWS S3, Google, Azure, MinIO, Ceph, R2)",
 )
 _CANNOT_REPLACE = Failure(
     errno.ENOTSUP,
-    "the store takes no notice of If-Match, so an empty object cannot be replaced by one writer alone: delete it, when "
-    "nobody writes",
+    "the store ignores If-Match, so an empty object cannot be replaced by one writer alone: delete it while no writer "
+    "runs",
 )
 
 
 class AgedObject(NamedTuple):
-    """An object below a directory. name: its path from there on. modified_s: since 1970, by the store's clock."""
+    """An object below a directory. name: relative to it. modified_s: seconds since 1970 by the store's clock."""
 
     name: str
     size: int
@@ -48,8 +51,10 @@ class AgedObject(NamedTuple):
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """Bucket, read and written with these options. bucket: of Azure `container@account.dfs.core.windows.net`. Every
-    call raises OSError, and OptionError for options that make no client."""
+    """Store of one bucket, or of a container `container@account.dfs.core.windows.net` of Azure.
+
+    All methods raise OSError, and OptionError for options that make no client.
+    """
 
     scheme: str
     bucket: str
@@ -58,17 +63,19 @@ class ObjectStore:
 
     @property
     def client(self) -> object_client.ObjectClient:
-        """The client that this process has for it."""
+        """This process's client of the bucket."""
         return object_client.client_for(self.scheme, self.bucket, self.options)
 
     def counts(self) -> RequestCounts:
-        """Requests and bytes of this process to this bucket with these options, until now."""
+        """Return the counts of this process's requests to the bucket with these options."""
         return self.client.counts
 
     def list(self, directory: str, after: str = "") -> Listing:
-        """Content of a directory; a request for 1,000 names. With `after` all levels below are listed from there on,
-        because the library lists either from a key on or one level alone: cheap for a partition, which has no
-        directories. It may be empty then, without an error. Raises FileNotFoundError, NotADirectoryError."""
+        """See Store.list. Makes a request for every 1,000 names.
+
+        The library lists either from a key on or one level alone. So with `after` all levels below are listed, which is
+        cheap for a partition, since it has no directories. The listing may be empty then, without an error.
+        """
         key = parse_path(directory).key
         prefix = f"{key}/" if key else ""
 
@@ -85,7 +92,7 @@ class ObjectStore:
         files: dict[str, FileFacts] = {}
         directories = {found.rstrip("/").removeprefix(prefix) for found in prefixes}
         for found in objects:
-            # an object of the directory's own name stands for it, when it was made by hand or by Hadoop
+            # An object with the directory's own name is a marker that Hadoop or a console has made.
             name, below, _ = found["path"].removeprefix(prefix).partition("/")
             if found["path"] == key or name <= after:
                 continue
@@ -103,7 +110,7 @@ class ObjectStore:
         return Listing.of(files, directories)
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
-        """Open an object. Without facts a HEAD finds them. Raises FileNotFoundError, IsADirectoryError."""
+        """See Store.open. Without facts it makes a HEAD."""
         if facts is None:
             facts = self._facts(path)
         closing = threading.Event()
@@ -111,7 +118,7 @@ class ObjectStore:
         return ObjectFile(facts.size, fetch, changed=partial(self.has_changed, path, facts), closed=closing.set)
 
     def ranges(self, path: str, facts: FileFacts, *, wait: Wait | None = None) -> FetchBlock:
-        """Function that fetches ranges of one version of an object, each in one GET. wait: see ObjectClient.ask."""
+        """See Store.ranges. Each range is one GET. wait: see ObjectClient.ask."""
         key = parse_path(path).key
         client = self.client
 
@@ -122,11 +129,11 @@ class ObjectStore:
 
             def get(library: Any) -> memoryview:
                 result = library.get(key, options=options)
-                if not _are_of(facts, _facts_of(result.meta)):  # for stores that take no notice of If-Match
-                    raise TryFailed(object_client.REPLACED)
+                if not _are_of(facts, _facts_of(result.meta)):  # for stores that ignore If-Match
+                    raise TryFailed(REPLACED)
                 data = memoryview(result.bytes())
                 if len(data) != end - begin:
-                    raise TryFailed(object_client.truncated(end - begin, len(data)))
+                    raise TryFailed(truncated(end - begin, len(data)))
                 return data
 
             data = client.ask(path, get, wait=wait, get=1)
@@ -136,7 +143,7 @@ class ObjectStore:
         return fetch
 
     def has_changed(self, path: str, facts: FileFacts) -> bool:
-        """True if the object is another one than `facts` say, or gone. One HEAD."""
+        """Return True if the object was replaced or removed. One HEAD."""
         try:
             now = self._head(path)
         except FileNotFoundError:
@@ -148,7 +155,7 @@ class ObjectStore:
             return self._head(path)
         except OSError as error:
             failed = error
-        # the answer to a HEAD has no body: this one says more exactly what is wrong
+        # The response to a HEAD has no body; a LIST tells more exactly what is wrong.
         directory = failed.errno in (errno.ENOENT, errno.EACCES, errno.EINVAL) and self.exists(path)
         if directory and failed.errno == errno.ENOENT:
             raise IsADirectoryError(errno.EISDIR, "is a directory, not an object", path)
@@ -162,11 +169,11 @@ class ObjectStore:
         return _facts_of(self._meta(path))
 
     def modified(self, path: str) -> float:
-        """When the object was written, seconds since 1970 by the clock of the store. One HEAD."""
+        """Return when the object was written, in seconds since 1970 by the store's clock. One HEAD."""
         return float(self._meta(path)["last_modified"].timestamp())
 
     def read_all(self, path: str, most: int) -> bytes:
-        """The first bytes of an object. One GET."""
+        """See Store.read_all. One GET."""
         key = parse_path(path).key
 
         def get(library: Any) -> bytes:
@@ -182,7 +189,7 @@ class ObjectStore:
                         break
                 data = data[:wanted]
             if len(data) != wanted:
-                raise TryFailed(object_client.truncated(wanted, len(data)))
+                raise TryFailed(truncated(wanted, len(data)))
             return data
 
         data = self.client.ask(path, get, get=1)
@@ -190,14 +197,16 @@ class ObjectStore:
         return data
 
     def exists(self, directory: str) -> bool:
-        """True if the directory is there. One LIST; a bucket's top is there when the bucket is."""
+        """Return True if the directory exists; the top of a bucket if the bucket exists. One LIST."""
         key = parse_path(directory).key
         page = self.client.ask(directory, lambda library: next(library.list(key, chunk_size=1), None), list=1)
         return bool(page) or not key
 
     def below(self, directory: str, enough: Callable[[AgedObject], bool] = lambda _: False) -> Sequence[AgedObject]:
-        """All objects below a directory, at all levels, in the order of their names, up to the first that is `enough`;
-        none where there is no such directory. One request for 1,000."""
+        """Return the objects below a directory, at all levels, sorted by name, up to the first that is `enough`.
+
+        None if there is no such directory. Makes a request for every 1,000 objects.
+        """
         prefix = f"{parse_path(directory).key}/".lstrip("/")
 
         def walk(library: Any) -> list[AgedObject]:
@@ -217,7 +226,7 @@ class ObjectStore:
     # Writing.
 
     def put(self, path: str, data: Buffer) -> None:
-        """Write an object, in parts when it is large; it appears whole."""
+        """Write an object, in parts if it is large. It appears whole."""
         key, large = parse_path(path).key, len(data) > PART
 
         def put(library: Any) -> None:
@@ -228,9 +237,11 @@ class ObjectStore:
         self.client.count(bytes_written=len(data))
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
-        """Write an object that is not there; False, and nothing changed, where it is: of several writers at once one
-        gets True. A try whose answer was lost may have written it, so the next one compares what it finds with `data`:
-        writers that may meet must not write the same bytes."""
+        """Write an object if there is none; False otherwise. One of several concurrent writers gets True.
+
+        A try whose answer was lost may have written the object, so the next try compares the object with `data`.
+        Therefore concurrent writers must not write the same bytes.
+        """
         key = parse_path(path).key
         tries = 0
 
@@ -247,7 +258,7 @@ class ObjectStore:
         return made
 
     def expect_conditional_put(self, directory: str) -> None:
-        """Make sure by two puts that `put_if_absent` keeps its promise here. Raises OSError with what to do."""
+        """Raise OSError unless the store refuses the second of two conditional puts."""
         path = posixpath.join(directory, f".kafkalog-probe-{uuid4().hex}")
         try:
             self.put_if_absent(path, b"first")
@@ -257,8 +268,7 @@ class ObjectStore:
             self.delete([path])
 
     def replace_empty(self, path: str, data: Buffer) -> bool:
-        """Write an object where an empty one lies; False when that has bytes by now, or is gone. Of several writers at
-        once one gets True."""
+        """Replace an empty object; False if it is no longer empty, or gone. One of several writers gets True."""
         key = parse_path(path).key
         try:
             found = self._meta(path)
@@ -285,9 +295,14 @@ class ObjectStore:
         return replaced
 
     def upload(self, path: str, pieces: Callable[[], Iterable[Buffer]], size: int) -> None:
-        """Write an object of `size` bytes in parts, larger than memory should hold; it appears whole, after the last
-        piece. No condition: the library has none for uploads in parts. pieces: called for each try. Raises what
-        `pieces` raises, too."""
+        """Write an object that is too large for memory, in parts. It appears whole, after the last piece.
+
+        There is no condition, since the library has none for multipart uploads.
+
+        Args:
+            pieces: Called for each try. Its KafkalogErrors are raised unchanged.
+            size: Bytes of the object.
+        """
         key, parts = parse_path(path).key, -(-size // PART) + 2
         failed: list[KafkalogError] = []
 
@@ -308,20 +323,20 @@ class ObjectStore:
         self.client.count(bytes_written=size)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; one that is not there is no error."""
+        """Delete objects. Missing ones are ignored."""
         keys = [parse_path(path).key for path in paths]
         for begin in range(0, len(keys), PAGE):
             self.client.ask(paths[begin], partial(_delete, keys=keys[begin : begin + PAGE]), delete=1)
 
 
 def _create(library: Any, key: str, data: Buffer) -> bool:
-    """True if it was made; False when there is one. Raises TryFailed, and what the library raises."""
+    """Put an object if absent; False if there is one. Raises TryFailed and the library's exceptions."""
     from obstore.exceptions import AlreadyExistsError
 
     try:
         library.put(key, bytes(data), mode="create", use_multipart=False)
     except AlreadyExistsError as error:
-        if "status code: 409" in str(error):  # another put of it has begun and not ended: who wins is not known yet
+        if "status code: 409" in str(error):  # another put of it is under way
             raise TryFailed(Failure(errno.EEXIST, "another writer is writing the object", transient=True)) from None
         return False
     except NotImplementedError:
@@ -335,12 +350,12 @@ def _delete(library: Any, *, keys: list[str]) -> None:
     except FileNotFoundError as error:
         if not object_is_missing(error):
             raise
-        for key in keys if len(keys) > 1 else ():  # Google and Azure: S3 takes no notice of what is not there
+        for key in keys if len(keys) > 1 else ():  # Google and Azure; S3 ignores missing objects
             _delete(library, keys=[key])
 
 
 def _reported(pieces: Callable[[], Iterable[Buffer]], failed: list[KafkalogError]) -> Iterable[Buffer]:
-    """The pieces; an error of whoever makes them keeps its sentence, and is not tried again."""
+    """Yield the pieces. Errors of `pieces` keep their sentence and are not retried."""
     try:
         yield from pieces()
     except OSError as error:
@@ -351,8 +366,11 @@ def _reported(pieces: Callable[[], Iterable[Buffer]], failed: list[KafkalogError
 
 
 def _facts_of(meta: Any) -> FileFacts:
-    """Facts of an object by the library. A store without ETags has the time of modification, like a weak one: in
-    seconds, as the header of a GET has no more, and a listing may. Azure's listings have ETags without their quotes."""
+    """Return an object's facts by the library's metadata.
+
+    A store without ETags gets a weak one of the modification time in seconds, since the header of a GET has no
+    fractions. Azure's listings have ETags without quotes.
+    """
     etag = meta["e_tag"]
     if not etag:
         etag = f'W/"{meta["last_modified"].replace(microsecond=0).isoformat()}"'

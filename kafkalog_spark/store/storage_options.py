@@ -1,5 +1,7 @@
-"""Storage options (credentials, endpoint, retries), parsed once without any library. Where nothing is said, the
-environment, the profile or the machine's role decide, as for other clients."""
+"""Storage options (credentials, endpoint, retries), parsed without any library.
+
+Unset options fall back to the default credential chain: environment, profile, the machine's role.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,14 @@ from dataclasses import dataclass
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, boolean, parsed, plain_text
 
-# Names of options about storage: Hadoop's of S3, and the library's (obstore), which users write after `storage.`.
-#
-# A test holds the tables against the library that is installed.
+# Known option names: Hadoop's `fs.s3a.*`, and obstore's, given as `storage.*`. A test compares these tables with the
+# installed obstore.
 
 HADOOP_PREFIX = "fs.s3a."
 SPARK_PREFIX = "spark.hadoop."
-LIBRARY_PREFIX = "storage."
+OBSTORE_PREFIX = "storage."
 FSSPEC_PREFIX = "storage.fsspec."
-"""Prefix of an argument of the fsspec file system, whose names nobody here knows."""
+"""Prefix of arguments of the fsspec file system. Their names are not checked."""
 
 HADOOP_NAMES = (
     "access.key", "secret.key", "session.token", "endpoint", "endpoint.region", "path.style.access",
@@ -29,7 +30,7 @@ HADOOP_NAMES = (
 
 MAX_RETRIES = 10
 RETRY_TIMEOUT = 120.0
-"""Seconds: long enough for a bucket that answers SlowDown while it splits; Spark runs a failed task again."""
+"""Seconds: long enough for a bucket that answers SlowDown while it splits. Spark runs a failed task again."""
 
 
 def _number(name: str, text: str) -> float:
@@ -38,13 +39,13 @@ def _number(name: str, text: str) -> float:
     except ValueError:
         number = -1
     if not 0 <= number < 1e6:
-        raise OptionError(f"option '{LIBRARY_PREFIX}{name}' must be a number from 0 on, got '{text}'")
+        raise OptionError(f"option '{OBSTORE_PREFIX}{name}' must be a number from 0 on, got '{text}'")
     return number
 
 
 def _whole_number(name: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", text.strip(), re.ASCII):
-        raise OptionError(f"option '{LIBRARY_PREFIX}{name}' must be a whole number from 0 on, got '{text}'")
+        raise OptionError(f"option '{OBSTORE_PREFIX}{name}' must be a whole number from 0 on, got '{text}'")
     return int(text)
 
 
@@ -53,7 +54,7 @@ OUR_OPTIONS = (
     OptionSpec("max_retries", _whole_number, str(MAX_RETRIES)),
     OptionSpec("retry_timeout", _number, str(RETRY_TIMEOUT)),
 )
-"""After `storage.`, and not the library's."""
+"""Our own `storage.*` options; not passed to obstore."""
 OUR_NAMES = frozenset(spec.name for spec in OUR_OPTIONS)
 
 S3_NAMES = frozenset({
@@ -102,26 +103,26 @@ PUBLIC_VALUES = frozenset({
     "default_region", "virtual_hosted_style_request", "skip_signature", "allow_http", "max_retries", "retry_timeout",
     "timeout", "connect_timeout", "read_timeout", "use_emulator", "use_azure_cli", "request_payer",
 })  # fmt: skip
-"""Names whose values may be shown. All others may hold a secret, or lead to one (an endpoint can hold a password)."""
+"""Names whose values may be shown. All others may hold a secret, as an endpoint with a password in it."""
 
-LIBRARY_NAMES = S3_NAMES | GCS_NAMES | AZURE_NAMES | CLIENT_NAMES | OUR_NAMES
+OBSTORE_NAMES = S3_NAMES | GCS_NAMES | AZURE_NAMES | CLIENT_NAMES | OUR_NAMES
 
 
-def library_name(name: str) -> str | None:
-    """The library's name for what follows `storage.`, also with the vendor's prefix of its environment variables."""
+def obstore_name(name: str) -> str | None:
+    """Return obstore's name for a `storage.*` option, also with a vendor's prefix; None if it has no such option."""
     name = name.lower()
     for candidate in (_ALIASES.get(name), name, *(name.removeprefix(vendor) for vendor in _VENDORS)):
         if candidate is not None:
             candidate = _ALIASES.get(candidate, candidate)
-            if candidate in LIBRARY_NAMES:
+            if candidate in OBSTORE_NAMES:
                 return candidate
     return None
 
 
 def is_storage_option(name: str) -> bool:
-    """True if an option, by its name, is about storage: then StorageOptions says whether there is one of that name."""
+    """Return True for the prefixes of storage options. StorageOptions.of validates the name itself."""
     name = name.lower()
-    return name.startswith((HADOOP_PREFIX, SPARK_PREFIX + HADOOP_PREFIX, LIBRARY_PREFIX))
+    return name.startswith((HADOOP_PREFIX, SPARK_PREFIX + HADOOP_PREFIX, OBSTORE_PREFIX))
 
 
 _ANONYMOUS = frozenset({"AnonymousAWSCredentialsProvider", "AnonymousCredentialsProvider"})
@@ -132,15 +133,15 @@ _DEFAULT_CHAIN = frozenset({
     "WebIdentityTokenCredentialsProvider", "WebIdentityTokenFileCredentialsProvider", "ProfileCredentialsProvider",
     "ProfileAWSCredentialsProvider",
 })  # fmt: skip
-"""Classes of Hadoop and of both AWS SDKs that look where we look anyway."""
+"""Classes of Hadoop and of both AWS SDKs that use parts of the default credential chain."""
 
 _AWS_ENDPOINT = re.compile(r"s3(?:[.-]([a-z]{2}(?:-[a-z]+)+-[0-9]+))?\.amazonaws\.com(?:\.cn)?")
-"""AWS's own, with the region if it says one."""
+"""AWS's own endpoints, with the region if they name one."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Hidden:
-    """A text that no repr, log or traceback shows; compared, hashed and pickled as the text."""
+class Secret:
+    """A text that no repr, log or traceback shows. Compared, hashed and pickled as the text."""
 
     text: str
 
@@ -157,7 +158,7 @@ class HiddenOptions(dict[str, str]):
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How long to go on after failures that may pass. seconds: from the first try on; no try begins after that."""
+    """Limits of retries. seconds: no try begins later than this after the first."""
 
     tries: int = MAX_RETRIES + 1
     seconds: float = RETRY_TIMEOUT
@@ -165,8 +166,12 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """Settings of a client of one bucket. config, client: names and values as the library takes them. profile:
-    of AWS; None for the default one."""
+    """Settings of the client of one bucket.
+
+    Attributes:
+        config, client: obstore's names and values of the store's and of the HTTP client's settings.
+        profile: AWS profile; None for the default one.
+    """
 
     config: HiddenOptions
     client: HiddenOptions
@@ -176,17 +181,23 @@ class ClientSettings:
 
 @dataclass(frozen=True, repr=False)
 class StorageOptions:
-    """Options about storage, by full name, sorted. Equal ones make equal clients; pickles carry the secrets, because
-    workers need them; reprs do not. After `storage.` stand the library's own names."""
+    """Storage options by full name, sorted. Equal ones make equal clients.
 
-    values: tuple[tuple[str, Hidden], ...] = ()
+    Pickles carry the secrets, because workers need them; reprs do not. Names after `storage.` are obstore's.
+    """
+
+    values: tuple[tuple[str, Secret], ...] = ()
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StorageOptions:
-        """Those of `options` that are about storage; others are left alone. Raises OptionError for an unknown name
-        after `fs.s3a.` or `storage.`, with the nearest one, and for values that cannot be used. What Spark was
-        configured with (`spark.hadoop.fs.s3a.…`) may hold names without a meaning here, and yields to the same name
-        without that prefix."""
+        """Parse the storage options among `options`; others are ignored.
+
+        Unknown `spark.hadoop.fs.s3a.*` names are ignored too, since they configure Spark. A plain `fs.s3a.*` option
+        overrides them.
+
+        Raises:
+            OptionError: For invalid values, and for unknown names after `fs.s3a.` or `storage.`, with the nearest one.
+        """
         of_spark: dict[str, str] = {}
         given: dict[str, str] = {}
         for name, value in options.items():
@@ -201,46 +212,49 @@ class StorageOptions:
                     raise _unknown(name, HADOOP_PREFIX, lower.removeprefix(HADOOP_PREFIX), HADOOP_NAMES)
                 given[lower] = value
             elif lower.startswith(FSSPEC_PREFIX):
-                given[FSSPEC_PREFIX + name[len(FSSPEC_PREFIX) :]] = value  # of Python functions: case matters
-            elif lower.startswith(LIBRARY_PREFIX):
-                known = library_name(lower.removeprefix(LIBRARY_PREFIX))
+                given[FSSPEC_PREFIX + name[len(FSSPEC_PREFIX) :]] = value  # arguments are case-sensitive
+            elif lower.startswith(OBSTORE_PREFIX):
+                known = obstore_name(lower.removeprefix(OBSTORE_PREFIX))
                 if known is None:
-                    raise _unknown(name, LIBRARY_PREFIX, lower.removeprefix(LIBRARY_PREFIX), LIBRARY_NAMES)
-                given[LIBRARY_PREFIX + known] = value
-        made = cls(tuple((name, Hidden(text)) for name, text in sorted({**of_spark, **given}.items())))
-        endings = {name: _hadoop_name(name) for name in made.after(HADOOP_PREFIX)}
+                    raise _unknown(name, OBSTORE_PREFIX, lower.removeprefix(OBSTORE_PREFIX), OBSTORE_NAMES)
+                given[OBSTORE_PREFIX + known] = value
+        result = cls(tuple((name, Secret(text)) for name, text in sorted({**of_spark, **given}.items())))
+        endings = {name: _hadoop_name(name) for name in result.with_prefix(HADOOP_PREFIX)}
         buckets = {name.removeprefix("bucket.").removesuffix(f".{end}") for name, end in endings.items() if end != name}
-        for bucket in buckets | {""}:  # raises for values that cannot be used, now and not in a task
-            made.for_s3(bucket)
-        return made
+        for bucket in buckets | {""}:  # raises for invalid values now, and not in a task
+            result.for_s3(bucket)
+        return result
 
-    def over(self, others: StorageOptions) -> StorageOptions:
-        """These, and of `others` what is not among these."""
+    def merged_over(self, others: StorageOptions) -> StorageOptions:
+        """Return these options, and those of `others` that are not among them."""
         return StorageOptions(tuple(sorted({**dict(others.values), **dict(self.values)}.items())))
 
-    def after(self, prefix: str) -> dict[str, str]:
-        """Those whose names begin with a prefix, by what follows it."""
+    def with_prefix(self, prefix: str) -> dict[str, str]:
+        """Return the options with `prefix`, the prefix stripped."""
         return {name.removeprefix(prefix): value.text for name, value in self.values if name.startswith(prefix)}
 
     def for_s3(self, bucket: str) -> ClientSettings:
-        """Settings of an S3 client: `storage.…` first, then this bucket's, then all buckets'. Raises OptionError."""
-        hadoop = self.after(HADOOP_PREFIX)
-        of_bucket = self.after(f"{HADOOP_PREFIX}bucket.{bucket}.")
-        said = {name: text for name, text in {**hadoop, **of_bucket}.items() if name in HADOOP_NAMES}
-        return self._settings({**_from_hadoop(said, bucket), **self._library(S3_NAMES)})
+        """Return the settings of an S3 client. Raises OptionError.
 
-    def for_others(self, names: frozenset[str]) -> ClientSettings:
-        """Settings of a client of Google's or Azure's store, which knows these names. Raises OptionError."""
-        return self._settings(self._library(names))
+        `storage.*` overrides options of this bucket, which override those of all buckets.
+        """
+        hadoop = self.with_prefix(HADOOP_PREFIX)
+        of_bucket = self.with_prefix(f"{HADOOP_PREFIX}bucket.{bucket}.")
+        hadoop_options = {name: text for name, text in {**hadoop, **of_bucket}.items() if name in HADOOP_NAMES}
+        return self._settings({**_from_hadoop(hadoop_options, bucket), **self._obstore(S3_NAMES)})
 
-    def _library(self, names: frozenset[str]) -> dict[str, str]:
-        return {name: text for name, text in self.after(LIBRARY_PREFIX).items() if name in names}
+    def for_gcs_or_azure(self, names: frozenset[str]) -> ClientSettings:
+        """Return the settings of a client of Google's or Azure's store. names: GCS_NAMES or AZURE_NAMES."""
+        return self._settings(self._obstore(names))
+
+    def _obstore(self, names: frozenset[str]) -> dict[str, str]:
+        return {name: text for name, text in self.with_prefix(OBSTORE_PREFIX).items() if name in names}
 
     def _settings(self, config: dict[str, str]) -> ClientSettings:
-        client = self._library(CLIENT_NAMES)
+        client = self._obstore(CLIENT_NAMES)
         if config.get("endpoint", config.get("base_url", "")).startswith("http://"):
             client.setdefault("allow_http", "true")
-        ours = parsed(OUR_OPTIONS, self._library(OUR_NAMES))
+        ours = parsed(OUR_OPTIONS, self._obstore(OUR_NAMES))
         policy = RetryPolicy(1 + ours["max_retries"], ours["retry_timeout"])
         return ClientSettings(HiddenOptions(config), HiddenOptions(client), policy, ours["profile"])
 
@@ -248,43 +262,43 @@ class StorageOptions:
         return f"StorageOptions({', '.join(f'{name}={_shown(name, value)}' for name, value in self.values)})"
 
 
-def _from_hadoop(said: Mapping[str, str], bucket: str) -> dict[str, str]:
-    """The library's names for what was said after fs.s3a."""
+def _from_hadoop(options: Mapping[str, str], bucket: str) -> dict[str, str]:
+    """Return obstore's settings for `fs.s3a.*` options. Raises OptionError."""
     config: dict[str, str] = {}
     for hadoop, name in (("access.key", "access_key_id"), ("secret.key", "secret_access_key"),
                          ("session.token", "session_token"), ("endpoint.region", "region")):  # fmt: skip
-        if said.get(hadoop):
-            config[name] = said[hadoop]
+        if options.get(hadoop):
+            config[name] = options[hadoop]
     for one, other in (("access.key", "secret.key"), ("secret.key", "access.key")):
-        if said.get(one) and not said.get(other):
+        if options.get(one) and not options.get(other):
             raise OptionError(f"fs.s3a.{one} is given without fs.s3a.{other}")
-    secure = boolean(HADOOP_PREFIX + "connection.ssl.enabled", said.get("connection.ssl.enabled", "true"))
-    path_style = said.get("path.style.access")
-    in_host = None if path_style is None else not boolean(HADOOP_PREFIX + "path.style.access", path_style)
-    endpoint = said.get("endpoint", "")
+    secure = boolean(HADOOP_PREFIX + "connection.ssl.enabled", options.get("connection.ssl.enabled", "true"))
+    path_style = options.get("path.style.access")
+    virtual_hosted = None if path_style is None else not boolean(HADOOP_PREFIX + "path.style.access", path_style)
+    endpoint = options.get("endpoint", "")
     scheme, mark, host = endpoint.rpartition("://")
     scheme = scheme.lower() if mark else ("https" if secure else "http")
     host = host.rstrip("/")
     of_aws = _AWS_ENDPOINT.fullmatch(host)
     if of_aws is not None and of_aws[1] is None:
-        # the central one redirects to the region's, which the library knows, but not for http
+        # The central endpoint redirects to the region's. obstore knows it, but not for http.
         endpoint = endpoint if scheme == "http" else ""
         host = host.replace("s3.", f"s3.{config['region']}.", 1) if "region" in config else host
     elif of_aws is not None:
         config.setdefault("region", of_aws[1])
     if endpoint:
-        if in_host and bucket:
-            host = f"{bucket}.{host}"  # the library wants it so
+        if virtual_hosted and bucket:
+            host = f"{bucket}.{host}"  # obstore expects the bucket in the host
         config["endpoint"] = f"{scheme}://{host}"
-    if in_host is not None:
-        config["virtual_hosted_style_request"] = str(in_host).lower()
-    if _anonymous(said.get("aws.credentials.provider", "")):
+    if virtual_hosted is not None:
+        config["virtual_hosted_style_request"] = str(virtual_hosted).lower()
+    if _anonymous(options.get("aws.credentials.provider", "")):
         config["skip_signature"] = "true"
     return config
 
 
 def _anonymous(providers: str) -> bool:
-    """True if requests are not to be signed, by the classes in fs.s3a.aws.credentials.provider."""
+    """Return True if requests are unsigned, by the classes in fs.s3a.aws.credentials.provider."""
     names = [name.strip() for name in providers.split(",") if name.strip()]
     simple = [name.rpartition(".")[2].rpartition("$")[2] for name in names]
     for full, name in zip(names, simple, strict=True):
@@ -306,7 +320,7 @@ def _anonymous(providers: str) -> bool:
 
 
 def _hadoop_name(rest: str) -> str | None:
-    """Which of HADOOP_NAMES `rest` ends in: alone, or after `bucket.NAME.`; None when it is neither."""
+    """Return the Hadoop option that `rest` names, with or without `bucket.NAME.`; None if it names none."""
     if rest in HADOOP_NAMES:
         return rest
     if rest.startswith("bucket."):
@@ -322,6 +336,6 @@ def _unknown(name: str, prefix: str, rest: str, known: Iterable[str]) -> OptionE
     return OptionError(f"there is no option {name}", hint=hint)
 
 
-def _shown(name: str, value: Hidden) -> str:
-    known = _hadoop_name(name.removeprefix(HADOOP_PREFIX)) or name.removeprefix(LIBRARY_PREFIX)
+def _shown(name: str, value: Secret) -> str:
+    known = _hadoop_name(name.removeprefix(HADOOP_PREFIX)) or name.removeprefix(OBSTORE_PREFIX)
     return value.text if known in PUBLIC_VALUES else repr(value)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 
-from kafkalog_broker.protocol.client_codec import create_topic_request, plain_login_requests
+from kafkalog_broker.protocol.client_messages import create_topic_request, plain_login_requests
 from kafkalog_broker.testing import RunningBroker, allow, deny, running_broker
 from kafkalog_broker.testing_support.remote import ask
 

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from kio.schema.errors import ErrorCode
 
+from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.testing import RunningBroker
 from tests.broker.net.helpers.served import connect, framed, produce_request
 from tests.log.helpers.batch_builder import V2Record, batch

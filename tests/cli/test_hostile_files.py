@@ -18,7 +18,7 @@ from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
 from kafkalog_spark.report.collect import collect
-from kafkalog_spark.store import interface
+from kafkalog_spark.store import local_store
 from tests.log.helpers.batch_builder import batch, sealed
 from tests.log.helpers.damaged_log import AFTER, BEFORE, HONEST, NAME, records, write_segments
 from tests.log.helpers.rows import plain_rows
@@ -108,7 +108,7 @@ def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(layout, "MAX_SEGMENT_SIZE", 4 << 20)  # as much of a sparse segment is looked at
     read_whole = atomic_file.read_whole
-    monkeypatch.setattr(interface, "read_whole", counted)
+    monkeypatch.setattr(local_store, "read_whole", counted)
     return read
 
 

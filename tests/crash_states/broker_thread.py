@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from kafkalog_broker import server as server_module
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.protocol.client_codec import decode_response, encode_client_request
+from kafkalog_broker.protocol.client_messages import decode_response, encode_client_request
 from kafkalog_broker.security.scram_users import NewUser
 from kafkalog_broker.server import Server
 from tests.broker.api.helpers.plain_entities import plain, request_entity

@@ -12,7 +12,7 @@ import pytest
 
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.source import Source, parse_bootstrap
-from kafkalog_broker.protocol.client_codec import FetchCall, FetchFrom
+from kafkalog_broker.protocol.mirror_messages import FetchCall, FetchFrom
 from kafkalog_broker.testing import RunningBroker
 from tests.broker.mirror.helpers.mirrors import mirror_once
 from tests.interop.real_kafka import RealKafka, available

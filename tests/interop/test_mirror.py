@@ -15,7 +15,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kafkalog_broker.mirror.client_properties import ClientSettings
-from kafkalog_broker.protocol.client_codec import FETCH
+from kafkalog_broker.protocol.mirror_messages import FETCH
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log

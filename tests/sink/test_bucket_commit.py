@@ -15,9 +15,10 @@ from kafkalog_spark.errors import CorruptLog, JobEnded, KafkalogError, UnknownPa
 from kafkalog_spark.format.checkpoint import EpochEntry, parse_leader_epochs
 from kafkalog_spark.format.partition_metadata import parse_partition_metadata
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
-from kafkalog_spark.sink import medium_bucket
-from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.medium_bucket import KEPT_SECONDS, BucketStage
+from kafkalog_spark.sink import bucket_commit_log
+from kafkalog_spark.sink.bucket_directory import KEPT_SECONDS
+from kafkalog_spark.sink.bucket_stage import BucketStage
+from kafkalog_spark.sink.committers import bucket_committer
 from tests.log.helpers.log_writer import LogWriter
 from tests.sink.helpers import written_logs
 from tests.sink.helpers.written_buckets import Place, kill_at, killed, record_name, stage, write
@@ -141,8 +142,8 @@ def test_a_micro_batch_is_written_once_whoever_brings_it(place: Place, tmp_path:
     assert write(place.bucket(), values("batch", topic="t"))
     assert not write(place.bucket(), values("b", topic="t"), query="q", batch=1)
     assert place.texts() == ["a", "b", "other", "batch"]
-    assert Committer(place.bucket()).commit("ab" * 16, [], 500, "q", 2), "an empty one is one, too"
-    assert not Committer(place.bucket()).commit("ab" * 16, [], 500, "q", 2)
+    assert bucket_committer(place.bucket()).commit("ab" * 16, [], 500, "q", 2), "an empty one is one, too"
+    assert not bucket_committer(place.bucket()).commit("ab" * 16, [], 500, "q", 2)
     place.check(tmp_path)
 
 
@@ -263,11 +264,11 @@ def test_a_commit_that_was_given_up_cannot_come_after_all(place: Place) -> None:
     given_up: list[str] = []
     bucket = place.bucket(fails)
     with pytest.raises(KafkalogError, match="did not answer in time; nothing was written"):
-        Committer(bucket).commit(job, staged, 500, "q", 0)
-    late = Committer(place.bucket()).read(1)
+        bucket_committer(bucket).commit(job, staged, 500, "q", 0)
+    late = bucket_committer(place.bucket()).log.read(1)
     assert (late.job, late.segments, late.queries) == (None, (), {})
-    assert not Committer(place.bucket()).put(1, replace(late, id="late"), late)
-    assert Committer(place.bucket()).commit(job, staged, 500, "q", 0), "a stream tries again"
+    assert not bucket_committer(place.bucket()).log.put(1, replace(late, id="late"), late)
+    assert bucket_committer(place.bucket()).commit(job, staged, 500, "q", 0), "a stream tries again"
     assert place.texts() == ["a", "late"]
 
 
@@ -288,7 +289,7 @@ def test_what_dead_jobs_staged_is_removed_after_a_week(place: Place) -> None:
 def test_old_records_are_removed_and_the_newest_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     if not place.server.serves_files:
         pytest.skip("the times of objects cannot be set in moto's server")
-    monkeypatch.setattr(medium_bucket, "PRUNE_EVERY", 4)
+    monkeypatch.setattr(bucket_commit_log, "PRUNE_EVERY", 4)
     for batch in range(4):
         write(place.bucket(), values(batch, topic="t"), query="q", batch=batch)
     folder = place.server.directory / "tier" / place.root.removeprefix("s3://tier/") / "kafkalog.commits"
@@ -324,7 +325,7 @@ def test_a_partition_deleted_in_between_does_not_come_back(place: Place, tmp_pat
     with killed():
         write(place.bucket(kill_at(commit + 1)), rows)
     place.bucket().delete([name for name in place.names() if name.startswith("old-0/")])
-    Committer(place.bucket()).recover()
+    bucket_committer(place.bucket()).recover()
     assert place.dirs.topics == {"new": (0,)}
     assert place.texts("new") == ["b"]
     place.check(tmp_path)
@@ -353,7 +354,7 @@ def test_somebody_elses_segment_in_the_way(place: Place) -> None:
             place.bucket().replace(name, place.bucket().read("t-0/00000000000000000000.log", 1000))
 
     with pytest.raises(
-        KafkalogError, match=r"there is a segment where offset 1 was to be written.*something else than"
+        KafkalogError, match=r"there is a segment where offset 1 was to be written.*another program than"
     ):
         write(place.bucket(comes), values("bb", topic="t"))
 
@@ -363,7 +364,7 @@ def test_a_topic_that_was_enlarged_or_is_only_partly_there(place: Place) -> None
     staged = stage(place.bucket(), "ab" * 16, values("b", topic="t"))
     place.bucket().replace("t-2/partition.metadata", place.bucket().read("t-0/partition.metadata", 100))
     with pytest.raises(UnknownPartition, match="topic t has 3 partitions, it had 2 when the records were given theirs"):
-        Committer(place.bucket()).commit("ab" * 16, staged, 500)
+        bucket_committer(place.bucket()).commit("ab" * 16, staged, 500)
     place.bucket().delete(["t-1/partition.metadata"])
     with pytest.raises(UnknownPartition, match="t-1: is not in this log directory, which holds partitions 0, 2 of t"):
         write(place.bucket(), values("b", topic="t", partition=1))
@@ -374,7 +375,7 @@ def test_a_commit_whose_staged_objects_are_gone_is_none(place: Place) -> None:
     staged = stage(place.bucket(), "ab" * 16, values("a", topic="t"), values("b", topic="t"))
     place.bucket().delete(place.staged()[:1])
     with pytest.raises(JobEnded, match=r"1 of 2 staged objects are gone.*nothing was written"):
-        Committer(place.bucket()).commit("ab" * 16, staged, 500, "q", 0)
+        bucket_committer(place.bucket()).commit("ab" * 16, staged, 500, "q", 0)
     assert place.commits() == []
 
 

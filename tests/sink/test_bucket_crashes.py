@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import KafkalogError, WriteUnfinished
+from kafkalog_spark.sink.bucket_directory import BucketDirectory
 from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.medium_bucket import Bucket
+from kafkalog_spark.sink.committers import bucket_committer
 from tests.sink.helpers.written_buckets import OnStep, Place, StepBucket, kill_at, killed, stage, write
 from tests.sink.helpers.written_logs import options, table
 from tests.sink.test_commit import appended
@@ -48,7 +49,7 @@ def records(topic: str, mark: str = "ours") -> Any:
     )
 
 
-def the_write(bucket: Bucket, mark: str = "ours", query: str = "q") -> bool:
+def the_write(bucket: BucketDirectory, mark: str = "ours", query: str = "q") -> bool:
     """Micro-batch 3 of a query: several segments a partition, an existing topic, a broker's, a new one."""
     tasks = [records("old", mark), records("fresh", mark), records("new", mark), records("old", mark).slice(0, 1)]
     return write(bucket, *tasks, query=query, batch=3, **SETTINGS)
@@ -140,7 +141,7 @@ def test_the_finishing_of_a_dead_writers_commit_may_be_stopped_too(s3: S3Server,
     with killed():
         the_write(place.bucket(half))
     whole = place.bucket()
-    Committer(whole).recover()
+    bucket_committer(whole).recover()
     check_whole(place, tmp_path)
     assert len(whole.steps) > 10
     for step in range(0, len(whole.steps), every):
@@ -148,9 +149,9 @@ def test_the_finishing_of_a_dead_writers_commit_may_be_stopped_too(s3: S3Server,
         with killed():
             the_write(place.bucket(half))
         with killed():
-            Committer(place.bucket(kill_at(step))).recover()
+            bucket_committer(place.bucket(kill_at(step))).recover()
         check_valid(place)
-        Committer(place.bucket()).recover()
+        bucket_committer(place.bucket()).recover()
         if step == len(whole.steps) - 1:
             remove_staged_of_the_dead(place)
         check_whole(place, tmp_path)
@@ -216,11 +217,11 @@ def test_a_writer_that_never_comes_first_gives_up_and_leaves_nothing(s3: S3Serve
             write(place.bucket(), table([{"value": b"small", "topic": "small"}]))
 
     bucket = place.bucket(first)
-    committer = Committer(bucket, tries=3)
+    committer = bucket_committer(bucket, tries=3)
     staged = stage(bucket, "ab" * 16, records("old"), **SETTINGS)
     with pytest.raises(KafkalogError, match=r"other sinks committed 3 times while this one wanted to.*nothing was"):
         committer.commit("ab" * 16, staged, 500)
-    Committer(place.bucket()).abort(["ab" * 16])
+    bucket_committer(place.bucket()).abort(["ab" * 16])
     assert place.texts("old", 1) == before("old", 1)
     place.check(tmp_path)
 
@@ -243,14 +244,14 @@ def test_an_error_at_any_step_leaves_nothing_or_says_that_the_write_is_decided(
     bucket = place.bucket()
     staged = stage(bucket, job, records("old"), records("fresh"), records("new"), **SETTINGS)
     begun = len(bucket.steps)
-    Committer(bucket).commit(job, staged, 500, "q", 3)
+    bucket_committer(bucket).commit(job, staged, 500, "q", 3)
     outcomes = []
     for step in sample(bucket.steps[begun:], every):
         place = prepared(s3, tmp_path)
         logs = set(place.names())
         staged = stage(place.bucket(), job, records("old"), records("fresh"), records("new"), **SETTINGS)
-        outcomes.append(outcome(Committer(place.bucket(failing_from(step, "none"))), job, staged))
-        Committer(place.bucket()).abort([job])
+        outcomes.append(outcome(bucket_committer(place.bucket(failing_from(step, "none"))), job, staged))
+        bucket_committer(place.bucket()).abort([job])
         if outcomes[-1] in ("nothing", "not known"):
             left = set(place.names()) - logs
             assert {name for name in left if not name.startswith("kafkalog.commits/")} == set()
@@ -258,7 +259,7 @@ def test_an_error_at_any_step_leaves_nothing_or_says_that_the_write_is_decided(
         else:
             assert place.texts("new", 0) == expected("new", 0)
             assert len(place.rows()) == 11 + 3 * COUNT
-            Committer(place.bucket()).commit("ef" * 16, [], 500, "other", 0)
+            bucket_committer(place.bucket()).commit("ef" * 16, [], 500, "other", 0)
         place.check(tmp_path)
     assert set(outcomes) - {"not known"} == {"nothing", "decided", "complete"}
     assert outcomes.count("not known") == 1, "where the commit is put, and nothing else answers either"
@@ -285,22 +286,22 @@ def test_a_commit_whose_outcome_is_not_known_is_found_out_later(s3: S3Server, tm
         if not name.endswith("00000000000000000001.json") and not gone:
             return
         if arrives and not gone:
-            Bucket.create(place.bucket(), name, sent[-1])
+            BucketDirectory.put_if_absent(place.bucket(), name, sent[-1])
         gone.append(name)
         raise OSError(110, "did not answer in time", name)
 
     class Sending(StepBucket):
-        def create(self, name: str, data: Any) -> bool:
+        def put_if_absent(self, name: str, data: Any) -> bool:
             sent.append(bytes(data))
-            return super().create(name, data)
+            return super().put_if_absent(name, data)
 
     gone: list[str] = []
     sent: list[bytes] = []
     failing = Sending(place.root, place.bucket().store, on_step=fails)
     with pytest.raises(WriteUnfinished, match=r"not known whether it was: did not answer in time.*look at the log"):
-        Committer(failing).commit(job, staged, 500, "q", 3)
-    Committer(place.bucket()).abort([job])
-    assert Committer(place.bucket()).commit("ef" * 16, [], 500, "q", 3) != arrives
+        bucket_committer(failing).commit(job, staged, 500, "q", 3)
+    bucket_committer(place.bucket()).abort([job])
+    assert bucket_committer(place.bucket()).commit("ef" * 16, [], 500, "q", 3) != arrives
     assert len(place.rows()) == 11 + 3 * COUNT * arrives
     place.check(tmp_path)
 
@@ -318,4 +319,4 @@ def test_steps_have_their_order(s3: S3Server, tmp_path: Path) -> None:
     assert new == ["new-1/00000000000000000000.log"]
     own = [name.rpartition("/")[2] for _, name in named if name.startswith("old-1/0")]
     assert own == sorted(own, key=lambda name: (name[:20], [".index", ".timeindex", ".log"].index(name[20:])))
-    assert StepBucket.step is not Bucket.step
+    assert StepBucket.step is not BucketDirectory.step

@@ -16,9 +16,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, NotALogDirectory, OptionError, UnsupportedFormat
 from kafkalog_spark.format.names import MAX_PARTITIONS
-from kafkalog_spark.sink.commit import Committer
+from kafkalog_spark.sink.bucket_directory import BucketDirectory
 from kafkalog_spark.sink.commit_plan import CommitRecord, parse_record
-from kafkalog_spark.sink.medium_bucket import Bucket
+from kafkalog_spark.sink.committers import bucket_committer
 from kafkalog_spark.sink.options import parse_write_options
 from kafkalog_spark.sink.writer import KafkaLogBatchWriter
 from kafkalog_spark.store.object_store import ObjectStore
@@ -42,15 +42,15 @@ def open_for_write(place: Place, path: str | None = None, **more: str) -> KafkaL
     return KafkaLogBatchWriter(parse_write_options(given), SCHEMA)
 
 
-def put(*names: str, data: bytes = b"x") -> Callable[[Bucket], None]:
-    def change(bucket: Bucket) -> None:
+def put(*names: str, data: bytes = b"x") -> Callable[[BucketDirectory], None]:
+    def change(bucket: BucketDirectory) -> None:
         for name in names:
             bucket.replace(name, data)
 
     return change
 
 
-BAD: dict[str, tuple[Callable[[Bucket], None], type[KafkalogError], str]] = {
+BAD: dict[str, tuple[Callable[[BucketDirectory], None], type[KafkalogError], str]] = {
     "one partition's directory": (
         put("00000000000000000000.log"),
         NotALogDirectory,
@@ -108,7 +108,7 @@ def test_wrong_keys(place: Place) -> None:
 def test_a_new_directory_needs_nothing_and_gets_nothing(place: Place) -> None:
     writer = open_for_write(place)
     assert place.names() == [], "the question whether the store has conditional puts leaves nothing"
-    assert writer.committer.medium.path() == place.root
+    assert writer.committer.directory.path() == place.root
     assert pickle.loads(pickle.dumps(writer)).committer == writer.committer
     assert open_for_write(place, place.root.replace("s3:", "s3a:") + "/").committer == writer.committer
 
@@ -134,7 +134,7 @@ def careless(monkeypatch: pytest.MonkeyPatch) -> Careless:
 
 
 def test_a_store_without_conditional_puts_is_refused_before_a_row_is_encoded(place: Place, careless: Careless) -> None:
-    with pytest.raises(NotALogDirectory, match=r"takes no notice of If-None-Match, so two writers could overwrite"):
+    with pytest.raises(NotALogDirectory, match=r"ignores If-None-Match, so two writers could overwrite"):
         open_for_write(place)
     assert careless.puts == 2
     assert place.names() == []
@@ -148,8 +148,8 @@ def test_a_copy_of_the_bucket_in_a_store_without_them_is_refused_at_the_commit(
     before = parse_record(place.bucket().read(record_name(0), 10_000))
     staged = stage(place.bucket(), "ab" * 16, values("b", topic="t"))
     request.getfixturevalue("careless")
-    with pytest.raises(NotALogDirectory, match="takes no notice of If-None-Match"):
-        Committer(place.bucket()).commit("ab" * 16, staged, 500, "q", 1)
+    with pytest.raises(NotALogDirectory, match="ignores If-None-Match"):
+        bucket_committer(place.bucket()).commit("ab" * 16, staged, 500, "q", 1)
     assert place.commits() == [record_name(0)]
     assert parse_record(place.bucket().read(record_name(0), 10_000)) == before
     assert place.texts() == ["a"]
@@ -232,11 +232,11 @@ def requests_of(place: Place, proxy: FaultProxy, tasks: list[list[int]]) -> dict
     partitions = max(max(task) for task in tasks) + 1
     for batch in range(2):
         proxy.forget()
-        bucket = Bucket(place.root, s3_store(place.server, proxy))
+        bucket = BucketDirectory(place.root, s3_store(place.server, proxy))
         job = f"{batch:032x}"
         rows = [[values("x", topic="t", partition=partition) for partition in task] for task in tasks]
         staged = stage(bucket, job, *rows, numPartitions=partitions)
-        Committer(bucket).commit(job, staged, 1 << 30, "q", batch)
+        bucket_committer(bucket).commit(job, staged, 1 << 30, "q", batch)
     counted: dict[str, int] = {}
     for seen in proxy.seen:
         # obstore deletes many objects by one POST

@@ -25,7 +25,7 @@ from kafkalog_spark.errors import (
 from kafkalog_spark.format.checkpoint import EpochEntry, read_leader_epochs, read_offset_checkpoint
 from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from kafkalog_spark.log.write.record_encoder import BatchParams
-from kafkalog_spark.sink import staging
+from kafkalog_spark.sink import jobs
 from kafkalog_spark.sink.commit_plan import TaskManifest
 from tests.log.helpers.batch_builder import V2Record, batch
 from tests.log.helpers.encoded_batches import encode_batches
@@ -217,7 +217,7 @@ def test_files_of_a_writer_that_cannot_be_looked_up_for_lack_of_descriptors_are_
         patch.setattr(Path, "read_text", refuse)
         committer(tmp_path).commit(job, staged, 1 << 30)
     assert texts(tmp_path) == ["a"]
-    assert living in staging.files_of_jobs(staged_files(tmp_path))
+    assert living in jobs.files_of_jobs(staged_files(tmp_path))
 
 
 def test_the_files_of_a_dead_writer_are_removed_and_those_of_a_living_one_are_not(tmp_path: Path) -> None:
@@ -231,15 +231,15 @@ def test_the_files_of_a_dead_writer_are_removed_and_those_of_a_living_one_are_no
     stage(tmp_path, living, values("living", topic="t"))
     assert len(staged_files(tmp_path)) == 4
     write(tmp_path, values("a", topic="t"))
-    assert staging.files_of_jobs(staged_files(tmp_path)).keys() == {living}
+    assert jobs.files_of_jobs(staged_files(tmp_path)).keys() == {living}
     assert texts(tmp_path) == ["a"]
 
 
 def test_what_cannot_be_looked_up_is_left_alone_for_a_week(tmp_path: Path) -> None:
     job = uuid4().hex
-    elsewhere = staging.Owner("another boot", "pid:[1]", 1, 1)
-    (tmp_path / staging.job_file(job)).write_bytes(staging.format_job(staging.Job(elsewhere)))
-    now = (tmp_path / staging.job_file(job)).stat().st_mtime
+    elsewhere = jobs.Owner("another boot", "pid:[1]", 1, 1)
+    (tmp_path / jobs.job_file(job)).write_bytes(jobs.format_job(jobs.Job(elsewhere)))
+    now = (tmp_path / jobs.job_file(job)).stat().st_mtime
     committer(tmp_path, now_s=lambda: now + 6 * 86_400).recover()
     assert staged_files(tmp_path)
     committer(tmp_path, now_s=lambda: now + 8 * 86_400).recover()
@@ -307,11 +307,12 @@ TURNS, WRITERS = 8, 3
 WRITER = """
 import sys
 from pathlib import Path
-from kafkalog_spark.sink.medium_local import LocalMedium
+from kafkalog_spark.sink.local_directory import LocalDirectory
+from kafkalog_spark.sink.local_target import LocalTarget
 from tests.log.helpers.encoded_batches import encode_batches
 from tests.sink.helpers.written_logs import *
 for turn in range(int(sys.argv[3])):
-    LocalMedium(Path(sys.argv[1])).check_target()
+    LocalTarget(LocalDirectory(Path(sys.argv[1]))).check()
     texts = [f"{sys.argv[2]} {turn} {n}" for n in range(20)]
     write(Path(sys.argv[1]), values(*texts, partition=turn % 2), topic="t", numPartitions=2)
 """
@@ -364,5 +365,5 @@ def test_owner_of_a_job_that_is_no_process_id_is_unknown(tmp_path: Path) -> None
     job = "0" * 32
     owner = {"boot": "b", "pid_namespace": "n", "pid": "../../tmp/pipe", "start": 1}
     content = {"owner": owner, "stream": None, "made_directory": False}
-    (tmp_path / staging.job_file(job)).write_text(json.dumps(content))
-    assert staging.read_job(tmp_path, job).owner is None
+    (tmp_path / jobs.job_file(job)).write_text(json.dumps(content))
+    assert jobs.read_job(tmp_path, job).owner is None

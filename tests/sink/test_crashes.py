@@ -14,7 +14,7 @@ from kafkalog_spark.errors import KafkalogError, WriteUnfinished
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.commit_plan import TaskManifest
-from kafkalog_spark.sink.medium_local import LocalMedium
+from kafkalog_spark.sink.local_directory import LocalDirectory
 from tests.log.helpers.log_writer import LogWriter
 from tests.sink.helpers.crashing_steps import KILLED, CountingSteps, FailingSteps, KillingSteps, in_child
 from tests.sink.helpers.written_logs import (
@@ -222,16 +222,16 @@ def everything_of_the_logs(log_dir: Path) -> dict[str, bytes]:
 def test_the_record_file_says_decided_when_only_its_last_fsync_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = LocalMedium.create
+    real = LocalDirectory.put_if_absent
 
-    def fails_late(self: LocalMedium, name: str, data: bytes) -> bool:
+    def fails_late(self: LocalDirectory, name: str, data: bytes) -> bool:
         real(self, name, data)
         raise OSError(5, "Input/output error", name)
 
     prepare(tmp_path)
     job = open_job(tmp_path)
     staged = stage(tmp_path, job, records("new"), **SETTINGS)
-    monkeypatch.setattr(LocalMedium, "create", fails_late)
+    monkeypatch.setattr(LocalDirectory, "put_if_absent", fails_late)
     with pytest.raises(WriteUnfinished, match="Input/output error"):
         committer(tmp_path).commit(job, staged, 600)
     monkeypatch.undo()
@@ -241,10 +241,10 @@ def test_the_record_file_says_decided_when_only_its_last_fsync_failed(
 
 
 def test_a_file_is_put_if_absent_and_what_a_killed_writer_left_aside_is_another_name_of_nothing(tmp_path: Path) -> None:
-    medium = LocalMedium(tmp_path)
-    assert medium.create("0.json", b"first")
-    assert not medium.create("0.json", b"late")
+    directory = LocalDirectory(tmp_path)
+    assert directory.put_if_absent("0.json", b"first")
+    assert not directory.put_if_absent("0.json", b"late")
     assert os.listdir(tmp_path) == ["0.json"]
     os.link(tmp_path / "0.json", tmp_path / "kafkalog.commits.tmp")  # killed between link and unlink
-    assert medium.create("1.json", b"second")
+    assert directory.put_if_absent("1.json", b"second")
     assert everything(tmp_path) == {"0.json": b"first", "1.json": b"second"}

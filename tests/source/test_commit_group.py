@@ -213,8 +213,8 @@ def test_settings_are_librdkafkas_and_sparks() -> None:
 
 
 REFUSED: list[tuple[dict[str, str], bool, str]] = [
-    ({}, False, "option 'commitGroup' is of streams: a batch has no offsets that it goes on from; use readStream"),
-    ({"kafka.bootstrap.servers": ""}, True, "option 'commitGroup' needs 'kafka.bootstrap.servers': a group's offsets"),
+    ({}, False, "option 'commitGroup' applies to streams only: a batch query keeps no position; use readStream"),
+    ({"kafka.bootstrap.servers": ""}, True, "option 'commitGroup' requires 'kafka.bootstrap.servers': a broker keeps"),
     ({"commitGroup": ""}, True, "option 'commitGroup' must be the id of a consumer group, got ''"),
     ({"kafka.sasl.jaas.config": "nonsense"}, True, "option 'kafka.sasl.jaas.config' names no user and password"),
 ]
@@ -228,7 +228,7 @@ def test_what_cannot_be_is_refused(changed: dict[str, str], streaming: bool, tex
 
 
 def test_fail_on_commit_error_alone_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"'failOnCommitError' is given, and no 'commitGroup'"):
+    with pytest.raises(OptionError, match=r"'failOnCommitError' requires 'commitGroup'"):
         parse_read_options({"path": "/logs", "subscribe": "t", "failOnCommitError": "true"}, streaming=True)
 
 

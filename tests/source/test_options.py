@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, EVERY_RECORD
 from kafkalog_spark.log.tiered.tier_options import TierOptions
+from kafkalog_spark.options import declared_options
 from kafkalog_spark.source.offsets import (
     AT_EARLIEST,
     AT_LATEST,
@@ -34,29 +36,49 @@ from kafkalog_spark.source.options import (
 from kafkalog_spark.store.storage_options import StorageOptions
 from tests.source.helpers.given_options import read, read_stream, refused
 
+CONNECTOR_DEFAULTS = {
+    "assign": None,
+    "subscribe": None,
+    "subscribePattern": None,
+    "startingTimestamp": None,
+    "startingOffsetsByTimestamp": None,
+    "startingOffsets": "earliest",  # of a stream: latest
+    "endingTimestamp": None,
+    "endingOffsetsByTimestamp": None,
+    "endingOffsets": "latest",
+    "failOnDataLoss": "true",
+    "maxOffsetsPerTrigger": None,
+    "minOffsetsPerTrigger": None,
+    "maxTriggerDelay": "15m",
+    "minPartitions": None,
+    "maxRecordsPerPartition": None,
+    "includeHeaders": "false",
+    "startingOffsetsByTimestampStrategy": "error",
+}
+"""Options of Spark's Kafka connector that have an effect here, with the defaults in its documentation (Structured
+Streaming + Kafka Integration Guide, "Reading Data from Kafka", Spark 4.1)."""
 
-def test_defaults_of_a_batch() -> None:
-    assert read() == ReadOptions(
+
+def test_options_of_the_connector_have_its_defaults_and_all_others_are_marked_as_ours() -> None:
+    declared = {spec.name: spec for spec in READ_OPTIONS}
+    assert {name: declared[name].default for name in CONNECTOR_DEFAULTS} == CONNECTOR_DEFAULTS
+    ours = {spec.name for spec in READ_OPTIONS if spec.meaning.endswith("Ours.")}
+    assert ours == declared.keys() - CONNECTOR_DEFAULTS.keys() - {"paths", "kafka.isolation.level"}
+
+
+def test_a_batch_without_options_has_the_declared_defaults() -> None:
+    options = read()
+    made_of_several = {"columns": COLUMNS, "table": None}
+    for name, spec in declared_options(ReadOptions).items():
+        assert getattr(options, name) == made_of_several.get(name, spec.value(None)), name
+    assert options == replace(
+        options,
         paths=("/logs",),
         storage=StorageOptions(),
         tier=TierOptions(),
         subscription=NOT_SAID,
         start=AT_EARLIEST,
         end=AT_LATEST,
-        on_no_match="error",
-        columns=COLUMNS,
-        isolation_level="read_uncommitted",
-        fail_on_data_loss=True,
-        min_partitions=None,
-        max_records_per_partition=None,
-        max_decompressed_batch_bytes=67108864,
-        max_partition_bytes=134217728,
-        max_scan_bytes=None,
-        tail=None,
-        replicas="longest",
-        pushdown="auto",
-        mode="FAILFAST",
-        table=None,
         wanted=EVERY_RECORD,
         formats={},
         stream=None,

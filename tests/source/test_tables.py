@@ -141,16 +141,16 @@ def test_what_goes_away_before_it_is_read_is_data_loss_or_a_warning(golden_copy:
         ({"table": "batches", "columns": "ofset"}, "option 'columns': no column 'ofset'; the columns are topic, part"),
         (
             {"table": "batches", "includeHeaders": "true"},
-            "option 'includeHeaders' is about records; the",
+            "option 'includeHeaders' applies to records, not to the table 'batches'",
         ),
-        ({"table": "batches", "mode": "FAILFAST"}, "option 'mode' is about records"),
+        ({"table": "batches", "mode": "FAILFAST"}, "option 'mode' applies to records"),
         ({"table": "groups", "subscribe": "groups"}, "the table 'groups' is not of single topics; leave the topic out"),
         (
             {"table": "partitions", "startingTimestamp": "5"},
             "option 'startingTimestamp' does not narrow the",
         ),
         ({"table": "batches", "history": "true"}, "the table 'batches' has no history; these have one: consumer_off"),
-        ({"history": "true", "subscribe": "groups"}, "option 'history' is of tables made of internal topics"),
+        ({"history": "true", "subscribe": "groups"}, "option 'history' applies to tables made of internal topics"),
     ],
 )
 def test_options_without_a_meaning_for_the_table_are_refused(options: dict[str, str], message: str) -> None:
@@ -177,7 +177,7 @@ def test_a_stream_and_describe_are_of_records() -> None:
     load = TableLoad(data_dir(), table="batches")
     with pytest.raises(OptionError, match=r"a stream reads records, not the table 'batches'; use spark\.read"):
         load.source.streamReader(load.schema).initialOffset()
-    with pytest.raises(OptionError, match="describe is of records, not of the table 'batches'"):
+    with pytest.raises(OptionError, match="describe applies to records, not to the table 'batches'"):
         describe(data_dir(), table="batches")
 
 

@@ -67,7 +67,7 @@ def test_what_came_since_is_in_the_tail_of_the_next_action(tmp_path: Path) -> No
             {"tail": "5", "minPartitions": "4"},
             "options 'tail' and 'minPartitions' are both given; leave 'minPartitions'",
         ),
-        ({"tail": "5", "table": "batches"}, "option 'tail' is about records; the table 'batches' has none"),
+        ({"tail": "5", "table": "batches"}, "option 'tail' applies to records, not to the table 'batches'"),
     ],
 )
 def test_what_has_no_meaning_is_refused(options: dict[str, str], message: str) -> None:
@@ -77,5 +77,5 @@ def test_what_has_no_meaning_is_refused(options: dict[str, str], message: str) -
 
 
 def test_a_stream_has_no_last_records() -> None:
-    with pytest.raises(OptionError, match="'tail' is of batch queries: a stream has no last records"):
+    with pytest.raises(OptionError, match="'tail' applies to batch queries only: a stream has no last records"):
         parse_read_options({"path": "/logs", "subscribe": "t", "tail": "5"}, streaming=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from kafkalog_spark.sink.medium_bucket import STAGED
+from kafkalog_spark.sink.bucket_stage import STAGED
 from tests.sink.helpers.written_buckets import Place
 from tests.spark.helpers.streams import start_query
 from tests.spark.test_streaming_sink import add

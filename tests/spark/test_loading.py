@@ -14,7 +14,7 @@ import kafkalog_spark
 from kafkalog_spark import datasource
 from kafkalog_spark.datasource import REDACTED_OPTIONS
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.store.storage_options import LIBRARY_NAMES
+from kafkalog_spark.store.storage_options import OBSTORE_NAMES
 from tests.source.helpers.made_logs import append, numbers
 from tests.spark.helpers.loads import fails, load, values
 
@@ -169,7 +169,7 @@ def test_registering_hides_options_with_secrets_in_plans_of_views(spark: Any) ->
     kafkalog_spark.register(session)
     kafkalog_spark.register(session)  # adds nothing
     assert session.conf.get("spark.sql.redaction.options.regex") == f"(?i)url|{REDACTED_OPTIONS}"
-    names = [f"storage.{name}" for name in LIBRARY_NAMES]
+    names = [f"storage.{name}" for name in OBSTORE_NAMES]
     names += ["fs.s3a.access.key", "fs.s3a.endpoint", "storage.fsspec.passphrase", "Tiered.Encryption.Key.one"]
     names += ["value.schema.registry.basic.auth.user.info", "kafka.sasl.jaas.config", "kafka.ssl.key.pem"]
     options = ", ".join(f"'{name}' 'CANARY{number}'" for number, name in enumerate(names))

@@ -54,7 +54,7 @@ def test_the_directory_of_the_broker_is_refused_and_the_other_road_works(spark: 
 
 
 def test_what_the_broker_does_not_take_fails_the_write(spark: Any, broker: RunningBroker) -> None:
-    with pytest.raises(PySparkException, match=r"1 records were not taken, the first: t-\S+: .*larg"):
+    with pytest.raises(PySparkException, match=r"1 records were refused, the first: t-\S+: .*larg"):
         save(
             spark.sql("select repeat('a', 2000000) value"),
             None,

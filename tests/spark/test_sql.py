@@ -33,7 +33,9 @@ def test_a_temporary_view_reads_and_is_not_written_to(spark: Any, logs: Path) ->
     assert spark.sql("SELECT count(*) FROM v").first()[0] == 5
     with fails() as failure:
         spark.sql("INSERT INTO v SELECT * FROM v")
-    assert failure.line.startswith("option 'subscribe' is of a read, and this is a write; a view over a log directory")
+    assert failure.line.startswith(
+        "option 'subscribe' is a read option, and this is a write; a view over a log directory"
+    )
     assert spark.sql("SELECT count(*) FROM v").first()[0] == 5
 
 

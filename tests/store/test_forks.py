@@ -17,7 +17,7 @@ PROGRAM = """
 import json, os, sys
 given = json.loads(sys.stdin.readline())
 import obstore  # as a daemon that has loaded everything
-from kafkalog_spark.store.object_file import read_ahead
+from kafkalog_spark.store.read_ahead import read_ahead
 from kafkalog_spark.store.storage_options import StorageOptions
 from kafkalog_spark.store.stores import store_of
 

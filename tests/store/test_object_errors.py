@@ -16,7 +16,7 @@ import pytest
 
 from kafkalog_broker.testing_support.remote import kept_port
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.store.object_client import failure_of, words_of
+from kafkalog_spark.store.failures import failure_of, words_of
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.storage_options import StorageOptions
 from tests.store.buckets import s3_options, s3_store

@@ -9,18 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkalog_spark.store import object_file
+from kafkalog_spark.store import object_file, read_ahead
 from kafkalog_spark.store.interface import Buffer
-from kafkalog_spark.store.object_file import (
-    BLOCK,
-    FILE_BYTES,
-    FIRST_BLOCK,
-    IN_FLIGHT,
-    PIECE,
-    WORKER_BYTES,
-    ObjectFile,
-    ReadAhead,
-)
+from kafkalog_spark.store.object_file import BLOCK, FILE_BYTES, FIRST_BLOCK, IN_FLIGHT, PIECE, ObjectFile
+from kafkalog_spark.store.read_ahead import WORKER_BYTES, ReadAhead
 
 MB = 1 << 20
 DATA = random.Random(1).randbytes(40 * MB + 12_345)
@@ -275,7 +267,7 @@ def test_a_failure_is_raised_where_its_bytes_are_read() -> None:
 
 
 def test_threads_and_budget_belong_to_one_process() -> None:
-    assert object_file.read_ahead() is object_file.read_ahead()
+    assert read_ahead.read_ahead() is read_ahead.read_ahead()
 
 
 @pytest.mark.parametrize("take", [lambda budget: budget.take(11), lambda budget: budget.take(5) and budget.take(6)])

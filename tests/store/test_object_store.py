@@ -14,9 +14,10 @@ import pytest
 
 from kafkalog_spark.store import object_file
 from kafkalog_spark.store.interface import FileFacts
-from kafkalog_spark.store.object_client import RequestCounts, all_counts
+from kafkalog_spark.store.object_client import all_counts
 from kafkalog_spark.store.object_file import PIECE
 from kafkalog_spark.store.object_store import ObjectStore, _facts_of
+from kafkalog_spark.store.request_counts import RequestCounts
 from tests.store.buckets import s3_store
 from tests.store.fault_proxy import FaultProxy
 from tests.store.s3_server import S3Server

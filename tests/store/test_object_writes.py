@@ -10,7 +10,8 @@ from uuid import uuid4
 import pytest
 
 from kafkalog_spark.store import object_store
-from kafkalog_spark.store.object_client import ObjectClient, TryFailed
+from kafkalog_spark.store.failures import TryFailed
+from kafkalog_spark.store.object_client import ObjectClient
 from kafkalog_spark.store.object_store import PART, ObjectStore
 from tests.store.buckets import s3_store
 from tests.store.fault_proxy import Fault, FaultKind, FaultProxy, at
@@ -104,7 +105,7 @@ def test_a_store_that_keeps_the_promise(writer: ObjectStore, top: str) -> None:
 
 def test_a_store_without_conditional_puts_is_refused(gs: ObjectStore) -> None:
     """The second put is answered as if it had been the first."""
-    with pytest.raises(OSError, match="takes no notice of If-None-Match"):
+    with pytest.raises(OSError, match="ignores If-None-Match"):
         gs.expect_conditional_put("gs://tier/conditional")
     assert not gs.exists("gs://tier/conditional")
 

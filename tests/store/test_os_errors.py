@@ -7,7 +7,7 @@ import traceback
 
 import pytest
 
-from kafkalog_spark.store.stores import as_os_errors
+from kafkalog_spark.store.fsspec_store import as_os_errors
 
 
 class Odd(Exception):

@@ -7,15 +7,9 @@ import errno
 import pytest
 
 from kafkalog_spark.store import object_client
-from kafkalog_spark.store.object_client import (
-    FIRST_WAIT,
-    INITIAL_CONNECT_TRIES,
-    LONGEST_WAIT,
-    Failure,
-    ObjectClient,
-    TryFailed,
-    wait_after,
-)
+from kafkalog_spark.store.failures import Failure, TryFailed
+from kafkalog_spark.store.object_client import ObjectClient
+from kafkalog_spark.store.retrying import FIRST_WAIT, INITIAL_CONNECT_TRIES, LONGEST_WAIT, wait_after
 from kafkalog_spark.store.storage_options import RetryPolicy, StorageOptions
 
 BUSY = Failure(errno.EAGAIN, "busy", transient=True)

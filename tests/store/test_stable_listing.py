@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
-from kafkalog_spark.store.interface import stable_listing
+from kafkalog_spark.store.local_store import stable_listing
 
 A, B, C = "00000000000000000000.log", "00000000000000000100.log", "00000000000000000200.log"
 

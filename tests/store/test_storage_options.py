@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.store.object_client import _azure, client_of, library
+from kafkalog_spark.store.obstore_clients import _azure, client_of, library
 from kafkalog_spark.store.storage_options import (
     AZURE_NAMES,
     CLIENT_NAMES,
     GCS_NAMES,
     HADOOP_NAMES,
-    LIBRARY_NAMES,
     MAX_RETRIES,
+    OBSTORE_NAMES,
     OUR_NAMES,
     RETRY_TIMEOUT,
     S3_NAMES,
@@ -25,7 +25,7 @@ from kafkalog_spark.store.storage_options import (
     RetryPolicy,
     StorageOptions,
     is_storage_option,
-    library_name,
+    obstore_name,
 )
 
 
@@ -190,13 +190,13 @@ def test_accounts_of_azure(bucket: str, given: dict[str, str], expected: dict[st
 def test_a_container_without_an_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with pytest.raises(OptionError, match=r"no account; write abfss://c@ACCOUNT.*storage\.account_name"):
-        client_of("az", "c", StorageOptions().for_others(AZURE_NAMES), RetryPolicy())
+        client_of("az", "c", StorageOptions().for_gcs_or_azure(AZURE_NAMES), RetryPolicy())
 
 
 def test_how_patient_to_be() -> None:
     assert StorageOptions.of({}).for_s3("b").retry == RetryPolicy()
     given = StorageOptions.of({"storage.max_retries": "2", "storage.retry_timeout": "1.5"})
-    assert given.for_s3("b").retry == given.for_others(GCS_NAMES).retry == RetryPolicy(3, 1.5)
+    assert given.for_s3("b").retry == given.for_gcs_or_azure(GCS_NAMES).retry == RetryPolicy(3, 1.5)
 
 
 def test_names_are_the_librarys() -> None:
@@ -234,12 +234,12 @@ def test_the_documentation_names_what_is_ours() -> None:
 
 
 def test_aliases() -> None:
-    assert library_name("aws_access_key_id") == "access_key_id"
-    assert library_name("AWS_Session_Token") == library_name("aws_token") == "session_token"
-    assert library_name("azure_storage_account_key") == "account_key"
-    assert library_name("google_service_account") == "service_account"
-    assert library_name("nothing") is None
-    assert all(library_name(name) == name for name in LIBRARY_NAMES)
+    assert obstore_name("aws_access_key_id") == "access_key_id"
+    assert obstore_name("AWS_Session_Token") == obstore_name("aws_token") == "session_token"
+    assert obstore_name("azure_storage_account_key") == "account_key"
+    assert obstore_name("google_service_account") == "service_account"
+    assert obstore_name("nothing") is None
+    assert all(obstore_name(name) == name for name in OBSTORE_NAMES)
 
 
 def test_which_options_are_about_storage() -> None:
@@ -270,7 +270,7 @@ SECRETS = {
 def test_secrets_are_in_no_repr() -> None:
     options = StorageOptions.of(SECRETS)
     for text in (repr(options), str(options), f"{options}", repr([options]), repr(options.for_s3("b")),
-                 repr(options.for_others(AZURE_NAMES)), repr(options.values)):  # fmt: skip
+                 repr(options.for_gcs_or_azure(AZURE_NAMES)), repr(options.values)):  # fmt: skip
         assert "CANARY" not in text
     assert "fs.s3a.endpoint.region=eu-west-1" in repr(options), "what is no secret is shown"
     assert "storage.account_key=***" in repr(options)

@@ -1,4 +1,4 @@
-"""What every store promises (log/store/interface.py), asked of each of them over the same tree."""
+"""What every store promises (store/interface.py), asked of each of them over the same tree."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from kafkalog_spark.errors import CorruptFile
-from kafkalog_spark.store.interface import LOCAL, FileFacts, LocalStore, Store, parse_path
+from kafkalog_spark.store.fsspec_store import FsspecStore
+from kafkalog_spark.store.hadoop_store import HadoopStore
+from kafkalog_spark.store.interface import FileFacts, Store
+from kafkalog_spark.store.local_store import LOCAL, LocalStore
 from kafkalog_spark.store.object_store import ObjectStore
+from kafkalog_spark.store.paths import parse_path
 from kafkalog_spark.store.storage_options import StorageOptions
-from kafkalog_spark.store.stores import FsspecStore
 from tests.store.azure_double import AzureDouble
 from tests.store.buckets import s3_store
 
@@ -53,7 +56,7 @@ def in_bucket(store: ObjectStore) -> Tree:
 def with_arrow(folder: Path) -> Tree:
     files = ArrowFSWrapper(SubTreeFileSystem(str(folder), LocalFileSystem()))
 
-    class Store(FsspecStore):
+    class Store(HadoopStore):
         """As of HDFS, over a local file system of Arrow's."""
 
         _files = files
@@ -230,7 +233,7 @@ def test_a_file_that_has_gone(tree: Tree) -> None:
 def test_stores_are_small_and_equal_after_a_pickle() -> None:
     options = StorageOptions.of({"fs.s3a.access.key": "a", "fs.s3a.secret.key": "b"})
     for store in (first := ObjectStore("s3", "x", options), FsspecStore("memory", "x", options), LOCAL,
-                  FsspecStore("hdfs", "host:8020")):  # fmt: skip
+                  HadoopStore("hdfs", "host:8020")):  # fmt: skip
         copy = pickle.loads(pickle.dumps(store))
         assert (copy, hash(copy)) == (store, hash(store))
         assert len(pickle.dumps(store)) < 1000

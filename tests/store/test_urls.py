@@ -18,10 +18,12 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from kafkalog_spark.errors import NotALogDirectory, OptionError
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.store.interface import PathParts, is_local, normalised, parse_path
+from kafkalog_spark.store.fsspec_store import FsspecStore
+from kafkalog_spark.store.hadoop_store import HadoopStore
 from kafkalog_spark.store.object_store import ObjectStore
+from kafkalog_spark.store.paths import PathParts, is_local, normalised, parse_path
 from kafkalog_spark.store.storage_options import StorageOptions
-from kafkalog_spark.store.stores import FsspecStore, store_of
+from kafkalog_spark.store.stores import store_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,7 +85,7 @@ def test_which_store_a_path_lies_in() -> None:
     assert store_of("abfs://c@a.dfs.core.windows.net/x") == ObjectStore(
         "abfss", "c@a.dfs.core.windows.net", StorageOptions()
     )
-    assert store_of("hdfs://h:1/x") == FsspecStore("hdfs", "h:1", StorageOptions())
+    assert store_of("hdfs://h:1/x") == HadoopStore("hdfs", "h:1", StorageOptions())
     assert store_of("memory://m/x") == FsspecStore("memory", "m", StorageOptions())
     assert all(store_of(path).remote for path in ("s3://b", "hdfs:///x", "memory://m"))
 

@@ -24,7 +24,7 @@ from kafkalog_broker.admin.topic_config_changes import apply_topic_configs, chec
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation
-from kafkalog_broker.protocol.api_registry import Request
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 _ALTER_CONFIGS = 33

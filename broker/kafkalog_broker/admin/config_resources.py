@@ -7,7 +7,7 @@ import enum
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, REFUSALS, Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.storage.topic import Topic, check_topic_name
 
 ALL_BROKERS = ""

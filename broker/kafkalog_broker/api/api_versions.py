@@ -16,9 +16,10 @@ from typing import Any
 from kafkalog_broker.admin.features import FEATURES, FINALIZED_FEATURES_EPOCH
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Api, Request, api, on_error, registry
-from kafkalog_broker.protocol.codec import response_class
-from kafkalog_broker.protocol.response_entity import entity
+from kafkalog_broker.protocol.api_messages import response_class
+from kafkalog_broker.protocol.api_registry import Api, api, on_error, registry
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import entity
 
 KEY = 18
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
+from kafkalog_spark.format.layout import Codec
 
-_ACCEPTED_CODECS = (4, 3, 1, 2)  # zstd, lz4, gzip, snappy: Kafka's order of preference
+_ACCEPTED_CODECS = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)  # in Kafka's order of preference
 
 
 @api(71, 0, 0)

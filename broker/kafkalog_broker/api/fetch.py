@@ -32,7 +32,7 @@ from kafkalog_broker.fetching.fetch_request import (
 )
 from kafkalog_broker.fetching.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, MAX_PARTITIONS, NO_SESSION
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.hot_messages import (
     ZERO_ID,
     EpochEnd,
@@ -41,6 +41,7 @@ from kafkalog_broker.protocol.hot_messages import (
     RefusedPartitions,
     TopicFetchResponse,
 )
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format import layout

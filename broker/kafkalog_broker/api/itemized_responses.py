@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.protocol.api_registry import Request
-from kafkalog_broker.protocol.codec import response_class
-from kafkalog_broker.protocol.response_entity import answer_layout, entity, respond, struct_of
+from kafkalog_broker.protocol.api_messages import response_class
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import answer_layout, entity, respond, struct_of
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 PartitionResult = Callable[[Any, Any], Mapping[str, Any]]

@@ -40,8 +40,9 @@ from kafkalog_broker.fetching.offset_query import (
     search,
     search_remote,
 )
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import entity, respond, response_structs
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.offset_lookup import EARLIEST, LATEST, MAX_TIMESTAMP
@@ -97,7 +98,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     while queries:
         for answer in await broker.run_computing(search, queries):
             answers[answer.key] = answer
-    struct = response_module(request).ListOffsetsPartitionResponse
+    struct = response_structs(request).ListOffsetsPartitionResponse
     topics: dict[str, list[Any]] = {}
     # 2 us for each partition: a request for 20,000 would hold up others for 40 ms.
     async for key in time_slice.spread(named.partitions):

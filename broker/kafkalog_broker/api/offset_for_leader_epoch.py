@@ -10,7 +10,8 @@ from typing import Any
 
 from kafkalog_broker.api.itemized_responses import respond_by_partition
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
 
 
 @api(23, 2, 4)

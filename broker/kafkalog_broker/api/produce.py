@@ -31,7 +31,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.hot_messages import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -39,6 +39,7 @@ from kafkalog_broker.protocol.hot_messages import (
     RecordError,
     TopicProduceResponse,
 )
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.append.topic_rules import InvalidRecords
@@ -47,6 +48,7 @@ from kafkalog_broker.transactions.transaction_metadata import TopicPartition
 from kafkalog_broker.transactions.transaction_verification import PRODUCE_ABORTABLE, SupportedOperation, produce_error
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.format.codecs import CODECS, KAFKA_CODECS
 from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.format.names import is_written_by_broker
 
@@ -55,7 +57,11 @@ _refusals = LogRate(logging.getLogger(__name__))
 ALL, LEADER, NONE = -1, 1, 0
 _ACKS = (ALL, LEADER, NONE)
 FIRST_BATCH_VERSION = 3
-FIRST_ZSTD_VERSION = 7
+_FIRST_VERSIONS = {
+    codec: facts.first_produce_version for codec, facts in CODECS.items() if facts.first_produce_version is not None
+}
+"""First version of Produce requests that may carry a codec."""
+_ALL_CODECS_VERSION = max(_FIRST_VERSIONS.values())
 _ADMIN_CLIENT = "__admin_client"
 """The client ID that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID), if it has the right to.
 
@@ -188,12 +194,14 @@ def _checked_batch(records: memoryview | None, version: int) -> memoryview:
     (ProduceRequest.validateRecords): clients of versions up to 6 may not be able to read zstd."""
     if not records:
         raise BrokerError(ErrorCode.invalid_record, "a produce request needs one batch per partition, there is none")
-    if version < FIRST_ZSTD_VERSION:
+    if version < _ALL_CODECS_VERSION:
         at = layout.ATTRIBUTES_AT + 1
-        if len(records) > at and records[at] & layout.ATTRIBUTE_CODEC == Codec.ZSTD:
+        codec = records[at] & layout.ATTRIBUTE_CODEC if len(records) > at else Codec.NONE
+        if version < _FIRST_VERSIONS.get(Codec(codec) if codec in KAFKA_CODECS else Codec.NONE, 0):
+            name = "ZStandard" if codec == Codec.ZSTD else Codec(codec).label
             raise BrokerError(
                 ErrorCode.unsupported_compression_type,
-                f"Produce requests with version {version} are not allowed to use ZStandard compression",
+                f"Produce requests with version {version} are not allowed to use {name} compression",
             )
     return records
 

@@ -17,8 +17,9 @@ from kafkalog_broker.api.share_acknowledge import FIRST_RENEWING_VERSION, AckOut
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.consumer_quota import limited_bytes, throttle
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.hot_messages import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.share_fetch import FetchedShares, ShareFetch, ShareFetchParams
 from kafkalog_broker.share.share_sessions import (

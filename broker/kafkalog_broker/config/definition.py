@@ -213,12 +213,15 @@ def _java_double(value: float) -> str:
     return f"{'-' if sign else ''}{digits[0]}.{fraction}E{exponent + len(digits) - 1}"
 
 
-# All properties of brokers and topics that Kafka 4.3 knows, from kafka_properties.json, which lies alongside.
+# All properties of brokers and topics: Kafka 4.3's, and those that only this broker has.
 #
-# The file is made of Kafka's own definitions by tests/broker/config/write_properties.py. Which of them this broker
-# acts on is declared in Python, each once: the attributes of BrokerConfig and LogConfig.
+# kafka_properties.json is made of Kafka's own definitions by tests/broker/config/write_properties.py.
+# own_properties.json is written by hand, with entries of the same form; their names begin with `kafkalog.`. The
+# properties on which this broker acts are the attributes of BrokerConfig and LogConfig.
 
 FILE = Path(__file__).with_name("kafka_properties.json")
+OWN_FILE = Path(__file__).with_name("own_properties.json")
+OWN_PREFIX = "kafkalog."
 
 
 def _property(entry: Mapping[str, Any]) -> Property:
@@ -227,7 +230,7 @@ def _property(entry: Mapping[str, Any]) -> Property:
     return Property(entry["name"], PropertyType[entry["type"]], default, allowed, entry["doc"], update, internal)
 
 
-_ENTRIES = json.loads(FILE.read_bytes())
+_ENTRIES = [*json.loads(FILE.read_bytes()), *json.loads(OWN_FILE.read_bytes())]
 
 BROKER_PROPERTIES, TOPIC_PROPERTIES = (
     {entry["name"]: _property(entry) for entry in _ENTRIES if entry["kind"] == kind} for kind in ("broker", "topic")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_spark.errors import InvalidRecord
-from kafkalog_spark.format.messages import Message
+from kafkalog_spark.format.messages.internal import Message
 
 Record = tuple[bytes, bytes | None]  # key, and value or None for a tombstone
 

@@ -18,7 +18,9 @@ from kafkalog_spark.format.batch_header import BatchHeader, check_crc
 from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.records import RecordView, read_records
-from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
+from kafkalog_spark.log.codecs.decompress import decompress
+from kafkalog_spark.log.codecs.output import Output
+from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords, batches_of, build_batch
 
 _log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalog_broker.protocol.api_registry import Request
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.quotas.client_quotas import Client, ClientQuotas
 
 

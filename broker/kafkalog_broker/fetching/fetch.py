@@ -17,7 +17,7 @@ from kafkalog_broker.fetching.fetch_read import Fetched, FetchedPartition, FindL
 from kafkalog_broker.fetching.fetch_request import FetchRequest
 from kafkalog_broker.fetching.fetch_session import FetchContext, FetchSessions
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE, LongPoll, LongPolls
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 

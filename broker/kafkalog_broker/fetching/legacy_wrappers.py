@@ -18,9 +18,10 @@ from kafkalog_broker.storage.append.recompression import unpacked
 from kafkalog_broker.storage.append.record_walk import as_array
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
+from kafkalog_spark.format.codecs import CODECS
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, HeaderColumn
-from kafkalog_spark.log.decode.decompress import Scratch
-from kafkalog_spark.log.write.compress import compress
+from kafkalog_spark.log.codecs.compress import compress
+from kafkalog_spark.log.codecs.scratch import Scratch
 
 OVERHEAD = layout.LEGACY_MIN_SIZE[1]
 """Bytes of a wrapper besides its value."""
@@ -30,6 +31,9 @@ _MAX_WRAPPED = WRAPPED_BYTES // layout.LEGACY_MIN_SIZE[0]
 _SCRATCH_BYTES = 256 << 10
 _LZ4_CHECKSUM_AT = 6
 """Position of the header checksum in a frame without content size and dictionary ID, as `compress` makes it."""
+
+
+_NOT_IN_MESSAGE_SETS = frozenset(codec for codec, facts in CODECS.items() if not facts.in_message_sets)
 
 
 def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, source: Source) -> None:
@@ -42,9 +46,10 @@ def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, sourc
     position, size = int(batch[HeaderColumn.POSITION]), int(batch[HeaderColumn.SIZE])
     attributes = int(batch[HeaderColumn.ATTRIBUTES])
     codec, compressed = attributes & layout.ATTRIBUTE_CODEC, data[position : position + size]
-    if codec == Codec.ZSTD:
+    if codec in _NOT_IN_MESSAGE_SETS:
+        name = Codec(codec).label
         raise BrokerError(
-            ErrorCode.unsupported_compression_type, "zstd batches are not converted for clients that do not know zstd"
+            ErrorCode.unsupported_compression_type, f"{name} batches are not converted for clients without {name}"
         )
     units = units_of(batch[None])
     if source is Source.MESSAGES:

@@ -12,8 +12,8 @@ from uuid import UUID
 from kafkalog_broker.coordinator.coordinator_record import text_too_long
 from kafkalog_broker.groups.classic.classic_group_records import GroupKey
 from kafkalog_spark.errors import InvalidRecord
-from kafkalog_spark.format.messages import decode_key as decode_any_key
-from kafkalog_spark.format.messages import message
+from kafkalog_spark.format.messages.internal import decode_key as decode_any_key
+from kafkalog_spark.format.messages.internal import message
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
 _OFFSET_VALUE = message("OffsetCommitValue")

@@ -16,7 +16,7 @@ from kafkalog_broker.metrics.metric_table import MAX_GROUP_TOPICS, MAX_GROUPS, M
 from kafkalog_broker.metrics.request_counts import RequestCounts
 from kafkalog_broker.metrics.samples import Samples
 from kafkalog_broker.net.listener import Network
-from kafkalog_broker.protocol.codec import api_name
+from kafkalog_broker.protocol.api_messages import api_name
 from kafkalog_broker.quotas.quota_entity import CLIENT_KEYS, IP_KEYS
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.traffic import Traffic

@@ -10,8 +10,9 @@ from typing import Any
 
 from kafkalog_broker.metrics.metric_table import BUCKETS_S
 from kafkalog_broker.net.dispatch import Answer, ConnectionClosed, Dispatch, Frame
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, registry
-from kafkalog_broker.protocol.codec import api_name
+from kafkalog_broker.protocol.api_messages import api_name
+from kafkalog_broker.protocol.api_registry import registry
+from kafkalog_broker.protocol.request import ConnectionInfo
 
 _MAX_KEYS = 256  # Kafka's API keys are below 100
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafkalog_broker.protocol.client_codec import FetchCall, FetchFrom, Key
+from kafkalog_broker.protocol.mirror_messages import FetchCall, FetchFrom, Key
 
 _FINAL_EPOCH, _FIRST_EPOCH = -1, 0
 _MAX_EPOCH = 2**31 - 1

@@ -26,7 +26,7 @@ from kafkalog_broker.mirror.node_fetcher import Backoff, NodeFetcher, RateLimit
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror
 from kafkalog_broker.mirror.source import Address, Source, SourceUnreachable
 from kafkalog_broker.mirror.source_offsets import find_ends
-from kafkalog_broker.protocol.client_codec import Key, SourceCluster, SourceTopic
+from kafkalog_broker.protocol.mirror_messages import Key, SourceCluster, SourceTopic
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.workers import Workers

@@ -18,7 +18,7 @@ from pathlib import Path
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.protocol.client_codec import NO_ID, SourceTopic
+from kafkalog_broker.protocol.mirror_messages import NO_ID, SourceTopic
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_manager import LogManager

@@ -19,7 +19,15 @@ from kafkalog_broker.mirror.source import SourceConnection, SourceUnreachable
 from kafkalog_broker.mirror.source_bounds import ImpossibleAnswer, check_fetched
 from kafkalog_broker.mirror.source_errors import PASSING, SESSION_ERRORS, error_text
 from kafkalog_broker.mirror.source_offsets import end_of_epoch, log_bounds
-from kafkalog_broker.protocol.client_codec import FETCH, NO_ID, SESSIONS, TOPIC_IDS, FetchAnswer, Fetched, Key
+from kafkalog_broker.protocol.mirror_messages import (
+    FETCH,
+    NO_ID,
+    SESSIONS,
+    TOPIC_IDS,
+    FetchAnswer,
+    Fetched,
+    Key,
+)
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given

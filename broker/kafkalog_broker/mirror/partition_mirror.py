@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror.truncation import flush_truncation
-from kafkalog_broker.protocol.client_codec import FetchFrom, Key
+from kafkalog_broker.protocol.mirror_messages import FetchFrom, Key
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_manager import LogManager

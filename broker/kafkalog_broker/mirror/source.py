@@ -15,16 +15,21 @@ from aiokafka.conn import AIOKafkaConnection, ScramAuthenticator
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.response_frames import MAX_RESPONSE, ResponseFrames
-from kafkalog_broker.protocol import client_codec
-from kafkalog_broker.protocol.client_codec import (
+from kafkalog_broker.protocol.api_messages import api_name
+from kafkalog_broker.protocol.client_messages import read_response, request_body
+from kafkalog_broker.protocol.headers import request_header, without_header
+from kafkalog_broker.protocol.mirror_messages import (
+    ALL_TOPICS,
     FETCH,
+    METADATA,
     VERSIONS,
     FetchAnswer,
     FetchCall,
     SourceCluster,
-    read_response,
+    cluster_of,
+    decode_fetch,
+    encode_fetch,
 )
-from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.security.sasl import MIN_ITERATIONS
 from kafkalog_spark.errors import KafkalogError, OptionError, printable
 
@@ -125,9 +130,7 @@ class SourceConnection:
     async def call(self, api_key: int, read: Callable[[Any], T], **fields: Any) -> T:
         """Result of `read`, which is given the response to a request with these fields. Raises SourceUnreachable."""
         version = self.required_version(api_key)
-        answer = await self._send(
-            api_key, version, client_codec.request_body(api_key, version, **fields), most=_MAX_ANSWER
-        )
+        answer = await self._send(api_key, version, request_body(api_key, version, **fields), most=_MAX_ANSWER)
         with self._understood():
             if len(answer) <= _READ_AT_ONCE:
                 return read(read_response(api_key, version, answer))
@@ -135,9 +138,9 @@ class SourceConnection:
 
     async def fetch(self, call: FetchCall, version: int, most: int) -> FetchAnswer:
         """most: partitions that may be answered. Raises SourceUnreachable."""
-        answer = await self._send(FETCH, version, client_codec.encode_fetch(call, version), most=MAX_RESPONSE)
+        answer = await self._send(FETCH, version, encode_fetch(call, version), most=MAX_RESPONSE)
         with self._understood():
-            return client_codec.decode_fetch(answer, version, most)
+            return decode_fetch(answer, version, most)
 
     @contextlib.contextmanager
     def _understood(self) -> Iterator[None]:
@@ -155,7 +158,7 @@ class SourceConnection:
     async def _send(self, api_key: int, version: int, body: bytes, *, most: int) -> memoryview:
         """The response without its header."""
         self._correlation_id = correlation_id = (self._correlation_id + 1) % 2**31
-        head = client_codec.request_header(api_key, version, correlation_id, self._client_id)
+        head = request_header(api_key, version, correlation_id, self._client_id)
         try:
             expected = self._frames.expect(most)
             try:
@@ -172,7 +175,7 @@ class SourceConnection:
             self.close()
             raise _unreachable(self.address, ValueError("a response to another request came"))
         with self._understood():
-            return client_codec.without_header(answer, has_tags=client_codec.is_flexible(api_key, version))
+            return without_header(answer, api_key, version)
 
     def close(self) -> None:
         """At once, and not awaited: requests under way fail."""
@@ -238,7 +241,7 @@ class Source:
     async def _ask(self, connection: SourceConnection) -> SourceCluster:
         self._connection = connection
         try:
-            cluster = await connection.call(client_codec.METADATA, client_codec.cluster_of, **client_codec.ALL_TOPICS)
+            cluster = await connection.call(METADATA, cluster_of, **ALL_TOPICS)
         except SourceUnreachable:
             connection.close()
             raise

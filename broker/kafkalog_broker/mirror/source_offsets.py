@@ -10,15 +10,18 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror.source import Source, SourceConnection
 from kafkalog_broker.mirror.source_bounds import UNKNOWN, ImpossibleAnswer, check_epoch, check_log_bounds, check_offset
 from kafkalog_broker.mirror.source_errors import PASSING, error_text
-from kafkalog_broker.protocol import client_codec
-from kafkalog_broker.protocol.client_codec import (
+from kafkalog_broker.protocol.mirror_messages import (
     CONSUMER,
     EARLIEST,
     LATEST,
+    LIST_OFFSETS,
+    OFFSET_FOR_LEADER_EPOCH,
     Asked,
     Key,
     SourceCluster,
     SourceTopic,
+    epoch_ends,
+    listed_offsets,
 )
 
 _log = logging.getLogger(__name__)
@@ -32,9 +35,7 @@ async def ask_offsets(connection: SourceConnection, keys: Collection[Key], times
     for name, index in keys:
         by_topic.setdefault(name, []).append({"partition_index": index, "timestamp": timestamp})
     topics = [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]
-    answered = await connection.call(
-        client_codec.LIST_OFFSETS, client_codec.listed_offsets, replica_id=CONSUMER, topics=topics
-    )
+    answered = await connection.call(LIST_OFFSETS, listed_offsets, replica_id=CONSUMER, topics=topics)
     return {key: answered.get(key, _NOT_ANSWERED) for key in keys}
 
 
@@ -58,14 +59,12 @@ def answered_offset(asked: Asked) -> int:
 async def end_of_epoch(connection: SourceConnection, key: Key, epoch: int) -> Asked | None:
     """Where a leader epoch ends at the leader; None when it does not say (before 2.1, or nobody may ask). Raises
     SourceUnreachable, ImpossibleAnswer."""
-    if connection.version(client_codec.OFFSET_FOR_LEADER_EPOCH) is None:
+    if connection.version(OFFSET_FOR_LEADER_EPOCH) is None:
         return None
     name, index = key
     asked_for = {"partition": index, "current_leader_epoch": UNKNOWN, "leader_epoch": epoch}
     topics = [{"topic": name, "partitions": [asked_for]}]
-    answered = await connection.call(
-        client_codec.OFFSET_FOR_LEADER_EPOCH, client_codec.epoch_ends, replica_id=CONSUMER, topics=topics
-    )
+    answered = await connection.call(OFFSET_FOR_LEADER_EPOCH, epoch_ends, replica_id=CONSUMER, topics=topics)
     asked = answered.get(key)
     if asked is None or asked.error:
         return None

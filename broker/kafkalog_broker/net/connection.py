@@ -23,7 +23,7 @@ from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch, Gate
 from kafkalog_broker.net.loop_watch import NOTED_S, LoopWatch
 from kafkalog_broker.net.request_reader import RECEIVE_BUFFER_BYTES, MemoryPool, ReadTurns, RequestReader
 from kafkalog_broker.net.response_writer import BUFFER_BYTES, WRITE_BUFFER_BYTES, ResponseWriter
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.runtime.byte_budget import Lease
 from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, fair_queue, timed
 from kafkalog_broker.runtime.process import LogRate

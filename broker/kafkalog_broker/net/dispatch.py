@@ -18,16 +18,16 @@ from kafkalog_broker.coordinator.coordinator_errors import coordinator_error_cod
 from kafkalog_broker.coordinator.log_flushes import LogFlushes
 from kafkalog_broker.errors import BrokerError, ErrorCode, MalformedRequest
 from kafkalog_broker.net.request_reader import PRODUCE
-from kafkalog_broker.protocol.api_registry import Api, ConnectionInfo, Request, registry
-from kafkalog_broker.protocol.codec import (
-    API_VERSIONS,
-    api_name,
+from kafkalog_broker.protocol.api_messages import API_VERSIONS, api_name
+from kafkalog_broker.protocol.api_registry import Api, registry
+from kafkalog_broker.protocol.frames import (
     decode_one_batch,
     decode_request,
     encode_response,
     is_loaded,
     load,
 )
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, fair_queue
 from kafkalog_broker.runtime.process import IdleTrim
 from kafkalog_broker.runtime.traffic import Traffic, codes_and_arrays

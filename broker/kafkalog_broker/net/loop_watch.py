@@ -7,8 +7,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from kafkalog_broker.protocol.api_messages import api_name
 from kafkalog_broker.protocol.api_registry import registry
-from kafkalog_broker.protocol.codec import api_name
 
 NOTED_S = 0.001  # shorter ones are not noted: they hold up nobody, and most requests cost one comparison then
 

@@ -1,4 +1,4 @@
-"""Parts of ACLs by their numbers in the protocol: resources, patterns, operations (KIP-11, KIP-290, KIP-430)."""
+"""Parts of ACLs with their numbers in the protocol: resources, patterns, operations (KIP-11, KIP-290, KIP-430)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from kafkalog_broker.errors import ErrorCode
 
-CLUSTER_NAME = "kafka-cluster"  # the one name that the resource CLUSTER has
+CLUSTER_NAME = "kafka-cluster"  # name of the only resource of type CLUSTER
 WILDCARD = "*"
 
 
@@ -25,7 +25,7 @@ class ResourceType(enum.IntEnum):
 
 
 class PatternType(enum.IntEnum):
-    """org.apache.kafka.common.resource.PatternType. ANY and MATCH are of filters."""
+    """org.apache.kafka.common.resource.PatternType. ANY and MATCH occur in filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -77,7 +77,7 @@ OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = {
         Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE,
     ),
 }  # fmt: skip
-"""Operations that a resource allows, for answers that describe them (AclEntry.supportedOperations)."""
+"""Operations on a type of resource that responses may list as authorized (AclEntry.supportedOperations)."""
 
 REFUSALS: Mapping[ResourceType, tuple[ErrorCode, str]] = {
     ResourceType.TOPIC: (ErrorCode.topic_authorization_failed, "Topic authorization failed."),
@@ -87,11 +87,12 @@ REFUSALS: Mapping[ResourceType, tuple[ErrorCode, str]] = {
         ErrorCode.transactional_id_authorization_failed, "Transactional Id authorization failed."
     ),
 }  # fmt: skip
-"""Error for a sender without the right, and Kafka's text for it."""
+"""Error for a sender without the right, and Kafka's message."""
 
 TEXTS: Mapping[ErrorCode, str] = dict(REFUSALS.values())
+"""Kafka's messages by error code."""
 
 
 def operation_bits(operations: tuple[Operation, ...]) -> int:
-    """As answers have them: bit n is the operation n."""
+    """Return operations as in responses: bit n stands for operation n."""
     return sum(1 << operation for operation in operations)

@@ -1,129 +1,29 @@
-"""Which APIs are served, in which versions, by which function: a file in `broker/kafkalog_broker/api` registers
-handlers with `@api(key, lowest, highest)`, which are given (request, broker), and error answers with `@on_error(key)`,
-(request, code).
+"""Which APIs are served, in which versions, by which handlers.
 
-A handler returns a kio response entity of the request's version, a tuple with the names of its fields
-(`protocol/hot_messages.py`), or None: no response at all (Produce with acks=0). One that mostly waits for nothing may
-be a plain function, which returns one of these or a coroutine of it. A BrokerError that leaves it becomes what the
-API's error answer returns, or awaits. Without one, or when that is None, the connection is closed with one line in the
-log, as for any other exception.
+A file in `broker/kafkalog_broker/api` registers a handler `handler(request, broker)` with `@api(key, lowest, highest)`,
+and an error handler `f(request, code)` with `@on_error(key)`.
 
-A handler is not cancelled when its client goes away, so what it has begun it can finish; one that waits long asks
-`request.connection.closed` or hangs itself into `on_close`.
+A handler returns a response of the request's version (`protocol/responses.py`), a tuple with the names of its fields
+(`protocol/hot_messages.py`), or None for no response at all (Produce with acks=0). A handler that rarely awaits may be
+a plain function that returns either a response or an awaitable. If it raises BrokerError, the error handler of the API
+returns the response or an awaitable. If there is none, or it returns None, the connection is closed with one line in
+the log, as for any other exception.
+
+A handler is not cancelled when its client disconnects, so it can finish what it has begun. A long wait should check
+`request.connection.closed` or register with `on_close`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from inspect import isawaitable
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.acls import OPERATIONS, Operation, ResourceType, operation_bits
-
-ANONYMOUS = "User:ANONYMOUS"  # who did not authenticate
-
-
-def _nothing(*_: object) -> None:
-    return None
-
-
-def _release(lease: Any) -> None:
-    lease.release()
-
-
-@dataclass(slots=True)
-class ConnectionInfo:
-    """The peer. sasl: the exchange under way (`security/sasl.py`). decisions: what was decided about the principal
-    (`security/authorizer.py`). local_host, local_port: the address that the client reached. mute: handle nothing more
-    of it for so many seconds, once the request in work is answered. hold: release a Lease of `runtime/byte_budget.py`
-    once the peer has the answer to the request in work; without a network, at once."""
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    listener: str = "PLAINTEXT"
-    local_host: str = "127.0.0.1"
-    local_port: int = 0
-    software_name: str = "unknown"
-    software_version: str = "unknown"
-    principal: str = ANONYMOUS
-    sasl: Any = None
-    decisions: Any = None
-    closed: bool = False
-    mute: Callable[[float], None] = _nothing
-    hold: Callable[[Any], None] = _release
-    _on_close: list[Callable[[], None]] = field(default_factory=list)
-
-    def on_close(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` when the connection is lost (at once if it is already). Returns a function that undoes it."""
-        if self.closed:
-            callback()
-            return _nothing
-        self._on_close.append(callback)
-
-        def undo() -> None:
-            if callback in self._on_close:
-                self._on_close.remove(callback)
-
-        return undo
-
-    def mark_closed(self) -> list[Callable[[], None]]:
-        """Note the end and hand over the callbacks to be called. `mute` has no effect any more."""
-        self.closed = True
-        self.mute = _nothing
-        callbacks, self._on_close = self._on_close, []
-        return callbacks
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port} on {self.listener}"
-
-
-@dataclass(slots=True)
-class Request:
-    """A request. entity: kio's, or a ProduceRequest; None for an ApiVersions request of a version that is not served.
-    size: bytes of its frame. access: rights of its sender, an Access of `security/authorizer.py`; None: all. charge:
-    called for each topic once all else was checked, before so many partitions are made or removed; raises BrokerError
-    throttling_quota_exceeded (`quotas/throttling.py`). has_long_answer: set by a handler whose response is to be
-    encoded in a thread."""
-
-    api_key: int
-    version: int
-    correlation_id: int
-    client_id: str | None
-    entity: Any
-    connection: ConnectionInfo
-    size: int = 0
-    access: Any = None
-    charge: Callable[[int], None] = _nothing
-    has_long_answer: bool = False
-
-    def authorization_error(self, name: str, *, quiet: bool = False) -> ErrorCode:
-        """Return why the sender may not perform this API's operation on the named resource, or `ErrorCode.none`.
-
-        Args:
-            name: Topic, group or transactional ID, as `security/api_rights.py` says for the API.
-            quiet: Do not log the denial.
-        """
-        code: ErrorCode = ErrorCode.none if self.access is None else self.access.refused(name, quiet=quiet)
-        return code
-
-    def authorize(self, name: str) -> None:
-        """Raise BrokerError if `authorization_error` returns an error."""
-        if code := self.authorization_error(name):
-            raise BrokerError(code)
-
-    def may(self, operation: Operation, resource: ResourceType, name: str, *, quiet: bool = False) -> bool:
-        return self.access is None or bool(self.access.may(operation, resource, name, quiet=quiet))
-
-    def operations(self, resource: ResourceType, name: str) -> int:
-        """Bit n: the operation n is allowed (KIP-430)."""
-        if self.access is None:
-            return operation_bits(OPERATIONS[resource])
-        return int(self.access.operations(resource, name))
-
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol.request import Request
 
 Handler = Callable[[Request, Any], Any]
 ErrorAnswer = Callable[[Request, ErrorCode], Any | Awaitable[Any]]
@@ -133,7 +33,7 @@ E = TypeVar("E", bound=ErrorAnswer)
 
 @dataclass(slots=True)
 class Api:
-    """An API key with the versions that are served, as ApiVersions lists them."""
+    """An API with the versions that are served, as ApiVersions lists them."""
 
     key: int
     min_version: int
@@ -145,11 +45,12 @@ class Api:
         return self.min_version <= version <= self.max_version
 
     async def handled(self, request: Request, broker: Any) -> Any:
+        """Return the response of the handler."""
         answer = self.handler(request, broker)
         return await answer if isawaitable(answer) else answer
 
     async def failed(self, request: Request, code: ErrorCode) -> Any:
-        """Answer to a request that failed as a whole; None: there is none."""
+        """Return the response to a request that failed as a whole; None if the API has none."""
         answer = None if self.on_error is None else self.on_error(request, code)
         return await answer if isawaitable(answer) else answer
 
@@ -159,7 +60,11 @@ _ERROR_ANSWERS: dict[int, ErrorAnswer] = {}
 
 
 def api(key: int, min_version: int, max_version: int) -> Callable[[H], H]:
-    """Register the decorated function as the handler of an API key. A second one for a key: ValueError."""
+    """Register the decorated function as the handler of an API key.
+
+    Raises:
+        ValueError: If the key is taken, or if the versions are not a range.
+    """
 
     def register(handler: H) -> H:
         known = _APIS.get(key)
@@ -168,7 +73,7 @@ def api(key: int, min_version: int, max_version: int) -> Callable[[H], H]:
                 f"API key {key} is registered twice: by {known.handler.__module__} and by {handler.__module__}"
             )
         if not 0 <= min_version <= max_version:
-            raise ValueError(f"API key {key}: versions {min_version} to {max_version} are no range")
+            raise ValueError(f"API key {key}: versions {min_version} to {max_version} are not a range")
         _APIS[key] = Api(key, min_version, max_version, handler, _ERROR_ANSWERS.get(key))
         return handler
 
@@ -176,7 +81,11 @@ def api(key: int, min_version: int, max_version: int) -> Callable[[H], H]:
 
 
 def on_error(key: int) -> Callable[[E], E]:
-    """As `api`, for the function that makes the answer to a request that failed as a whole."""
+    """Register the decorated function, which makes the response to a request that failed as a whole.
+
+    Raises:
+        ValueError: If the key is taken.
+    """
 
     def register(answer: E) -> E:
         known = _ERROR_ANSWERS.get(key)
@@ -191,7 +100,7 @@ def on_error(key: int) -> Callable[[E], E]:
 
 
 def registry() -> Mapping[int, Api]:
-    """API key to Api of everything registered so far, a live read-only view. `load_all` of `api` fills it."""
+    """Return all registered APIs by key, as a live read-only view. `kafkalog_broker.api.load_all` fills it."""
     return MappingProxyType(_APIS)
 
 
@@ -199,7 +108,7 @@ Wrap = Callable[[Api], Api]
 
 
 class Layer(IntEnum):
-    """Layers that may be wrapped around handlers, the innermost first."""
+    """What may be wrapped around handlers, the innermost first."""
 
     ACCESS = 0
     QUOTAS = 1
@@ -207,20 +116,22 @@ class Layer(IntEnum):
 
 
 class ServedApis(dict[int, Api]):
-    """The registered APIs by key, wrapped in what is switched on, for the dispatcher to look into with each request.
-    Empty before the first `wrap`."""
+    """Registered APIs by key, with their handlers in the installed layers. The dispatcher looks up each request.
+
+    It is empty before the first `wrap`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._wraps: dict[Layer, Wrap] = {}
 
-    def wrap(self, layer: Layer, how: Wrap | None) -> None:
-        """From the next request on; None: no longer."""
-        if how is None:
+    def wrap(self, layer: Layer, wrapper: Wrap | None) -> None:
+        """Install a layer, or remove it with None, effective from the next request."""
+        if wrapper is None:
             self._wraps.pop(layer, None)
         else:
-            self._wraps[layer] = how
+            self._wraps[layer] = wrapper
         for key, api in registry().items():
-            for wrapped in sorted(self._wraps):
-                api = self._wraps[wrapped](api)
+            for installed in sorted(self._wraps):
+                api = self._wraps[installed](api)
             self[key] = api

@@ -1,6 +1,6 @@
-"""Messages that are sent and received all the time, as tuples and the like: they take a tenth of the time of kio's
-classes, whose fields they are named after. Records are whole batches in order, bytes-like pieces or slices of files,
-sent untouched."""
+"""Messages of hot paths: tuples and the like that are written in place of the classes of `api_messages`, whose fields
+they are named after, and a parser of Produce requests with one batch. Records are whole batches in order: bytes-like
+pieces or slices of files, which are sent untouched."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from uuid import UUID
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.format.varints import read_uvarint
 
-# Responses to Fetch, ShareFetch and Metadata, all versions.
-
-Topic = Hashable  # name, or id in versions that name topics by it (from Fetch 13 on)
+Topic = Hashable  # name, or topic ID in versions that have it (from Fetch 13 on)
 
 
 class EpochEnd(NamedTuple):
@@ -25,8 +23,12 @@ class EpochEnd(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionFetchResponse:
-    """Answer for a partition. -1 stands for an offset that is not known. `records`: None is sent as null, () as empty,
-    which is what Kafka does on errors. `aborted_transactions`: None for read_uncommitted."""
+    """Response for a partition. -1 stands for an unknown offset.
+
+    Attributes:
+        records: None is written as null, () as empty, as Kafka does on errors.
+        aborted_transactions: None for read_uncommitted.
+    """
 
     partition_index: int
     error_code: int = 0
@@ -42,7 +44,7 @@ class PartitionFetchResponse:
 
 
 class RefusedPartitions:
-    """Partitions that get the same error and nothing else: numbers, whose answers are made when they are written."""
+    """Partitions with the same error, as their numbers alone. Their responses are made when they are written."""
 
     def __init__(self, error_code: int) -> None:
         self.error_code = error_code
@@ -52,7 +54,7 @@ class RefusedPartitions:
         return len(self.indexes)
 
     def __iter__(self) -> Iterator[PartitionFetchResponse]:
-        # An empty list of aborted transactions, not null: as Kafka where no log was asked.
+        # An empty list of aborted transactions, not null, as Kafka writes where no log was read.
         return (PartitionFetchResponse(index, self.error_code, aborted_transactions=()) for index in self.indexes)
 
 
@@ -187,12 +189,12 @@ class ProduceRequest:
 
 
 def produce_request(entity: Any) -> ProduceRequest:
-    """The request of an entity of kio's of any version, or of the guides'."""
+    """Return a request of any version in this form."""
     return ProduceRequest(
-        getattr(entity, "transactional_id", None),
+        entity.transactional_id,
         entity.acks,
         [
-            (topic.name if hasattr(topic, "name") else topic.topic_id or _ZERO_ID,
+            (topic.topic_id or _ZERO_ID if entity.__version__ >= FIRST_TOPIC_ID_VERSION else topic.name,
              [(one.index, one.records) for one in topic.partition_data])
             for topic in entity.topic_data
         ],
@@ -201,7 +203,7 @@ def produce_request(entity: Any) -> ProduceRequest:
 
 def parse_one_batch(frame: bytes | memoryview, position: int, version: int) -> ProduceRequest | None:
     """The body that begins at `position`, of a request with one batch and no transactional id, in half the time; None
-    for all others, and for those in which something is wrong: `codec.decode_request` says what."""
+    for all others, and for those in which something is wrong: `frames.decode_request` says what."""
     try:
         if FIRST_FLEXIBLE_VERSION <= version < FIRST_TOPIC_ID_VERSION:
             no_id, acks, _, topics, size = _FLEXIBLE_HEAD.unpack_from(frame, position)

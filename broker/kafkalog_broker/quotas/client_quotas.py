@@ -10,7 +10,7 @@ from functools import lru_cache
 from hashlib import sha512
 from typing import NamedTuple
 
-from kafkalog_broker.protocol.api_registry import Request
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.quotas.quota_entity import CONNECTION, CONSUMER, DEFAULT, MUTATION, REQUEST, Entity, Quotas
 from kafkalog_broker.quotas.rates import Rate, TokenBucket, Windows
 

@@ -130,7 +130,7 @@ def set_up_logging(level: str) -> None:
 # The packages of the extras [broker], [metrics] and [mirror]: kafkalog for Spark alone comes without them.
 
 _NEEDED = {
-    "kio": ("the broker", "broker"),
+    "xxhash": ("the broker", "broker"),
     "cryptography": ("the broker", "broker"),
     "joserfc": ("the broker", "broker"),
     "prometheus_client": ("--metrics", "metrics"),
@@ -141,12 +141,10 @@ _NEEDED = {
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """For the imports of a command. Raises OptionError for a package of an extra that is not installed. hypothesis,
-    which kio's types bring along where it is installed (a fifth of the start, and 10 MB), is hidden meanwhile."""
-    unwanted = "hypothesis" not in sys.modules
-    if unwanted:
-        sys.modules["hypothesis"] = None  # type: ignore[assignment]  # the way to say that it cannot be imported
+    """For the imports of a command. Raises OptionError for a package of an extra that is not installed."""
     try:
+        import xxhash  # noqa: F401  all commands need the extra [broker], and load this package of it in any case
+
         yield
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
@@ -154,6 +152,3 @@ def importing() -> Iterator[None]:
             raise
         who, extra = _NEEDED[missing]
         raise OptionError(f"{who} needs the package {missing}", hint=install_hint(extra)) from None
-    finally:
-        if unwanted:
-            del sys.modules["hypothesis"]

@@ -27,7 +27,7 @@ class Traffic:
                 self.errors[1, int(one.error_code)] += 1
 
     def answered(self, api_key: int, response: Any) -> None:
-        """A response entity of kio's: its own error code, those of its entries, and of theirs."""
+        """A response: its own error code, those of its entries, and of theirs."""
         left = LOOKED_AT
         waiting = [response]
         while waiting and left > 0:
@@ -64,5 +64,5 @@ _ARRAY = re.compile("tuple|list|Sequence|Collection")
 
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
-    """Names of the fields of kio's entities and of tuples that stand for them; none of anything else."""
+    """Names of the fields of structs of messages and of tuples that stand for them; none of anything else."""
     return tuple(getattr(kind, "_fields", getattr(kind, "__dataclass_fields__", ())))

@@ -11,8 +11,9 @@ from kafkalog_broker.config.properties import AuthorizerSettings
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol import acls
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, WILDCARD, Operation, PatternType, Permission, ResourceType
-from kafkalog_broker.protocol.api_registry import Api, Request
-from kafkalog_broker.protocol.codec import api_name
+from kafkalog_broker.protocol.api_messages import api_name
+from kafkalog_broker.protocol.api_registry import Api
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.security.acl import EVERYBODY, Acl, AclStore
 from kafkalog_broker.security.api_rights import RIGHTS, Right

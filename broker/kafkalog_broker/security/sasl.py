@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kafkalog_broker.config.listener_settings import OAUTHBEARER, PLAIN, SaslSettings
-from kafkalog_broker.protocol.codec import API_VERSIONS
+from kafkalog_broker.protocol.api_messages import API_VERSIONS
 from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
 
 # Why a peer is not who it says it is.

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 
 from kafkalog_broker.config.definition import ConfigError, invalid_value
 from kafkalog_broker.config.listener_settings import TLS_1_2, TLS_1_3, Store, TlsSettings
-from kafkalog_broker.protocol.api_registry import ANONYMOUS
+from kafkalog_broker.protocol.request import ANONYMOUS
 from kafkalog_broker.security.principal_mapping import distinguished_name, parse_rules, principal_name
 
 SUITES = "ssl.cipher.suites"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kafkalog_broker.coordinator.coordinator_record import Record, encode_message
 from kafkalog_broker.share.share_state import SharePartitionKey, ShareState, ShareStateUpdate
-from kafkalog_spark.format.messages import decode_key, message
+from kafkalog_spark.format.messages.internal import decode_key, message
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
 
 SNAPSHOT, UPDATE = 0, 1  # key types

@@ -16,9 +16,9 @@ from crc32c import crc32c
 
 from kafkalog_broker.config import group_properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.telemetry.subscriptions import ATTRIBUTES, Subscription
-from kafkalog_spark.format.layout import Codec
+from kafkalog_spark.format.codecs import KAFKA_CODECS
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 
 MAX_INSTANCES = 4096
@@ -33,8 +33,6 @@ MAX_ATTRIBUTE = 200  # longer attributes are cut to so many characters: a client
 EXPIRY_MS = 60_000  # time after the last request until an instance is removed, if three intervals are not longer
 
 RESERVED_ID = UUID(int=1)  # Kafka's Uuid.ONE_UUID
-
-_CODECS = frozenset(Codec)
 
 _REPEATS_GET = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
 """Errors of a push after which the client requests its subscription again, without waiting for the interval."""
@@ -138,7 +136,7 @@ class ClientInstances:
             return ErrorCode.throttling_quota_exceeded
         if push.subscription_id != instance.subscription_id:
             return ErrorCode.unknown_subscription_id
-        if push.compression_type not in _CODECS:
+        if push.compression_type not in KAFKA_CODECS:
             return ErrorCode.unsupported_compression_type
         return ErrorCode.telemetry_too_large if len(push.metrics) > self.max_bytes else ErrorCode.none
 

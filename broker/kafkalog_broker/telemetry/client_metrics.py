@@ -137,7 +137,9 @@ class _PushedValues:
 def _read_push(codec: int, payload: bytes) -> _PushedValues:
     """Decompress and parse a push. Runs in a thread. Raises KafkalogError, ValueError, ModuleNotFoundError."""
     from kafkalog_broker.telemetry.otlp import points  # imports protobuf, which is optional
-    from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
+    from kafkalog_spark.log.codecs.decompress import decompress
+    from kafkalog_spark.log.codecs.output import Output
+    from kafkalog_spark.log.codecs.scratch import Scratch
 
     if codec:
         scratch = Scratch(64 << 10)

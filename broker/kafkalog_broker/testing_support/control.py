@@ -15,18 +15,21 @@ import json
 import logging
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.net.dispatch import ConnectionClosed
-from kafkalog_broker.protocol.api_registry import Api, Layer, Request, registry
-from kafkalog_broker.protocol.client_codec import decode_response
-from kafkalog_broker.protocol.codec import api_name, encode_response
+from kafkalog_broker.protocol.api_messages import api_name
+from kafkalog_broker.protocol.api_registry import Api, Layer, registry
+from kafkalog_broker.protocol.client_messages import decode_response
+from kafkalog_broker.protocol.frames import encode_response
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.testing_support.remote import MovedClock, MovedTimers
+from kafkalog_spark.format.messages.classes import StructValue
 
 if TYPE_CHECKING:
     from kafkalog_broker.server import Server
@@ -198,17 +201,17 @@ class Faults:
         if not others:
             return refused
         answer = await api.handled(_of_topics(request, others), self._broker)
-        return replace(answer, topics=answer.topics + refused.topics)
+        return answer._replace(topics=answer.topics + refused.topics)
 
 
 def names_topic(entity: Any, topic: str, topic_id: Any) -> bool:
-    """True if a request, kio's or Produce's own, names the topic anywhere: by name, or by its id."""
+    """True if a request, also Produce's own, names the topic anywhere: by name, or by its id."""
     if isinstance(entity, str):
         return entity == topic
     if isinstance(entity, list | tuple):
         return any(names_topic(one, topic, topic_id) for one in entity)
-    if is_dataclass(entity):
-        return any(names_topic(getattr(entity, one.name), topic, topic_id) for one in fields(entity))
+    if isinstance(entity, StructValue):
+        return any(names_topic(getattr(entity, name), topic, topic_id) for name in entity._fields)
     if hasattr(entity, "topics"):  # Produce's own
         return any(names_topic(name, topic, topic_id) for name, _ in entity.topics)
     return topic_id is not None and bool(entity == topic_id)
@@ -237,16 +240,16 @@ class _Refusing(Broker):
 
 
 def _of_topics(request: Request, topics: list[Any]) -> Request:
-    return replace(request, entity=replace(request.entity, topics=tuple(topics)))
+    return replace(request, entity=request.entity._replace(topics=tuple(topics)))
 
 
 def _with_error(answer: Any, request: Request, name: str, code: ErrorCode) -> Any:
     body = b"".join(bytes(piece) for piece in encode_response(request, answer))
     entity = decode_response(request.api_key, request.version, body[4:])
     topics = tuple(
-        replace(topic, error_code=code, partitions=()) if topic.name == name else topic for topic in entity.topics
+        topic._replace(error_code=code, partitions=()) if topic.name == name else topic for topic in entity.topics
     )
-    return replace(entity, topics=topics)
+    return entity._replace(topics=topics)
 
 
 class Control:

@@ -132,12 +132,13 @@ class RemoteClock:
             self._channel.ask("advance", ms=self._added_ms)
 
 
-# Requests over a socket, and their answers, with kio's entities.
+# Requests over a socket, and their responses.
 
 
 def ask(connection: socket.socket, request: Any) -> Any:
-    """The response entity to one of kio's requests. Raises OSError, also when the broker closes the connection."""
-    from kafkalog_broker.protocol.client_codec import decode_response
+    """The response to a request of `protocol/api_messages.py`. Raises OSError, also if the broker closes the
+    connection."""
+    from kafkalog_broker.protocol.client_messages import decode_response
 
     return decode_response(request.__api_key__, request.__version__, exchange(connection, request))
 
@@ -150,8 +151,8 @@ def exchange(connection: socket.socket, request: Any) -> bytes:
 
 
 def frame_of(request: Any) -> bytes:
-    """Frame of a request entity of kio: with a header, without the size in front."""
-    from kafkalog_broker.protocol.client_codec import encode_client_request
+    """Frame of a request: with a header, without the size in front."""
+    from kafkalog_broker.protocol.client_messages import encode_client_request
 
     return encode_client_request(request, "kafkalog-testing")
 

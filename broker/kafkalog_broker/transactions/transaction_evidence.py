@@ -26,7 +26,7 @@ from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, ControlType, HeaderC
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION
 from kafkalog_spark.log.read.segment_file import header_windows
-from kafkalog_spark.store.interface import DescriptorFile
+from kafkalog_spark.store.local_store import DescriptorFile
 
 _CLOCK_SLACK_MS = 3600 * 1000  # how far the clock of a file system may be behind the broker's
 

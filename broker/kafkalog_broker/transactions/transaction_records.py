@@ -13,11 +13,12 @@ from kafkalog_broker.coordinator.record_batch import CoordinatorBatch
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition, TransactionMetadata
 from kafkalog_broker.transactions.transaction_state import TransactionState
 from kafkalog_spark.errors import KafkalogError, UnsupportedFormat
-from kafkalog_spark.format.messages import message
+from kafkalog_spark.format.messages.internal import message
 
 _log = logging.getLogger(__name__)
 
 _KEY, _VALUE = message("TransactionLogKey"), message("TransactionLogValue")
+_NO_EPOCH = -1  # next producer epoch, which this broker does not keep
 
 Transactions = dict[str, TransactionMetadata]  # by transactional id
 
@@ -56,6 +57,7 @@ def encode_value(metadata: TransactionMetadata) -> bytes:
             metadata.producer_id, metadata.producer_epoch, metadata.timeout_ms, metadata.state,
             None if metadata.state is TransactionState.EMPTY else topics.items(), metadata.last_update_ms,
             metadata.start_ms, metadata.previous_producer_id, metadata.next_producer_id, metadata.client_version,
+            _NO_EPOCH,
         )
     )  # fmt: skip
 
@@ -68,7 +70,7 @@ def decode_key(data: bytes) -> str:
 def decode_value(transactional_id: str, data: bytes) -> TransactionMetadata:
     """Decode a value. Raises UnsupportedFormat for another version or an unknown state, and CorruptLog."""
     what = f"the record of transactional id {transactional_id!r}"
-    producer_id, epoch, timeout_ms, state_number, topics, updated_ms, start_ms, *tagged = _VALUE.decode(data, what)
+    producer_id, epoch, timeout_ms, state_number, topics, updated_ms, start_ms, *tagged, _ = _VALUE.decode(data, what)
     try:
         state = TransactionState(state_number)
     except ValueError:

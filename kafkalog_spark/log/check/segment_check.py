@@ -119,7 +119,7 @@ class RecordCheck:
     """Decodes a segment's batches in order, as a reader does, for faults under valid CRCs. Loads Numba when made."""
 
     def __init__(self) -> None:
-        from kafkalog_spark.log.decode.decompress import Scratch
+        from kafkalog_spark.log.codecs.scratch import Scratch
         from kafkalog_spark.log.decode.record_schema import ScanRequest
         from kafkalog_spark.log.decode.row_buffers import RowBuffers
 
@@ -131,7 +131,7 @@ class RecordCheck:
 
     def take(self, window: Window) -> Iterator[Fault]:
         """The batches of the window that cannot be read."""
-        from kafkalog_spark.log.decode.decompress import Scratch
+        from kafkalog_spark.log.codecs.scratch import Scratch
         from kafkalog_spark.log.decode.run_decoder import Chosen, RunDecoder
 
         table = window.table.copy()

@@ -25,9 +25,9 @@ from kafkalog_spark.log.remote.part_finder import PartFinder
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing, epochs_within
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote, producers_after
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
+from kafkalog_spark.log.tiered.key_ring import KeyRing
 from kafkalog_spark.log.tiered.lineage_merge import NotNeeded
 from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteObjects, remote_objects
-from kafkalog_spark.log.tiered.tier_options import KeyRing
 
 Batches = npt.NDArray[np.int64]  # int64[n, 4]: base offset, last offset, CRC and byte position of each batch
 

@@ -1,1 +1,1 @@
-"""From record batches to Arrow: decompression, kernels, buffers."""
+"""From record batches to Arrow: kernels and buffers."""

@@ -29,7 +29,10 @@ from kafkalog_spark.log.read.partition_log import PartitionLocation, leader_epoc
 from kafkalog_spark.log.tiered import remote_names
 from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout, TopicIdPartition
 from kafkalog_spark.log.tiered.tier_options import TierOptions
-from kafkalog_spark.store.interface import LOCAL, Listing, Store, in_parallel, is_local, normalised
+from kafkalog_spark.store.interface import Listing, Store
+from kafkalog_spark.store.local_store import LOCAL
+from kafkalog_spark.store.parallel import in_parallel
+from kafkalog_spark.store.paths import is_local, normalised
 
 if TYPE_CHECKING:
     from kafkalog_spark.store.storage_options import StorageOptions

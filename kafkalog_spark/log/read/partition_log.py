@@ -33,7 +33,8 @@ from kafkalog_spark.format.producer_snapshot import ProducerEntry, parse_produce
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.batch_search import LogEnd, find_log_end, still_there
 from kafkalog_spark.log.read.segment_file import NO_FACTS, SegmentFile
-from kafkalog_spark.store.interface import LOCAL, FileFacts, Store
+from kafkalog_spark.store.interface import FileFacts, Store
+from kafkalog_spark.store.local_store import LOCAL
 
 T = TypeVar("T")
 

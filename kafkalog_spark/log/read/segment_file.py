@@ -31,7 +31,7 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.store.interface import FileFacts, OpenFile, RangeReader, Store
 
 if TYPE_CHECKING:
-    from kafkalog_spark.log.decode.decompress import Scratch
+    from kafkalog_spark.log.codecs.scratch import Scratch
 
 Table = npt.NDArray[np.int64]
 
@@ -120,7 +120,7 @@ def _swept_windows(
 ) -> Iterator[tuple[Window, KafkalogError | None]]:
     from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
     from kafkalog_spark.kernels.sweep import SweepStatus, sweep
-    from kafkalog_spark.log.decode.decompress import Scratch  # with the codecs
+    from kafkalog_spark.log.codecs.scratch import Scratch  # with the codecs
 
     wants_bytes = buffer is not None
     buffer = buffer or Scratch(min(_WINDOW, max(end - start, 1)))

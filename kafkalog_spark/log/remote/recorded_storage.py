@@ -23,19 +23,13 @@ from kafkalog_spark.log.read.discovery import RemoteDir, Root
 from kafkalog_spark.log.read.partition_log import PartitionLocation, parsed_file
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId, TieredLocation
+from kafkalog_spark.log.tiered.key_ring import KEY_OPTION
 from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout, TopicIdPartition, remote_directory
-from kafkalog_spark.log.tiered.tier_options import OPTION, ROOT_OPTION, TierOptions
-from kafkalog_spark.store.interface import (
-    FetchBlock,
-    FileFacts,
-    Listing,
-    OpenFile,
-    in_parallel,
-    is_local,
-    normalised,
-    parse_path,
-)
-from kafkalog_spark.store.storage_options import HADOOP_PREFIX, LIBRARY_PREFIX, StorageOptions
+from kafkalog_spark.log.tiered.tier_options import ROOT_OPTION, TierOptions
+from kafkalog_spark.store.interface import FetchBlock, FileFacts, Listing, OpenFile
+from kafkalog_spark.store.parallel import in_parallel
+from kafkalog_spark.store.paths import is_local, normalised, parse_path
+from kafkalog_spark.store.storage_options import HADOOP_PREFIX, OBSTORE_PREFIX, StorageOptions
 from kafkalog_spark.store.stores import store_of
 
 _REGION = HADOOP_PREFIX + "endpoint.region"
@@ -43,7 +37,7 @@ _PATH_STYLE = HADOOP_PREFIX + "path.style.access"
 _REGION_NAME = re.compile(r"[a-z0-9-]{1,40}")
 """A region becomes a part of the host name: other characters could make another host of it."""
 _S3_ENDPOINT = HADOOP_PREFIX + "endpoint"
-_ENDPOINTS = (_S3_ENDPOINT, *(LIBRARY_PREFIX + name for name in ("base_url", "endpoint", "account_name")))
+_ENDPOINTS = (_S3_ENDPOINT, *(OBSTORE_PREFIX + name for name in ("base_url", "endpoint", "account_name")))
 """Options of StorageOptions that decide which server gets the credentials."""
 _DISK_ALONE = "layout=broker reads what is on disk alone"
 
@@ -130,7 +124,7 @@ def recorded_dirs(
     own = storage or StorageOptions()
     root = recorded.root if tier.root is None else _chosen_root(tier.root, recorded.layout)
     missing = _missing_options(recorded, root, file, own, tier)
-    store = None if missing else store_of(root, own.over(_harmless(recorded.storage)))
+    store = None if missing else store_of(root, own.merged_over(_harmless(recorded.storage)))
     refused = _refused_store(path, recorded, missing, tier)
 
     def locate(partition: TopicIdPartition) -> RemoteDir:
@@ -173,7 +167,9 @@ def _refused_dir(partition: TopicIdPartition, store: RefusedStore) -> RemoteDir:
 
 
 def _refused_store(path: str, recorded: RemoteStorageOptions, missing: list[str], tier: TierOptions) -> RefusedStore:
-    keys = [f"{OPTION}{key_id}={name}" for key_id, name in recorded.keys.files.items() if key_id not in tier.keys.ids]
+    keys = [
+        f"{KEY_OPTION}{key_id}={name}" for key_id, name in recorded.keys.files.items() if key_id not in tier.keys.ids
+    ]
     options = " ".join(map(shlex.quote, [*missing, *keys]))
     return RefusedStore(
         path,
@@ -199,7 +195,7 @@ def _missing_options(
     if scheme != parse_path(recorded.root).scheme:
         return missing  # the reader's copy of the segments is in another kind of store
     given = {name for name, _ in own.values}
-    if given & {f"{HADOOP_PREFIX}bucket.{bucket}.endpoint", f"{LIBRARY_PREFIX}endpoint"}:
+    if given & {f"{HADOOP_PREFIX}bucket.{bucket}.endpoint", f"{OBSTORE_PREFIX}endpoint"}:
         given.add(_S3_ENDPOINT)
     wanted = {name: value.text for name, value in recorded.storage.values if name in _ENDPOINTS}
     return missing + [f"{name}={text}" for name, text in wanted.items() if name not in given]

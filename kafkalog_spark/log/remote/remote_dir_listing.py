@@ -27,7 +27,8 @@ from kafkalog_spark.log.tiered.remote_names import (
     remote_objects,
 )
 from kafkalog_spark.log.tiered.tier_options import TierOptions
-from kafkalog_spark.store.interface import Listing, in_parallel
+from kafkalog_spark.store.interface import Listing
+from kafkalog_spark.store.parallel import in_parallel
 
 
 class RemoteDirListing:

@@ -24,9 +24,9 @@ from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
+from kafkalog_spark.log.tiered.key_ring import KeyRing
 from kafkalog_spark.log.tiered.manifest import IndexRange, SegmentManifest
 from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, RemoteFile, RemoteSegment
-from kafkalog_spark.log.tiered.tier_options import KeyRing
 from kafkalog_spark.store.interface import FetchBlock, FileFacts, Store
 
 DECODED_BLOCK = 4 << 20

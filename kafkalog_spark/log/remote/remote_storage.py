@@ -53,9 +53,11 @@ from kafkalog_spark.log.tiered.manifest import (
     parse_manifest,
 )
 from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, Layout, RemoteFile, RemoteSegment, remote_key
-from kafkalog_spark.store.interface import LOCAL, Buffer, FetchBlock, FileFacts, LocalStore, is_local, parse_path
+from kafkalog_spark.store.interface import Buffer, FetchBlock, FileFacts
+from kafkalog_spark.store.local_store import LOCAL, LocalStore
 from kafkalog_spark.store.object_client import ObjectClient
 from kafkalog_spark.store.object_store import ObjectStore
+from kafkalog_spark.store.paths import is_local, parse_path
 
 Throttle = Callable[[int], None]
 """Called with the number of bytes to send next; blocks while a quota forbids that."""

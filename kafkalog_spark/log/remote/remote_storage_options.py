@@ -1,9 +1,9 @@
-"""Properties of remote storage (`rsm.config.*`) to where segments lie and how they are transformed. Parsed once.
+"""Properties of remote storage (`rsm.config.*`): the location of segments, and how they are transformed.
 
-The names are those of the plugin whose layout is written: `remote.log.storage.manager.class.name` says which. With
-Aiven's `storage.backend.class` says what kind of place; without either it is Aiven's layout in a local folder.
+`remote.log.storage.manager.class.name` names the plugin whose properties and layout are used. Without it, it is Aiven's
+plugin with a local folder. `storage.backend.class` of Aiven's plugin names the kind of location.
 
-| `storage.backend.class` ends in | place |
+| `storage.backend.class` ends in | location |
 |---|---|
 | `FileSystemStorage` (default) | `storage.root`, a local folder |
 | `S3Storage` | `storage.s3.bucket.name`, with `storage.aws.*` or the keys that the machine has |
@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.meta_properties import format_properties
+from kafkalog_spark.log.tiered.key_ring import NO_KEYS, KeyRing
 from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout
-from kafkalog_spark.log.tiered.tier_options import NO_KEYS, KeyRing
 from kafkalog_spark.options import (
     OptionSpec,
     Parser,
@@ -38,7 +38,7 @@ from kafkalog_spark.options import (
     specs_of,
     unknown_option,
 )
-from kafkalog_spark.store.interface import is_local, normalised, parse_path
+from kafkalog_spark.store.paths import is_local, normalised, parse_path
 from kafkalog_spark.store.storage_options import StorageOptions
 
 CLASS_NAME = "remote.log.storage.manager.class.name"
@@ -60,8 +60,7 @@ _CHUNK_CACHE = 16 << 20
 _PREFETCH = 8 << 20
 """Bytes read ahead of a consumer: the two chunks that are fetched at a time hide the latency of an object store."""
 _CALL_TIMEOUT_S = 30.0
-"""Seconds for which a request is tried again. A reader's thread is held for as long; a copy is tried again by
-whoever copies."""
+"""Seconds for which a request is retried, while it blocks the reader's thread. Failed copies are retried later."""
 CUSTOM_FIELDS = ("REMOTE_SIZE", "OBJECT_PREFIX", "OBJECT_KEY")
 
 
@@ -70,7 +69,7 @@ def _list(name: str, text: str) -> tuple[str, ...]:
 
 
 def _endpoint(name: str, text: str) -> str:
-    """URL of a store, by the plugin's rules, without credentials: it is recorded, and shown in errors."""
+    """Parse the URL of a store by the plugin's rules, without credentials: it is recorded and shown in errors."""
     url = text.strip()
     if re.search(r"[@?#]", url):
         raise OptionError(
@@ -92,7 +91,7 @@ def _custom_fields(name: str, text: str) -> frozenset[str]:
 
 
 def _cache_bytes(name: str, text: str) -> int:
-    """Bytes; -1 is no bound to the plugin, and its default here."""
+    """Parse bytes. -1, which is no limit in the plugin, is the default here."""
     return _CHUNK_CACHE if text.strip() == "-1" else positive(MAX_INT64)(name, text)
 
 
@@ -131,26 +130,26 @@ _BUCKETS: dict[str, tuple[str, str, dict[str, tuple[Parser, str]]]] = {
         "storage.azure.endpoint.url": (_endpoint, "storage.endpoint"),
     }),
 }  # fmt: skip
-"""Scheme, property of the bucket, and the others: their parsers, and the options of StorageOptions that they become."""
+"""By backend: scheme, property of the bucket, and its other properties with their parsers and storage options."""
 _OF_CONNECTION = {
     "AccountName": "storage.account_name", "AccountKey": "storage.account_key",
     "SharedAccessSignature": "storage.sas_key", "BlobEndpoint": "storage.endpoint",
 }  # fmt: skip
-"""The same of the parts of `storage.azure.connection.string`, which yield to properties of their own."""
+"""Parts of `storage.azure.connection.string` with their storage options. Single properties override them."""
 _KEY_FILE = "encryption.key.pairs.{}.private.key.file"
 _RECORDED = re.compile(
     r"dir|key\.prefix|encryption\.key\.pairs|storage\.(backend\.class|root|s3\.bucket\.name|gcs\.bucket\.name|"
     r"azure\.container\.name|azure\.account\.name|(s3|gcs|azure)\.endpoint\.url|s3\.region|"
     r"s3\.path\.style\.access\.enabled)|" + re.escape(_KEY_FILE).replace(r"\{\}", ".+")
 )
-"""Properties that say where segments are. Only these are written into a log directory, and read from one: all others
-may hold a secret, or are needed by a writer only."""
+"""Properties of the location of segments. Only these are recorded in a log directory: all others may hold a secret, or
+are needed by a writer only."""
 _WITHOUT_MEANING = (
     "metrics.", "fetch.", "upload.", "segment.manifest.cache.", "segment.indexes.cache.", "key.prefix.mask",
     "storage.overwrite.enabled", "storage.aws.checksum.check.enabled", "storage.s3.multipart.upload.part.size",
     "storage.gcs.resumable.upload.chunk.size", "storage.azure.upload.block.size",
 )  # fmt: skip
-"""What Aiven's plugin has beyond these: caches and pools of its JVM, how requests are cut."""
+"""Properties of Aiven's plugin without effect here: caches and pools of its JVM, sizes of requests."""
 _ENCRYPTION = (
     OptionSpec("encryption.enabled", boolean, "false"),
     OptionSpec("encryption.key.pair.id", plain_text),
@@ -163,10 +162,16 @@ _OF_LOCAL_TIERED = ("delete.on.close", "delete.enable", "transferer.class", "bro
 
 @dataclass(frozen=True)
 class RemoteStorageOptions:
-    """Where segments lie (layout AIVEN or LOCAL_TIERED; root: an absolute path or a URL), and how they are written.
-    key_id: the key pair for new segments, None without encryption. chunk_size, chunk_cache_bytes, prefetch_bytes:
-    bytes. recorded: the properties that may be written down, by full name (_RECORDED). store_properties: full
-    names of the given properties of a bucket."""
+    """Location of segments, and how they are written.
+
+    Attributes:
+        layout: AIVEN or LOCAL_TIERED.
+        root: Absolute path or URL.
+        chunk_size, chunk_cache_bytes, prefetch_bytes: Bytes.
+        key_id: Key pair for new segments; None without encryption.
+        recorded: Properties that may be recorded in a log directory, by full name (_RECORDED).
+        store_properties: Full names of the given properties of a bucket.
+    """
 
     layout: Layout
     root: str
@@ -185,16 +190,16 @@ class RemoteStorageOptions:
 
     @property
     def folder(self) -> str:
-        """The local folder that the properties name, or the root of a bucket; LocalTieredStorage's root is below it."""
+        """Local folder that the properties name, or root of a bucket. LocalTieredStorage's root is below it."""
         return os.path.dirname(self.root) if self.layout is Layout.LOCAL_TIERED else self.root
 
     @property
     def location(self) -> tuple[Layout, str, str]:
-        """Where segments are: equal for options that find the same objects."""
+        """Location of segments, equal for options that find the same objects."""
         return self.layout, self.root, self.key_prefix
 
     def check_account(self) -> None:
-        """Raise OptionError for a container of Azure without an account."""
+        """Raise OptionError if the root is a container of Azure without an account."""
         accounts = ("storage.account_name", "storage.use_emulator")
         is_azure = parse_path(self.root).scheme == "az"
         if is_azure and not (
@@ -207,9 +212,16 @@ class RemoteStorageOptions:
 
     @classmethod
     def of(cls, properties: Mapping[str, str], default_root: str | None = None) -> RemoteStorageOptions:
-        """Options by a broker's properties, in Kafka's full names; those not of remote storage are left alone.
-        default_root: the folder where none is named. Raises OptionError, which names the property; a file with a
-        private key is read when a segment needs it."""
+        """Parse a broker's properties, by Kafka's full names. Properties of other things are ignored.
+
+        Files with private keys are read when a segment needs them.
+
+        Args:
+            default_root: Folder to use if the properties name none.
+
+        Raises:
+            OptionError: With the name of the property.
+        """
         prefix = properties.get(PREFIX_NAME, DEFAULT_PREFIX)
         given = {name.removeprefix(prefix): text for name, text in properties.items() if name.startswith(prefix)}
         manager = properties.get(CLASS_NAME, AIVEN_CLASS)
@@ -233,17 +245,19 @@ class RemoteStorageOptions:
 
     @classmethod
     def of_recorded(cls, properties: Mapping[str, str]) -> RemoteStorageOptions:
-        """Options by the content of REMOTE_STORAGE_FILE, of which only the properties that `recorded_file` writes
-        count. Raises OptionError as `of`."""
+        """Parse the content of REMOTE_STORAGE_FILE; properties that `recorded_file` does not write are ignored.
+
+        Raises OptionError as `of`.
+        """
         return cls.of(_recorded(properties, properties.get(PREFIX_NAME, DEFAULT_PREFIX)))
 
     def recorded_file(self, date: datetime) -> bytes:
-        """Content of REMOTE_STORAGE_FILE: where the segments are, without secrets, for `of_recorded`."""
+        """Return the content of REMOTE_STORAGE_FILE, for `of_recorded`: the location of segments, without secrets."""
         return format_properties(dict(self.recorded), date)
 
 
 def _recorded(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Those of a broker's properties that say where segments are, by full name."""
+    """Return a broker's properties of the location of segments, by full name."""
     return {
         name: text
         for name, text in properties.items()
@@ -298,7 +312,7 @@ def _refuse_unknown(
 
 
 def _key_pairs(given: Mapping[str, str], prefix: str) -> tuple[KeyRing, str | None]:
-    """The private keys, and the id of the pair for new segments. The public key is the private one's."""
+    """Return the private keys, and the id of the pair for new segments. Public keys are derived from them."""
     is_enabled, key_id, ids = (spec.value(given.get(spec.name), prefix) for spec in _ENCRYPTION)
     name = _KEY_FILE
     files = {pair: given.get(name.format(pair)) for pair in ids}

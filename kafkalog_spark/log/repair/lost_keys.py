@@ -14,7 +14,9 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.format.records import read_records
-from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
+from kafkalog_spark.log.codecs.decompress import decompress
+from kafkalog_spark.log.codecs.output import Output
+from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.repair.report import KEY_BYTES
 

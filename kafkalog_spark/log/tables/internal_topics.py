@@ -19,7 +19,7 @@ from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.layout import NO_PRODUCER_ID, HeaderColumn
-from kafkalog_spark.format.messages import decode_key, message
+from kafkalog_spark.format.messages.internal import decode_key, message
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.read.discovery import Root

@@ -20,7 +20,9 @@ from kafkalog_spark.format.checkpoint import HIGH_WATERMARK_CHECKPOINT, RECOVERY
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, NO_TIMESTAMP, Codec, HeaderColumn
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
-from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
+from kafkalog_spark.log.codecs.decompress import decompress
+from kafkalog_spark.log.codecs.output import Output
+from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog, leader_epochs
 from kafkalog_spark.log.read.segment_file import SegmentFile
@@ -65,7 +67,7 @@ def _records_begin(header: BatchHeader) -> int:
     return layout.RECORDS_AT if header.magic == 2 else layout.LEGACY_MIN_SIZE[header.magic]
 
 
-_CODECS = pa.array([codec.name.lower() for codec in Codec])
+_CODECS = pa.array([codec.label for codec in Codec])
 _TIMESTAMP_TYPES = pa.array(["CreateTime", "LogAppendTime"])
 
 

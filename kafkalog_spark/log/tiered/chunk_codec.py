@@ -15,8 +15,8 @@ import zstandard
 
 from kafkalog_spark.errors import CorruptChunk
 from kafkalog_spark.log.tiered.chunks import Chunk
+from kafkalog_spark.log.tiered.key_ring import DATA_KEY_SIZE, KeyRing, needs_extra
 from kafkalog_spark.log.tiered.manifest import IndexRange, SegmentEncryption, SegmentManifest
-from kafkalog_spark.log.tiered.tier_options import DATA_KEY_SIZE, KeyRing, needs_extra
 
 IV_SIZE = 12
 TAG_SIZE = 16

@@ -7,10 +7,8 @@ strings). They preserve the location if the configuration has changed since the 
 from __future__ import annotations
 
 from kafkalog_spark.errors import CorruptRemoteMetadata
-from kafkalog_spark.format.messages import Malformed, read_tagged_fields, sized
+from kafkalog_spark.format.messages.wire import Malformed, compact_string, read_compact_string, read_tagged_fields
 from kafkalog_spark.format.varints import uvarint, write_varint
-
-_TEXT = sized(is_text=True, flexible=True, nullable=False)
 
 
 def encode_custom_metadata(remote_size: int | None, object_prefix: str | None, object_key: str | None) -> bytes | None:
@@ -19,7 +17,7 @@ def encode_custom_metadata(remote_size: int | None, object_prefix: str | None, o
     size = bytearray()
     if remote_size is not None:
         write_varint(size, remote_size)
-    texts = (b"" if text is None else _TEXT.write(text) for text in (object_prefix, object_key))
+    texts = (b"" if text is None else compact_string(text) for text in (object_prefix, object_key))
     said = [uvarint(tag) + uvarint(len(data)) + data for tag, data in enumerate((bytes(size), *texts)) if data]
     return uvarint(len(said)) + b"".join(said) if said else None
 
@@ -28,7 +26,7 @@ def custom_object_key(data: bytes) -> tuple[str | None, str | None]:
     """(object_prefix, object_key), None where it is not said. Raises CorruptRemoteMetadata."""
     try:
         fields, _ = read_tagged_fields(data, 0)
-        prefix, key = (_TEXT.read(fields[tag], 0)[0] if tag in fields else None for tag in (1, 2))
+        prefix, key = (read_compact_string(fields[tag], 0)[0] if tag in fields else None for tag in (1, 2))
     except (Malformed, IndexError, ValueError) as error:
         raise CorruptRemoteMetadata(f"custom metadata of a segment: {error}") from None
     return prefix, key

@@ -20,7 +20,8 @@ from typing import NamedTuple
 from kafkalog_spark.errors import CorruptRemoteMetadata, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import MAX_INT32
-from kafkalog_spark.format.messages import Malformed, message, read_unsigned_varint
+from kafkalog_spark.format.messages.internal import message
+from kafkalog_spark.format.messages.wire import Malformed, read_unsigned_varint
 from kafkalog_spark.format.names import is_written_by_broker, valid_topic_name
 from kafkalog_spark.format.varints import uvarint
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition

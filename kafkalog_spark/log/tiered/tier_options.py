@@ -1,214 +1,66 @@
-"""Options of tiered storage: how object keys are made, and the keys of encrypted segments. Parsed once."""
+"""Options of tiered storage: the layout of objects, and the private keys of encrypted segments."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-from kafkalog_spark.errors import CorruptFile, CorruptManifest, KafkalogError, KeyNotGiven, OptionError, install_hint
-from kafkalog_spark.format.atomic_file import read_whole
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.log.tiered.key_ring import KEY_OPTION, NO_KEYS, KeyRing
 from kafkalog_spark.log.tiered.remote_names import Layout
 from kafkalog_spark.options import OptionSpec, choice, plain_text
 
-if TYPE_CHECKING:
-    from Crypto.Cipher.PKCS1_OAEP import PKCS1OAEP_Cipher
-    from Crypto.PublicKey.RSA import RsaKey
-
-    from kafkalog_spark.log.tiered.manifest import SegmentEncryption  # manifests come with zstd
-
-
-# Data keys of encrypted segments: unwrapped with the private key of the pair that a manifest names.
-#
-# RSA-OAEP with SHA3-512, MGF1 with SHA3-512 too, no label (RsaEncryptionProvider of Aiven's plugin; BouncyCastle's
-# `OAEPWithSHA3-512AndMGF1Padding`). `cryptography` refuses that combination; pycryptodome has it, with blinded RSA
-# and an unpadding in constant time. Both come with the extra `tiered`, and are imported at the first encrypted segment.
-#
-# Secrets stay out of reprs and errors. A key ring goes to Spark's tasks in pickled form, with the keys in it: never
-# print what holds it.
-
-DATA_KEY_SIZE = 32  # bytes: AES-256
-
-OPTION = "tiered.encryption.key."  # prefix of the options that give a key; the id of the key pair follows
+KEY_OPTION_MEANING = (
+    "Private RSA key for segments that Aiven's plugin encrypted with the key pair ID: a PEM, or a path to one that "
+    "every worker can read. It is never logged or shown. Ours."
+)
 ROOT_OPTION = "tiered.root"
 """Option with the root of the remote storage that log directories name (kafkalog.remote-storage.properties)."""
-
-_PEM_BEGIN = "-----BEGIN "
-_MAX_PEM = 1 << 20
-"""Bytes; a key of 16,384 bits takes 13 KB. A path to something else is noticed before it is read whole."""
-
-
-class KeyRing:
-    """Private RSA keys by id. Picklable; the repr shows ids only. keys: id -> the PEM itself, or a path to it, which
-    Spark's workers must be able to read. option: what errors call the option that gives a key, with `{}` for its id.
-    recorded_files: by id, paths that a log directory names. Errors show them; they are never opened."""
-
-    def __init__(
-        self, keys: Mapping[str, str], option: str = OPTION + "{}", recorded_files: Mapping[str, str] | None = None
-    ) -> None:
-        self._given = dict(keys)
-        self._option = option
-        self._recorded_files = dict(recorded_files or {})
-        self._parsed: dict[str, RsaKey] = {}
-
-    @property
-    def ids(self) -> list[str]:
-        return sorted(self._given)
-
-    def __repr__(self) -> str:
-        return f"KeyRing({self.ids})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return KeyRing, (self._given, self._option, self._recorded_files)  # parsed again where it arrives
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, KeyRing) and self._given == other._given
-
-    def __hash__(self) -> int:
-        return hash(tuple(self.ids))
-
-    @property
-    def files(self) -> dict[str, str]:
-        """What was given for each key, without those that are PEMs."""
-        return {key_id: text for key_id, text in self._given.items() if _PEM_BEGIN not in text}
-
-    def with_recorded_files(self, files: Mapping[str, str]) -> KeyRing:
-        """The same keys, with more paths for errors to show."""
-        return KeyRing(self._given, self._option, {**self._recorded_files, **files})
-
-    def check(self) -> None:
-        """Read all keys. Raises OptionError for one that cannot be read, or is no private RSA key."""
-        for key_id in self.ids:
-            self._key(key_id)
-
-    def wrapped(self, key_id: str, data_key: bytes) -> bytes:
-        """A segment's AES key, encrypted for the pair. Raises KeyNotGiven, OptionError as `data_key`."""
-        return _oaep(self._key(key_id).public_key()).encrypt(data_key)
-
-    def data_key(self, encryption: SegmentEncryption) -> bytes:
-        """The segment's AES key, DATA_KEY_SIZE bytes. Raises KeyNotGiven, OptionError when what was given is no private
-        RSA key, CorruptManifest when the key does not fit the manifest or the manifest is damaged."""
-        key = self._key(encryption.key_id)
-        expected = key.size_in_bytes()
-        if len(encryption.wrapped_key) != expected:
-            raise CorruptManifest(
-                f"encryption.dataKey has {len(encryption.wrapped_key)} bytes, the private key "
-                f"{encryption.key_id!r} fits {expected}",
-                hint=self._other_key(encryption.key_id),
-            )
-        try:
-            data_key = _oaep(key).decrypt(encryption.wrapped_key)
-        except ValueError:
-            raise CorruptManifest(
-                f"encryption.dataKey cannot be unwrapped with the private key {encryption.key_id!r}",
-                hint=self._other_key(encryption.key_id),
-            ) from None
-        if len(data_key) != DATA_KEY_SIZE:
-            raise CorruptManifest(f"the data key has {len(data_key)} bytes, AES-256 takes {DATA_KEY_SIZE}")
-        return data_key
-
-    def _key(self, key_id: str) -> RsaKey:
-        key = self._parsed.get(key_id)
-        if key is None:
-            given = self._given.get(key_id)
-            if not given:  # Spark takes names of options in any case
-                others = [text for name, text in self._given.items() if name.lower() == key_id.lower()]
-                given = others[0] if len(others) == 1 else None
-            if given is None:
-                file = self._recorded_files.get(key_id)
-                known = "" if file is None else f"; the broker of the log directory has it in {file}"
-                raise KeyNotGiven(
-                    f"the segment is encrypted, and the private key {key_id[:60]!r} that opens it is not given",
-                    hint=f"give it with the option {self._named(key_id)}, as a path that Spark's workers can read or "
-                    f"as the PEM itself; given are {self.ids or 'none'}{known}",
-                )
-            option = self._named(key_id)
-            key = self._parsed[key_id] = _private_key(option, _pem(option, given))
-        return key
-
-    def _named(self, key_id: str) -> str:
-        return self._option.format(key_id[:60])
-
-    def _other_key(self, key_id: str) -> str:
-        return f"the manifest is damaged, or the option {self._named(key_id)} gives the key of another pair"
-
-
-def _oaep(key: RsaKey) -> PKCS1OAEP_Cipher:
-    from Crypto.Cipher import PKCS1_OAEP
-    from Crypto.Hash import SHA3_512
-
-    return PKCS1_OAEP.new(key, hashAlgo=SHA3_512)  # MGF1 takes the same hash
-
-
-def _pem(option: str, given: str) -> str:
-    """The PEM: what was given, or what is in the regular file that it names."""
-    if _PEM_BEGIN in given:
-        return given
-    try:
-        return read_whole(given, _MAX_PEM).decode("ascii")
-    except CorruptFile:
-        raise OptionError(f"option {option}: {given[:200]!r} has more than {_MAX_PEM} bytes and is no PEM") from None
-    except UnicodeDecodeError:
-        raise OptionError(f"option {option}: {given[:200]!r} is no PEM file") from None
-    except (OSError, ValueError) as error:
-        # not the text that was given: it may be a key without its first line
-        reason = getattr(error, "strerror", None) or "no file has such a name"
-        raise OptionError(
-            f"option {option} is neither a PEM nor a path that can be read: {reason}",
-            hint="on a cluster the file must be there on every worker",
-        ) from None
-
-
-def _private_key(option: str, pem: str) -> RsaKey:
-    try:
-        from Crypto.PublicKey import RSA
-    except ImportError:
-        raise needs_extra("pycryptodome") from None
-    try:
-        key: RsaKey = RSA.import_key(pem)
-    except (ValueError, IndexError, TypeError):
-        locked = "ENCRYPTED" in pem
-        raise OptionError(
-            f"option {option}: not a private RSA key in PEM" + (", but one with a passphrase" if locked else ""),
-            hint="the plugin's own private.key.file is one; openssl pkey -in FILE writes one without a passphrase",
-        ) from None
-    if not key.has_private():
-        raise OptionError(f"option {option}: a public key; the private key of the pair is needed")
-    return key
-
-
-def needs_extra(package: str) -> KafkalogError:
-    """The error for an encrypted segment where the extra is not installed."""
-    return KafkalogError(
-        f"the segment is encrypted, which takes the package {package}",
-        hint=f"{install_hint('tiered')}, also on Spark's workers",
-    )
 
 
 def _key_prefix(name: str, text: str) -> str:
     if "/" in text:
         raise OptionError(
             f"option '{name}' has a slash in it: '{text}'",
-            hint="what comes before the last slash of the plugin's key.prefix belongs to the path",
+            hint="the part before the last slash of the plugin's key.prefix belongs to the path",
         )
     return text
 
 
 _AUTO = "auto"
 TIER_OPTIONS = (
-    OptionSpec("layout", choice(_AUTO, *(layout.value for layout in Layout)), _AUTO),
-    OptionSpec("tiered.key.prefix", _key_prefix),
-    OptionSpec(ROOT_OPTION, plain_text),
+    OptionSpec(
+        "layout",
+        choice(_AUTO, *(layout.value for layout in Layout)),
+        _AUTO,
+        "How files below the paths are named: `broker`, as in a log directory; `aiven`, by Aiven's plugin for tiered "
+        "storage; `local-tiered`, by Kafka's LocalTieredStorage. `auto` recognises it for each path. Ours.",
+    ),
+    OptionSpec(
+        "tiered.key.prefix",
+        _key_prefix,
+        meaning="`layout=aiven`: the part of the plugin's `key.prefix` after its last slash. Ours.",
+    ),
+    OptionSpec(
+        ROOT_OPTION,
+        plain_text,
+        meaning="Path or URL of the remote storage of a log directory that names one. Without it only a folder beside "
+        "the log directory is read: a directory that somebody else made could name any place. Ours.",
+    ),
 )
-NO_KEYS = KeyRing({})
 
 
 @dataclass(frozen=True)
 class TierOptions:
-    """layout: None to find it from the names below each path; a path that has none of the layout may still be a log
-    directory. key_prefix: what of the plugin's `key.prefix` follows its last slash. root: path or URL of the remote
-    storage of log directories that name one; None to follow a folder beside the log directory only. A pickle carries
-    the keys; the repr does not."""
+    """Parsed options of tiered storage. Pickles carry the keys; the repr does not.
+
+    Attributes:
+        layout: None to find it from the names below each path. A path without names of the layout may still be a log
+            directory.
+        key_prefix: The part of the plugin's `key.prefix` after its last slash.
+        root: Path or URL of the remote storage of log directories that name one; None to follow only a folder beside
+            the log directory.
+    """
 
     layout: Layout | None = None
     keys: KeyRing = NO_KEYS
@@ -217,12 +69,12 @@ class TierOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> TierOptions:
-        """Those of `options` (names in any case) that are about tiered storage. Raises OptionError."""
+        """Parse the options of tiered storage among `options`, with names in any case. Raises OptionError."""
         texts = {name.lower(): text for name, text in options.items()}
         layout, prefix, root = (spec.value(texts.get(spec.name)) for spec in TIER_OPTIONS)
-        keys = {name[len(OPTION) :]: text for name, text in options.items() if name.lower().startswith(OPTION)}
+        keys = {name[len(KEY_OPTION) :]: text for name, text in options.items() if name.lower().startswith(KEY_OPTION)}
         if "" in keys:
-            raise OptionError(f"option '{OPTION}' lacks the id of the key pair", hint=f"write {OPTION}ID")
+            raise OptionError(f"option '{KEY_OPTION}' lacks the id of the key pair", hint=f"write {KEY_OPTION}ID")
         return cls(None if layout == _AUTO else Layout(layout), KeyRing(keys), prefix or "", root)
 
 
@@ -230,5 +82,5 @@ NO_TIER = TierOptions()
 
 
 def is_tier_option(name: str) -> bool:
-    """True if an option, its name in small letters, is about tiered storage."""
-    return name in (spec.name for spec in TIER_OPTIONS) or name.startswith(OPTION)
+    """Return True if an option, by its name in lower case, is one of tiered storage."""
+    return name in (spec.name for spec in TIER_OPTIONS) or name.startswith(KEY_OPTION)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.format import layout
+from kafkalog_spark.format.codecs import compression_level
 from kafkalog_spark.format.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
 from kafkalog_spark.kernels.encode import (
     BinaryColumn,
@@ -21,7 +22,7 @@ from kafkalog_spark.kernels.encode import (
     HeadersColumn,
     encode_records,
 )
-from kafkalog_spark.log.write.compress import check_decompressed, compress, compression_level
+from kafkalog_spark.log.codecs.compress import check_decompressed, compress
 from kafkalog_spark.log.write.encoded_batch import header_fields, seal
 
 DEFAULT_BATCH_SIZE = 64 * 1024
@@ -48,7 +49,7 @@ _NO_BINARY = BinaryColumn(_EMPTY_I32, _EMPTY_U8, _EMPTY_U8, 0)
 class BatchParams:
     """How records become batches. Raises ValueError for values that exclude each other or that Kafka would refuse.
 
-    codec, level: see compress.py; level None is the codec's default.
+    codec, level: see format/codecs.py; level None is the codec's default.
     batch_size: bytes of a batch before compression, header included, as a producer's batch.size. A record that does not
         fit gets a batch of its own.
     max_batch_bytes: largest batch as it lies in the log, header included and compressed (max.message.bytes).

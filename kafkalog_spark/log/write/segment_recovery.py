@@ -16,10 +16,10 @@ from kafkalog_spark.format import names, offset_index, time_index
 from kafkalog_spark.format.atomic_file import descriptor, fsync_descriptor, replace_file
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import NO_TIMESTAMP, HeaderColumn
-from kafkalog_spark.log.decode.decompress import Scratch
+from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.read.segment_file import Table, Window, header_windows
 from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES
-from kafkalog_spark.store.interface import DescriptorFile
+from kafkalog_spark.store.local_store import DescriptorFile
 
 
 class OffsetOverflow(Exception):

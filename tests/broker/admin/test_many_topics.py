@@ -17,7 +17,7 @@ from kafkalog_broker.admin import (
 )
 from kafkalog_broker.api.topics.create_topics import create_topics
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.storage import topic_registry, topic_registry_file
 from kafkalog_spark.format import atomic_file
 from tests.broker.api.helpers.admin_broker import AdminBroker

@@ -11,8 +11,8 @@ import pytest
 
 from kafkalog_broker import api
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
-from kafkalog_broker.protocol.codec import decode_request
+from kafkalog_broker.protocol.frames import decode_request
+from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.testing_support.remote import frame_of
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.plain_entities import request_entity

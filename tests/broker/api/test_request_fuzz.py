@@ -17,10 +17,11 @@ from kafkalog_broker import api
 from kafkalog_broker.config.properties import STANDARD
 from kafkalog_broker.errors import BrokerError, MalformedRequest
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
-from kafkalog_broker.protocol.codec import decode_request, encode_response, request_class
+from kafkalog_broker.protocol.frames import decode_request, encode_response
 from kafkalog_broker.security.acl import Acl, Pattern
 from kafkalog_broker.security.authorizer import admit
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
+from tests.broker.protocol.helpers.kio_messages import kio_request_class
 from tests.broker.protocol.helpers.request_fuzz import header
 from tests.broker.protocol.helpers.request_tokens import damaged, joined, tokens_of
 
@@ -87,7 +88,7 @@ def test_handlers_respond_to_any_field_values(seed: int, count: int, tmp_path: P
         threads = InThreads(running.broker)
         for place in range(count):
             key, version = served[place] if place < len(served) else draw.choice(served)
-            tokens = tokens_of(request_class(key, version), draw)
+            tokens = tokens_of(kio_request_class(key, version), draw)
             body = joined(tokens) if draw.random() < 0.4 else damaged(tokens, draw)
             frame = header(key, version) + body
             try:
@@ -141,7 +142,7 @@ def test_handlers_respond_to_any_field_values_of_a_client_with_few_rights(only: 
             running.broker.authorizer.acls.change((), [everything])
         for place in range(5_000):
             key, version = served[place] if place < len(served) else draw.choice(served)
-            tokens = tokens_of(request_class(key, version), draw)
+            tokens = tokens_of(kio_request_class(key, version), draw)
             body = joined(tokens) if draw.random() < 0.7 else damaged(tokens, draw)
             try:
                 running.run(refused(running.broker, header(key, version) + body))

@@ -14,8 +14,8 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.offset_commit import PARTITIONS_PER_STEP
 from kafkalog_broker.groups.offset_records import OffsetKey
 from kafkalog_broker.groups.offset_requests import CommitRequest, CommittedPartition
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
-from kafkalog_broker.protocol.codec import decode_request
+from kafkalog_broker.protocol.frames import decode_request
+from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.runtime import fair_scheduling
 from kafkalog_broker.testing_support.remote import frame_of
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
@@ -185,6 +185,12 @@ class Nothing:
     def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
         self.asked.append(name)
         return ErrorCode.topic_authorization_failed
+
+    def may(self, operation: Any, resource: Any, name: str | None, *, quiet: bool = False) -> bool:
+        raise AssertionError("only the rights to topics are asked for")
+
+    def operations(self, resource: Any, name: str) -> int:
+        raise AssertionError("only the rights to topics are asked for")
 
 
 def test_rights_to_all_topics_are_checked_in_many_time_slices(process, turns):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from kio.schema.describe_log_dirs.v4 import request as describe_log_dirs
-from kio.schema.errors import ErrorCode
 
+from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,8 @@ from kafkalog_broker.config.definition import (
     BROKER_DEFAULTS,
     BROKER_PROPERTIES,
     FILE,
+    OWN_FILE,
+    OWN_PREFIX,
     TOPIC_PROPERTIES,
     ConfigError,
     Property,
@@ -24,6 +29,7 @@ from kafkalog_broker.config.definition import (
 )
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS, REFUSED, note_of_unserved, relatives
+from kafkalog_spark.format.codecs import KAFKA_CODECS
 from tests.broker.config.write_properties import allowed, made
 
 DEFINITIONS = json.loads(Path(__file__).with_name("kafka-4.3.0-definitions.json").read_text())
@@ -33,9 +39,46 @@ def kafkas(kind):
     return {entry["name"]: entry for entry in DEFINITIONS if entry["kind"] == kind}
 
 
+def own(kind):
+    """Names of the properties that Kafka does not have."""
+    return {entry["name"] for entry in json.loads(OWN_FILE.read_text()) if entry["kind"] == kind}
+
+
 @pytest.mark.parametrize(("kind", "ours"), [("broker", BROKER_PROPERTIES), ("topic", TOPIC_PROPERTIES)])
-def test_names_are_kafkas(kind, ours):
-    assert set(ours) == set(kafkas(kind))
+def test_names_are_kafkas_and_those_of_the_list_of_our_own(kind, ours):
+    assert set(ours) - own(kind) == set(kafkas(kind))
+
+
+def test_names_of_our_own_properties_begin_with_kafkalog():
+    for name in own("broker") | own("topic"):
+        assert name.startswith(OWN_PREFIX)
+
+
+@pytest.mark.parametrize("kind", ["broker", "topic"])
+def test_property_of_our_own_is_defined_beside_kafkas(kind, tmp_path):
+    """In a process of its own, in which the list has one."""
+    entry = {"kind": kind, "name": "kafkalog.age.ms", "type": "LONG", "default": "-1", "update": "cluster-wide",
+             "allowed": {"low": -1}, "doc": "Age at which something happens; -1 for none."}  # fmt: skip
+    (tmp_path / "own.json").write_text(json.dumps([entry]))
+    program = (
+        "import pathlib, sys\n"
+        "real = pathlib.Path.read_bytes\n"
+        "own = pathlib.Path(sys.argv[1])\n"
+        "pathlib.Path.read_bytes = lambda path: real(own if path.name == 'own_properties.json' else path)\n"
+        "from kafkalog_broker.config import definition\n"
+        "found = {**definition.BROKER_PROPERTIES, **definition.TOPIC_PROPERTIES}['kafkalog.age.ms']\n"
+        "print(len(definition.BROKER_PROPERTIES), len(definition.TOPIC_PROPERTIES), found.default, found.parse('7'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "own.json")],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    counts = {"broker": len(BROKER_PROPERTIES), "topic": len(TOPIC_PROPERTIES)}
+    counts[kind] += 1
+    assert done.stdout.split() == [str(counts["broker"]), str(counts["topic"]), "-1", "7"]
 
 
 @pytest.mark.parametrize(("kind", "ours"), [("broker", BROKER_PROPERTIES), ("topic", TOPIC_PROPERTIES)])
@@ -111,7 +154,7 @@ def test_a_topic_property_takes_its_default_from_kafkas_broker_property():
         first, *others = entry["broker"]
         assert BROKER_DEFAULTS[name] == first
         assert relatives(first) == (first, *others)
-    assert set(BROKER_DEFAULTS) == set(kafkas("synonym"))
+    assert set(BROKER_DEFAULTS) - own("topic") == set(kafkas("synonym"))
 
 
 def test_every_default_can_be_parsed_and_is_in_the_form_in_which_it_is_described():
@@ -162,6 +205,7 @@ def test_every_attribute_of_the_configurations_is_read_by_the_broker():
     package = Path(kafkalog_broker.__file__).parent
     definitions = {"broker_config.py", "broker_properties.py", "combined_properties.py"}
     read = set(names_read(file for file in package.rglob("*.py") if file.name not in definitions))
+    read |= {f"compression_{codec.label}_level" for codec in KAFKA_CODECS}  # recompression reads them by such a name
     topics = {field.name for field in dataclasses.fields(LogConfig)}
     assert topics - read == set()
     served = served_topic_properties() & BROKER_DEFAULTS.keys()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-from kio.schema.errors import ErrorCode
 
-from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import FetchedPartition
 from kafkalog_broker.fetching.fetch_request import FetchPartition, FetchRequest, SessionRequest
 from kafkalog_broker.fetching.fetch_session import FetchSessions

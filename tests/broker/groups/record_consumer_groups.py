@@ -16,12 +16,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kio.serial import entity_reader
-
-from kafkalog_broker.protocol.codec import response_class
 from kafkalog_broker.testing_support.remote import exchange
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.groups.helpers.consumer_script import PROPERTIES, TOPICS, Ask, create_topics, run
+from tests.broker.protocol.helpers.kio_messages import read_response
 from tests.interop.real_kafka import VERSION, RealKafka
 
 
@@ -31,10 +29,7 @@ def asking(port: int) -> Ask:
 
     def ask(key: int, version: int, values: dict[str, Any]) -> dict[str, Any]:
         request = request_entity(key, version, values, {})
-        frame = exchange(connection, request)
-        kind: Any = response_class(key, version)
-        _, at = entity_reader(kind.__header_schema__)(frame, 0)
-        return plain(entity_reader(kind)(frame, at)[0])  # type: ignore[no-any-return]
+        return plain(read_response(key, version, exchange(connection, request)))  # type: ignore[no-any-return]
 
     return ask
 

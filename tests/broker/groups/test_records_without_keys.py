@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
-from kio.schema.errors import ErrorCode
 
 from kafkalog_broker.coordinator.record_batch import decode_batches, encode_batch
-from kafkalog_broker.protocol.client_codec import decode_response, encode_client_request
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol.client_messages import decode_response, encode_client_request
 from kafkalog_broker.testing import RunningBroker
 from tests.broker.net.helpers.served import produce_request
 from tests.log.helpers.batch_builder import V2Record, batch

@@ -36,7 +36,7 @@ from kafkalog_broker.metrics.metric_table import METRICS
 from kafkalog_broker.metrics.request_counts import RequestCounts, counted
 from kafkalog_broker.metrics.samples import Samples
 from kafkalog_broker.net.dispatch import answer_of
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.runtime.traffic import LOOKED_AT, Traffic
 from kafkalog_broker.server import Server
 from kafkalog_broker.testing_support.remote import frame_of

@@ -22,7 +22,7 @@ from kafkalog_broker.mirror.mirror_file import (
 from kafkalog_broker.mirror.node_fetcher import Backoff, RateLimit
 from kafkalog_broker.mirror.source import parse_bootstrap
 from kafkalog_broker.mirror.source_errors import PASSING, error_text
-from kafkalog_broker.protocol.client_codec import FetchFrom, SourcePartition, SourceTopic
+from kafkalog_broker.protocol.mirror_messages import FetchFrom, SourcePartition, SourceTopic
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import OptionError
 

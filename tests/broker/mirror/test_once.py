@@ -13,7 +13,7 @@ from kafkalog_broker.mirror.command import FAILED, OK, run_mirror
 from kafkalog_broker.mirror.mirror import MirrorOptions
 from kafkalog_broker.mirror.mirror_file import unmatched_names
 from kafkalog_broker.mirror.source import SourceUnreachable, parse_bootstrap
-from kafkalog_broker.protocol.client_codec import METADATA
+from kafkalog_broker.protocol.mirror_messages import METADATA
 from kafkalog_spark.errors import UnknownPartition
 from tests.broker.mirror.helpers.mirrors import log_data
 from tests.broker.mirror.helpers.scripted_source import ScriptedSource, ScriptedTopic

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 from kio.schema.create_topics.v7 import request as create_topics
-from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12 import request as fetch
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
+from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_broker.testing_support.remote import ask
 from tests.broker.net.helpers.served import (

@@ -11,9 +11,10 @@ import pytest
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.net import dispatch as dispatch_module
 from kafkalog_broker.net.dispatch import ConnectionClosed, answer_of, dispatcher
-from kafkalog_broker.protocol import api_registry, codec
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api, on_error
-from kafkalog_broker.protocol.codec import response_class
+from kafkalog_broker.protocol import api_registry, frames
+from kafkalog_broker.protocol.api_messages import response_class
+from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from tests.broker.net.helpers.fakes import in_a_loop
 
 HEARTBEAT = struct.pack(">hhih", 12, 0, 7, -1) + struct.pack(">h1sih", 1, b"g", 1, 0)
@@ -152,11 +153,11 @@ async def test_what_cannot_be_read_closes_the_connection(frame: bytes, message: 
 @in_a_loop
 async def test_modules_of_an_api_version_are_loaded_in_a_thread_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[bool] = []
-    monkeypatch.setattr(codec, "_served", {})
+    monkeypatch.setattr(frames, "_served", {})
 
     def load(frame: bytes) -> None:
         loads.append(threading.current_thread() is threading.main_thread())
-        codec.load(frame)
+        frames.load(frame)
 
     monkeypatch.setattr(dispatch_module, "load", load)
 

@@ -12,8 +12,9 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.net import dispatch as dispatch_module
 from kafkalog_broker.net.dispatch import IN_WORK, LARGE_BYTES, SMALL_BYTES, answer_of, dispatcher
 from kafkalog_broker.protocol import api_registry
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api
-from kafkalog_broker.protocol.codec import response_class
+from kafkalog_broker.protocol.api_messages import response_class
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.runtime import process
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import IdleTrim

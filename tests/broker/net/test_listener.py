@@ -22,7 +22,8 @@ from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.loop_watch import new_event_loop
 from kafkalog_broker.net.response_writer import BUFFER_BYTES, WRITE_BUFFER_BYTES
 from kafkalog_broker.protocol import api_registry
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from kafkalog_spark.errors import KafkalogError

@@ -13,7 +13,7 @@ from kafkalog_broker import api
 from kafkalog_broker.config.listener_settings import SaslSettings
 from kafkalog_broker.net import connection
 from kafkalog_broker.net.dispatch import SaslGate, dispatcher
-from kafkalog_broker.protocol.client_codec import plain_login_requests
+from kafkalog_broker.protocol.client_messages import plain_login_requests
 from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
 from kafkalog_broker.security.sasl import KnownUsers
 from kafkalog_broker.testing_support.remote import frame_of

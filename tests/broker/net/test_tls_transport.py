@@ -23,7 +23,7 @@ from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.loop_watch import LoopWatch, new_event_loop
 from kafkalog_broker.net.response_writer import BUFFER_BYTES
 from kafkalog_broker.net.tls_transport import PIECE_BYTES, TlsTurns
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.security.tls_context import ListenerTls
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from kafkalog_broker.testing_support.security import Issued

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.net.connection import UNREAD_BYTES, Connection
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.runtime.byte_budget import ByteBudget
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.protocol import api_registry
-from tests.broker.protocol.helpers.drawn_entities import REQUEST_VERSIONS
+from tests.broker.protocol.helpers.drawn_messages import REQUEST_VERSIONS
 
 
 async def _never_called(request: Any, broker: Any) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api, on_error, registry
+from kafkalog_broker.protocol.api_registry import api, on_error, registry
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 
 pytestmark = pytest.mark.usefixtures("empty_registry")
 
@@ -42,7 +43,7 @@ def test_the_error_answer_may_be_registered_before_or_after_the_handler() -> Non
 
 
 def test_versions_must_be_a_range() -> None:
-    with pytest.raises(ValueError, match="no range"):
+    with pytest.raises(ValueError, match="not a range"):
         api(2, 3, 1)(handler)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import struct
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -12,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
-from kio.serial import entity_writer
+from kio.static.constants import EntityType
 
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.protocol.codec import encode_response, response_class
-from kafkalog_broker.protocol.entity_codec import entity_writer as our_writer
+from kafkalog_broker.protocol.api_messages import response_class
+from kafkalog_broker.protocol.api_messages import writer as our_writer
+from kafkalog_broker.protocol.frames import encode_response
 from kafkalog_broker.protocol.hot_messages import (
     EpochEnd,
     FetchResponse,
@@ -30,8 +29,12 @@ from kafkalog_broker.protocol.hot_messages import (
     TopicMetadata,
     TopicProduceResponse,
 )
-from kafkalog_broker.protocol.response_entity import respond, response_module
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.responses import respond
+from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.format.transaction_index import AbortedTransaction
+from tests.broker.protocol.helpers.guide_classes import guide_classes
+from tests.broker.protocol.helpers.kio_messages import kio_response_class, written
 
 I32 = st.integers(-(2**31), 2**31 - 1)
 I64 = st.integers(-(2**63), 2**63 - 1)
@@ -43,13 +46,8 @@ ENDPOINTS = st.lists(st.builds(NodeEndpoint, I32, NAMES, I32, st.none() | NAMES)
 
 def kio(key: int, version: int) -> Any:
     """The module of kio's response classes, or what stands for it."""
-    return response_module(Request(key, version, 1, None, None, ConnectionInfo()))
-
-
-def written(entity: Any) -> bytes:
-    out = io.BytesIO()
-    entity_writer(type(entity))(out, entity)
-    return out.getvalue()
+    found = guide_classes(key, version, EntityType.response)
+    return found or sys.modules[kio_response_class(key, version).__module__]
 
 
 def topic_key(version: int, first_id_version: int, topic: Any, name_field: str) -> dict[str, Any]:
@@ -271,7 +269,7 @@ def test_metadata_responses(
 
 
 def test_a_name_longer_than_its_length_field_is_an_error() -> None:
-    with pytest.raises(struct.error):
+    with pytest.raises(InvalidRecord, match="40000 bytes of text"):
         ours(0, 3, ProduceResponse([TopicProduceResponse("t" * 40_000, [])]))
 
 

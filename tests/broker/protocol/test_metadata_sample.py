@@ -10,15 +10,15 @@ from kio.index import load_response_schema
 from kio.serial import entity_reader
 
 from kafkalog_broker import api
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.protocol.codec import decode_request, encode_response
+from kafkalog_broker.protocol.frames import decode_request, encode_response
 from kafkalog_broker.protocol.hot_messages import (
     ZERO_ID,
     NodeEndpoint,
     PartitionMetadata,
     TopicMetadata,
 )
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.responses import respond
 
 HOST = "vagrant-ubuntu-precise-64"
 BROKERS = [NodeEndpoint(3, HOST, 9093), NodeEndpoint(1, HOST, 9091), NodeEndpoint(2, HOST, 9092)]

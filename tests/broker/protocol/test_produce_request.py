@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol import codec
-from kafkalog_broker.protocol.codec import MAX_ELEMENTS, decode_request
+from kafkalog_broker.protocol import frames
+from kafkalog_broker.protocol.frames import MAX_ELEMENTS, decode_request
 from kafkalog_broker.protocol.hot_messages import ProduceRequest
 from kafkalog_spark.format.varints import uvarint
-from tests.broker.protocol.helpers.drawn_entities import encode_request, requests_of
+from tests.broker.protocol.helpers.drawn_messages import encode_request, requests_of
 
 pytestmark = pytest.mark.usefixtures("everything_served")
 
@@ -110,7 +110,7 @@ def test_a_request_with_one_batch_is_read_as_one_with_many_whatever_is_wrong(
             return str(error)
 
     at_once = outcome()
-    with patch.object(codec, "parse_one_batch", return_value=None):
+    with patch.object(frames, "parse_one_batch", return_value=None):
         assert at_once == outcome()
 
 
@@ -133,7 +133,7 @@ FLEXIBLE_HEAD = b"\0" + struct.pack(">hi", 1, 1000)
         (9, FLEXIBLE_HEAD + b"\xff\xff\xff\xff\xff\x0f", "more than 32 bits"),
         (9, FLEXIBLE_HEAD + b"\x80\x80\x80\x80\x10", "more than 32 bits"),
         (9, FLEXIBLE_HEAD + b"\2\0\1\0", "name is null"),
-        (9, FLEXIBLE_HEAD + b"\2\2t\2\0\0\0\0\x7f\0\0", "records of 126 bytes at byte 27, 2 bytes are left"),
+        (9, FLEXIBLE_HEAD + b"\2\2t\2\0\0\0\0\x7f\0\0", "records of 126 bytes, 2 bytes are left, at byte 27 of 29"),
         (9, FLEXIBLE_HEAD + b"\2\2t\2\0\0\0\0\0\1\7\x7f", "tagged field 7 of 127 bytes"),
         (13, FLEXIBLE_HEAD + b"\2" + bytes(15), "an array of 1 elements"),
     ],

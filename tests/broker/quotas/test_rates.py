@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import struct
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from kio.schema.delete_topics.v6.response import DeleteTopicsResponse
-from kio.static.primitive import i32Timedelta
 
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.protocol.codec import encode_response, with_throttle_time
+from kafkalog_broker.protocol.api_messages import response_class
+from kafkalog_broker.protocol.frames import encode_response, with_throttle_time
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.quotas.rates import Rate, TokenBucket, Windows
 from tests.broker.quotas.record_throttles import RECORDED
 
@@ -48,8 +46,7 @@ def test_throttle_time_is_at_most_the_int32_of_a_response() -> None:
         waits = [rate.throttle_ms(limit, 0), bucket.throttle_ms(limit, 0)]
         assert waits == [2**31 - 1] * 2
     request = Request(20, 6, 1, None, object(), ConnectionInfo())
-    none = i32Timedelta.parse(timedelta(0))
-    response = with_throttle_time(DeleteTopicsResponse(throttle_time=none, responses=()), waits[0])
+    response = with_throttle_time(response_class(20, 6)(), waits[0])
     assert struct.pack(">i", 2**31 - 1) in bytes(encode_response(request, response)[0])
 
 

@@ -14,7 +14,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.properties import AuthorizerSettings
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.security import authorizer as authorizer_module
 from kafkalog_broker.security.acl import FILE, Acl, AclFilter, AclStore, Pattern, acl_file, normal_host
 from kafkalog_broker.security.api_rights import RIGHTS

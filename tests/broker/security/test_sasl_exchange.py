@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.config.listener_settings import SaslSettings
-from kafkalog_broker.protocol.codec import API_VERSIONS
+from kafkalog_broker.protocol.api_messages import API_VERSIONS
 from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
 from kafkalog_broker.security.sasl import (
     AUTHENTICATE,

@@ -21,7 +21,7 @@ from kafkalog_broker.share.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.share_state import UNKNOWN_STATE, SharePartitionKey, StateBatch
 from kafkalog_broker.share.share_state_records import SNAPSHOT
 from kafkalog_broker.share.share_state_shard import KEYS_PER_STEP
-from kafkalog_spark.format.messages import decode_key
+from kafkalog_spark.format.messages.internal import decode_key
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from kio.serial import entity_writer
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.codec import response_class
-from kafkalog_broker.protocol.entity_codec import entity_writer as our_writer
+from kafkalog_broker.protocol.api_messages import response_class
+from kafkalog_broker.protocol.api_messages import writer as our_writer
 from kafkalog_broker.protocol.hot_messages import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
-from kafkalog_broker.protocol.response_entity import entity
 from kafkalog_broker.share.acquisition import Acquired
+from tests.broker.protocol.helpers.kio_messages import kio_response_class, kio_value
 from tests.searches import examples
 
 TEXT = st.none() | st.text(max_size=200)
@@ -42,20 +42,20 @@ def test_response_bytes_equal_those_of_kio(version: int, topics: Any, message: A
 
 
 def _kios(version: int, topics: list[tuple[uuid.UUID, list[ShareFetchPartition]]], message: Any, lock: int) -> bytes:
-    kind = response_class(78, version)
+    kind = kio_response_class(78, version)
     module = import_module(kind.__module__)
     responses = tuple(
-        entity(
+        kio_value(
             module.ShareFetchableTopicResponse, topic_id=topic,
             partitions=tuple(
-                entity(
+                kio_value(
                     module.PartitionData, partition_index=one.partition_index, error_code=ErrorCode(one.error_code),
                     error_message=one.error_message, acknowledge_error_code=one.acknowledge_error_code,
                     acknowledge_error_message=one.acknowledge_error_message,
-                    current_leader=entity(module.LeaderIdAndEpoch, leader_id=0, leader_epoch=0),
+                    current_leader=kio_value(module.LeaderIdAndEpoch, leader_id=0, leader_epoch=0),
                     records=b"".join(one.records),
                     acquired_records=tuple(
-                        entity(module.AcquiredRecords, first_offset=first, last_offset=last, delivery_count=count)
+                        kio_value(module.AcquiredRecords, first_offset=first, last_offset=last, delivery_count=count)
                         for first, last, count in one.acquired_records
                     ),
                 )
@@ -64,9 +64,9 @@ def _kios(version: int, topics: list[tuple[uuid.UUID, list[ShareFetchPartition]]
         )
         for topic, partitions in topics
     )  # fmt: skip
-    answer = entity(
+    answer = kio_value(
         kind, error_code=ErrorCode.none, error_message=message, responses=responses, node_endpoints=(),
-        acquisition_lock_timeout=timedelta(milliseconds=lock),
+        acquisition_lock_timeout=timedelta(milliseconds=lock), throttle_time=timedelta(0),
     )  # fmt: skip
     out = BytesIO()
     entity_writer(kind)(out, answer)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.protocol.client_codec import plain_login_requests
+from kafkalog_broker.protocol.client_messages import plain_login_requests
 from kafkalog_broker.testing import RunningBroker, allow, running_broker
 from kafkalog_broker.testing_support.remote import ask
 from tests.broker.api.helpers.plain_entities import request_entity

@@ -10,10 +10,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from kio.schema.errors import ErrorCode
 from kio.schema.init_producer_id.v1.request import InitProducerIdRequest
 from kio.static.primitive import i32Timedelta
 
+from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.storage.cluster_producer_ids import BLOCK, next_producer_id
 from kafkalog_broker.storage.producer_ids import FILE, GIVEN_OUT, LEAP, ProducerIds, largest_given
 from kafkalog_broker.testing import RunningBroker

@@ -14,7 +14,7 @@ import pytest
 
 from kafkalog_broker.admin import client_metrics_changes
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.telemetry import client_instances
 from kafkalog_broker.telemetry.client_instances import ClientInstances
 from tests.broker.api.helpers.admin_scenario import CLIENT_METRICS, SET, change, incremental

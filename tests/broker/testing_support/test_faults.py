@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import Producer
-from kio.schema.create_topics.v7 import request as create_topics
 from kio.schema.heartbeat.v4.request import HeartbeatRequest
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.types import GroupId, TopicName
@@ -16,7 +14,7 @@ from kio.static.primitive import i32
 from kafkalog_broker import api
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.client_codec import create_topic_request
+from kafkalog_broker.protocol.client_messages import create_topic_request
 from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_broker.testing_support.control import FaultError, Faults
 from kafkalog_broker.testing_support.remote import MovedClock, MovedTimers
@@ -117,8 +115,8 @@ def test_errors_of_whole_requests_and_of_single_topics() -> None:
         assert broker.ask(beat).error_code != ErrorCode.fenced_instance_id
 
         # Of two topics in a request one is refused, and the other made.
-        one = create_topic_request("c", 1, {}).topics[0]
-        both = create_topics.CreateTopicsRequest(topics=(one, replace(one, name=TopicName("d"))), validate_only=False)
+        request = create_topic_request("c", 1, {})
+        both = request._replace(topics=(*request.topics, request.topics[0]._replace(name="d")))
         faults.add(api="CreateTopics", topic="d", error=ErrorCode.policy_violation)
         answer = {topic.name: int(topic.error_code) for topic in broker.ask(both).topics}
         assert answer == {"c": 0, "d": ErrorCode.policy_violation}

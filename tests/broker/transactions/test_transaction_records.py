@@ -89,7 +89,7 @@ def test_value_of_version_0_is_decoded():
 
 @pytest.mark.parametrize(
     ("value", "why"),
-    [("0002" + "00" * 40, "version 2"), ("0001" + "00" * 14 + "09" + "00" * 20, "state 9"), ("0001", "left")],
+    [("0002" + "00" * 40, "version 2"), ("0001" + "00" * 14 + "09" + "00" * 20, "state 9"), ("0001", "it ends early")],
 )
 def test_error_names_what_is_unknown(value, why):
     with pytest.raises(KafkalogError, match=why):

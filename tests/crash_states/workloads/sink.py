@@ -19,10 +19,12 @@ import pyarrow as pa
 from kafkalog_spark.errors import CorruptLog, KafkalogError
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.commit_plan import TaskAttempt
-from kafkalog_spark.sink.medium_local import LocalMedium
+from kafkalog_spark.sink.jobs import files_of_jobs
+from kafkalog_spark.sink.local_commit_log import LocalCommitLog
+from kafkalog_spark.sink.local_directory import LocalDirectory
+from kafkalog_spark.sink.local_target import LocalTarget
 from kafkalog_spark.sink.task_writer import TaskWriter
 from tests.crash_states.broker_thread import ThreadedServer
 from tests.crash_states.ledger import Partition, SentBatch
@@ -49,22 +51,23 @@ class SentJob:
     batches: list[SentBatch] = field(default_factory=list)
 
 
-class CrashedMedium(LocalMedium):
+class CrashedTarget(LocalTarget):
     """Log directory after a crash of the machine: all drivers have ended."""
 
     def dead_jobs(self) -> list[str]:
-        return list(staging.files_of_jobs(self.listing()))
+        return list(files_of_jobs(self.directory.listing()))
 
 
-def write_job(log_dir: Path, values: Values, tasks: int, batch: int | None, medium: type[LocalMedium]) -> bool:
+def write_job(log_dir: Path, values: Values, tasks: int, batch: int | None, target: type[LocalTarget]) -> bool:
     """Write as the driver and `tasks` tasks do; False if the micro-batch was in the log already."""
-    committer = Committer(medium(log_dir, wait_s=5))
+    directory = LocalDirectory(log_dir)
+    committer = Committer(LocalCommitLog(directory), target(directory, wait_s=5))
     job = committer.open_job(None if batch is None else QUERY)
     given = options(log_dir, numPartitions=PARTITIONS, segment_bytes=900, batch_size=250)
     manifests = []
     for task, rows in enumerate(_divided(values, tasks)):
         attempt = TaskAttempt(job, task, NOW, None if batch is None else QUERY)
-        writer = TaskWriter(medium(log_dir), given, ("value",), attempt, lambda: NOW)
+        writer = TaskWriter(committer, given, ("value",), attempt, lambda: NOW)
         manifests.append(writer.run(rows))
     if batch is None:
         return committer.commit(job, manifests, given.segment_bytes)
@@ -111,7 +114,7 @@ def commit(world: World, rng: random.Random, batch: int | None, topics: Sequence
     values = {key: world.values(rng.choice((1, 3, 30)), 60) for key in wanted or [(topics[0], 0)]}
     tasks, sent_at = rng.choice((1, 2, 3)), world.point()
     before = _ends(world.log_dir, values)
-    assert write_job(world.log_dir, values, tasks, batch, LocalMedium)
+    assert write_job(world.log_dir, values, tasks, batch, LocalTarget)
     job = SentJob(values, tasks, batch, sent_at, world.point() - 1)
     world.facts.setdefault("jobs", []).append(job)
     for key, own in values.items():
@@ -178,7 +181,7 @@ class SinkCheck(StateCheck):
         last = replayed is not None and replayed is self.jobs[-1]
         try:
             if replayed is not None and last:
-                was_new = write_job(self.log_dir, replayed.values, replayed.tasks, replayed.batch, CrashedMedium)
+                was_new = write_job(self.log_dir, replayed.values, replayed.tasks, replayed.batch, CrashedTarget)
                 if was_new and replayed.acked_at < self.point:
                     self.report("commit-forgotten", f"micro-batch {replayed.batch} was committed, and written again")
             # A crash while the broker made the topic may leave one partition, to which the sink alone adds no other.
@@ -187,7 +190,7 @@ class SinkCheck(StateCheck):
             values: Values = {(topic, n): [b"after %d %d %d" % (self.count, n, m) for m in range(3)]
                               for n in range(PARTITIONS)}  # fmt: skip
             self.count += 1
-            write_job(self.log_dir, values, 1, None, CrashedMedium)
+            write_job(self.log_dir, values, 1, None, CrashedTarget)
         except CorruptLog as error:
             if not may_refuse:
                 self.report("sink-refuses", str(error))

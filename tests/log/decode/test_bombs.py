@@ -13,7 +13,7 @@ import pytest
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.format.layout import Codec
-from kafkalog_spark.log.decode import decompress as decompression
+from kafkalog_spark.log.codecs import scratch
 from tests.log.helpers import legacy_builder
 from tests.log.helpers.batch_builder import V2Record, batch, compressed, encoded, sealed, varint
 from tests.log.helpers.damaged_log import AFTER, BEFORE, TIME, check_place, read_all, records, write_segments
@@ -33,8 +33,8 @@ def at_most(size: int) -> Iterator[None]:
     """Fail when more than `size` bytes are in use at once, of what Python and numpy allocate: every buffer is, once
     address ranges that are reserved without being used are allocated step by step."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decompression, "_MOST_RESERVED", 0)
-        patch.setattr(decompression, "_reserved", lambda size: np.empty(size, np.uint8))
+        patch.setattr(scratch, "_MOST_RESERVED", 0)
+        patch.setattr(scratch, "_reserved", lambda size: np.empty(size, np.uint8))
         tracemalloc.start()
         try:
             yield
@@ -147,7 +147,7 @@ def test_a_record_count_beyond_the_limit_makes_no_rows_of_a_header(codec: Codec,
     check_place(raised.value, directory, len(BEFORE), 5)
 
 
-@pytest.mark.parametrize("codec", [5, 6, 7])
+@pytest.mark.parametrize("codec", range(len(Codec), 8))
 def test_a_codec_that_is_not_known_makes_no_rows_of_a_header(codec: int, tmp_path: Path) -> None:
     odd = batch(5, records(5), attributes=codec)
     directory = write_segments(tmp_path, {0: BEFORE + odd})

@@ -15,7 +15,7 @@ from kafkalog_spark.log.read.batch_search import LogEnd, follower_lies, ordered_
 from kafkalog_spark.log.read.partition_log import OpenHints
 from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.store.interface import LOCAL
+from kafkalog_spark.store.local_store import LOCAL
 from tests.log.helpers.batch_builder import batch
 from tests.log.helpers.damaged_log import check_place, log_path, open_log, patched, read_all, records, write_segments
 from tests.log.helpers.rows import plain_rows

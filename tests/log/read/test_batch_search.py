@@ -14,7 +14,7 @@ from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.log.read import batch_search
 from kafkalog_spark.log.read.batch_search import find_batch
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.store.interface import LOCAL
+from kafkalog_spark.store.local_store import LOCAL
 from tests.log.helpers.batch_builder import V2Record, batch
 from tests.log.helpers.damaged_log import AFTER, BEFORE, HONEST, TIME, log_path, write_segments
 

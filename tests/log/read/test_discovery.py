@@ -9,9 +9,10 @@ import pytest
 from kafkalog_spark.errors import NotALogDirectory, OptionError
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.tiered.key_ring import KeyRing
 from kafkalog_spark.log.tiered.manifest import SegmentEncryption
 from kafkalog_spark.log.tiered.remote_names import parse_aiven_topic_dir, parse_local_tiered_dir
-from kafkalog_spark.log.tiered.tier_options import KeyRing, TierOptions
+from kafkalog_spark.log.tiered.tier_options import TierOptions
 from tests.log.tiered.aiven_writer import KEYS
 from tests.log.tiered.made_segments import PARTITION
 
@@ -73,7 +74,7 @@ def test_a_said_layout_leaves_log_directories_what_they_are(tmp_path: Path) -> N
     ("options", "says"),
     [
         ({"layout": "aven"}, "option 'layout' must be one of auto, broker, aiven, local-tiered, got 'aven'"),
-        ({"tiered.key.prefix": "a/b-"}, "has a slash in it: 'a/b-'; what comes before the last slash"),
+        ({"tiered.key.prefix": "a/b-"}, "has a slash in it: 'a/b-'; the part before the last slash"),
         ({"tiered.encryption.key.": "x"}, "lacks the id of the key pair"),
     ],
 )

@@ -19,7 +19,7 @@ from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.write.record_encoder import BatchParams
-from kafkalog_spark.store.interface import LOCAL
+from kafkalog_spark.store.local_store import LOCAL
 from tests.golden_data import KAFKA_4_3
 from tests.log.helpers.encoded_batches import encode_batches
 

@@ -15,7 +15,7 @@ from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, las
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import offset_for_timestamp, scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.store.interface import LOCAL
+from kafkalog_spark.store.local_store import LOCAL
 from tests.golden_data import GoldenLog, golden_logs
 from tests.log.helpers.rows import ALL_COLUMNS, plain_rows
 

@@ -9,7 +9,7 @@ import pytest
 from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import Root, expanded_paths
-from kafkalog_spark.store.interface import LOCAL
+from kafkalog_spark.store.local_store import LOCAL
 from tests.source.helpers.made_logs import append, numbers
 
 

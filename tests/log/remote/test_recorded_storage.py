@@ -23,7 +23,7 @@ from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.remote.recorded_storage import RefusedStore, recorded_dirs
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS
 from kafkalog_spark.log.tiered.tier_options import TierOptions
-from kafkalog_spark.store.interface import LOCAL, LocalStore
+from kafkalog_spark.store.local_store import LOCAL, LocalStore
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.storage_options import StorageOptions
 from kafkalog_spark.store.stores import store_of

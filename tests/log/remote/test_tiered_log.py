@@ -17,7 +17,8 @@ from kafkalog_spark.log.remote.tiered_log import TieredLog
 from kafkalog_spark.log.tiered.manifest import parse_manifest
 from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, remote_key
 from kafkalog_spark.log.tiered.tier_options import NO_TIER
-from kafkalog_spark.store.interface import FileFacts, LocalFile, LocalStore, OpenFile
+from kafkalog_spark.store.interface import FileFacts, OpenFile
+from kafkalog_spark.store.local_store import LocalFile, LocalStore
 from tests.log.helpers.plain_decoder import decode_batches
 from tests.log.helpers.rows import plain_rows
 from tests.log.tiered.aiven_writer import AivenMode

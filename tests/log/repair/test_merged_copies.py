@@ -120,9 +120,9 @@ def test_options_choose_it_and_say_where_it_has_no_meaning(tmp_path: Path) -> No
     assert read(a, b, **asked, mode="DROPMALFORMED", tail=7)["offset"].to_pylist() == good[-7:]
     bounds = {"startingOffsets": f'{{"{TOPIC}":{{"0":7}}}}', "endingOffsets": f'{{"{TOPIC}":{{"0":12}}}}'}
     assert read(a, b, **asked, **bounds)["offset"].to_pylist() == [7, 8, 9, 10, 11]
-    with pytest.raises(OptionError, match="replicas=merge is of batch queries"):
+    with pytest.raises(OptionError, match="replicas=merge applies to batch queries"):
         parse_read_options({"path": "/logs", "subscribe": "t", "replicas": "merge"}, streaming=True)
-    with pytest.raises(OptionError, match="replicas=merge is of records, not of the table 'batches'"):
+    with pytest.raises(OptionError, match="replicas=merge applies to records, not to the table 'batches'"):
         parse_read_options({"path": "/logs", "replicas": "merge", "table": "batches"})
 
 

@@ -11,7 +11,7 @@ from kafkalog_spark.format.checkpoint import HIGH_WATERMARK_CHECKPOINT, RECOVERY
 from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE, segment_name
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
-from kafkalog_spark.store.interface import LocalStore
+from kafkalog_spark.store.local_store import LocalStore
 from tests.log.helpers.batch_builder import V2Record, batch
 from tests.log.helpers.damaged_log import TIME
 

@@ -16,6 +16,7 @@ from kafkalog_spark.errors import CorruptChunk, KeyNotGiven
 from kafkalog_spark.log.tiered import chunk_codec
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.chunks import Chunk
+from kafkalog_spark.log.tiered.key_ring import KeyRing
 from kafkalog_spark.log.tiered.manifest import (
     INDEX_FIELDS,
     IndexRange,
@@ -24,7 +25,6 @@ from kafkalog_spark.log.tiered.manifest import (
     parse_manifest,
 )
 from kafkalog_spark.log.tiered.remote_names import RemoteFile
-from kafkalog_spark.log.tiered.tier_options import KeyRing
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, original_bytes, segment_objects
 from tests.log.tiered.made_segments import segment
 

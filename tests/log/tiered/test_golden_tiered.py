@@ -11,6 +11,7 @@ from kafkalog_spark.format.checkpoint import EpochEntry, parse_leader_epochs
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted, parse_transaction_index
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
+from kafkalog_spark.log.tiered.key_ring import KeyRing
 from kafkalog_spark.log.tiered.lineage import NotOfTheLog, newest, without_empty_epochs
 from kafkalog_spark.log.tiered.lineage_merge import LineageMerge, LogPiece, NotNeeded, merge_lineage, topic_id_of
 from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, parse_manifest
@@ -28,7 +29,6 @@ from kafkalog_spark.log.tiered.remote_names import (
     TopicIdPartition,
     remote_key,
 )
-from kafkalog_spark.log.tiered.tier_options import KeyRing
 from tests.log.helpers.plain_decoder import Batch, decode_batches, decode_log
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, objects_below, original_bytes, write_tree
 from tests.log.tiered.golden_tiered import CLEAN, CLUSTERS, KILLED, LEADERS, GoldenCluster

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.errors import CorruptManifest, KafkalogError, KeyNotGiven, OptionError
+from kafkalog_spark.log.tiered.key_ring import KeyRing
 from kafkalog_spark.log.tiered.manifest import SegmentEncryption
-from kafkalog_spark.log.tiered.tier_options import KeyRing
 
 KEYS = Path(__file__).parent / "keys"
 DATA_KEY = (KEYS / "data.key").read_bytes()

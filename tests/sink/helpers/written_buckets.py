@@ -15,9 +15,12 @@ import pyarrow as pa
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.sink.commit import Committer, record_file
+from kafkalog_spark.sink.bucket_commit_log import COMMITS
+from kafkalog_spark.sink.bucket_directory import BucketDirectory
+from kafkalog_spark.sink.bucket_stage import STAGED
+from kafkalog_spark.sink.commit_log import record_file
 from kafkalog_spark.sink.commit_plan import TaskAttempt, TaskManifest
-from kafkalog_spark.sink.medium_bucket import COMMITS, STAGED, Bucket
+from kafkalog_spark.sink.committers import bucket_committer
 from kafkalog_spark.sink.task_writer import TaskWriter
 from tests.sink.helpers.written_logs import NOW, options, rows_of
 from tests.store.buckets import s3_store
@@ -33,7 +36,7 @@ class Killed(BaseException):
 
 
 @dataclass(frozen=True)
-class StepBucket(Bucket):
+class StepBucket(BucketDirectory):
     """steps: what was done, (word, name). One partition after the other, so that the steps have an order."""
 
     parallel: int = 1
@@ -126,7 +129,7 @@ def check_copy(log_dir: Path) -> None:
 
 
 def stage(
-    bucket: Bucket,
+    bucket: BucketDirectory,
     job: str,
     *tasks: list[pa.RecordBatch] | pa.RecordBatch,
     query: str | None = None,
@@ -139,20 +142,20 @@ def stage(
         listed = batches if isinstance(batches, list) else [batches]
         record = tuple(name for name in ("key", "value", "headers", "timestamp") if name in listed[0].schema.names)
         attempt = TaskAttempt(job, task, NOW, query)
-        writer = TaskWriter(bucket, options(Path("/"), **given), record, attempt, lambda: NOW)
+        writer = TaskWriter(bucket_committer(bucket), options(Path("/"), **given), record, attempt, lambda: NOW)
         manifests.append(writer.run(listed))
     return manifests
 
 
 def write(
-    bucket: Bucket,
+    bucket: BucketDirectory,
     *tasks: list[pa.RecordBatch] | pa.RecordBatch,
     query: str | None = None,
     batch: int = -1,
     **given: object,
 ) -> bool:
     """A whole write: what a writer and Spark do. True when it was new."""
-    committer = Committer(bucket)
+    committer = bucket_committer(bucket)
     committer.recover()
     job = uuid4().hex
     tried = False

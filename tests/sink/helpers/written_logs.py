@@ -18,10 +18,12 @@ from kafkalog_spark.format.offset_index import check_offset_index
 from kafkalog_spark.format.time_index import check_time_index
 from kafkalog_spark.log.decode.record_schema import HEADERS_TYPE
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.sink import staging
+from kafkalog_spark.sink import jobs
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.commit_plan import CommitRecord, TaskAttempt, TaskManifest
-from kafkalog_spark.sink.medium_local import LocalMedium
+from kafkalog_spark.sink.committers import local_committer
+from kafkalog_spark.sink.local_commit_log import LocalCommitLog
+from kafkalog_spark.sink.local_directory import LocalDirectory
 from kafkalog_spark.sink.options import WriteOptions, parse_write_options
 from kafkalog_spark.sink.task_writer import TaskWriter
 
@@ -66,7 +68,7 @@ def options(log_dir: Path, **given: object) -> WriteOptions:
 
 
 @dataclass(frozen=True)
-class StepMedium(LocalMedium):
+class StepDirectory(LocalDirectory):
     """on_step: called before each change. It may fail, or end the process."""
 
     on_step: OnStep | None = None
@@ -77,17 +79,17 @@ class StepMedium(LocalMedium):
 
 
 def committer(log_dir: Path, on_step: OnStep | None = None, now_s: Callable[[], float] = time.time) -> Committer:
-    return Committer(StepMedium(log_dir, now_s, wait_s=5, on_step=on_step))
+    return local_committer(StepDirectory(log_dir, on_step), now_s, wait_s=5)
 
 
 def last_record(log_dir: Path) -> CommitRecord:
     """The newest record of the commit log."""
-    return Committer(LocalMedium(log_dir)).last()[1]
+    return LocalCommitLog(LocalDirectory(log_dir)).last()[1]
 
 
 def is_complete(log_dir: Path) -> bool:
     """True when no commit waits for being completed."""
-    look = Committer(LocalMedium(log_dir)).look()
+    look = LocalCommitLog(LocalDirectory(log_dir)).look()
     return look.done or look.number < 0
 
 
@@ -95,8 +97,8 @@ def open_job(log_dir: Path, stream: str | None = None) -> str:
     """A job in the log directory, owned by this process."""
     job = uuid4().hex
     log_dir.mkdir(parents=True, exist_ok=True)
-    described = staging.Job(staging.driver_process(), stream)
-    (log_dir / staging.job_file(job)).write_bytes(staging.format_job(described))
+    described = jobs.Job(jobs.driver_process(), stream)
+    (log_dir / jobs.job_file(job)).write_bytes(jobs.format_job(described))
     return job
 
 
@@ -114,7 +116,9 @@ def stage(
         listed = batches if isinstance(batches, list) else [batches]
         record = tuple(name for name in ("key", "value", "headers", "timestamp") if name in listed[0].schema.names)
         attempt = TaskAttempt(job, task, NOW, query)
-        writer = TaskWriter(LocalMedium(log_dir), options(log_dir, **given), record, attempt, lambda: NOW)
+        writer = TaskWriter(
+            local_committer(LocalDirectory(log_dir)), options(log_dir, **given), record, attempt, lambda: NOW
+        )
         manifests.append(writer.run(listed))
     return manifests
 
@@ -180,7 +184,7 @@ def check_log(log_dir: Path) -> None:
 
 
 def staged_files(log_dir: Path) -> list[str]:
-    return sorted(name for files in staging.files_of_jobs(os.listdir(log_dir)).values() for name in files)
+    return sorted(name for files in jobs.files_of_jobs(os.listdir(log_dir)).values() for name in files)
 
 
 def everything(log_dir: Path) -> dict[str, bytes]:

@@ -61,7 +61,7 @@ def test_a_client_reads_writes_and_streams(server: str, golden: Path, tmp_path: 
     assert found["written"] == sum(offset < 100 for offset in expected["offset"].to_pylist())
     assert found["batches"] > 0
     assert "unknown option 'subscrib'; did you mean 'subscribe'?" in found["refused"]
-    assert "option 'commitGroup' is of streams" in found["commitGroup in a batch"]
+    assert "option 'commitGroup' applies to streams only" in found["commitGroup in a batch"]
     assert "kafkalog" in found["by path"]
     topics = {name for name in found["stream's end"] if "@" not in name}  # the others are topic IDs
     assert topics == {"segments"}

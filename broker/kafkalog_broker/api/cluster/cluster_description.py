@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.hot_messages import NodeEndpoint
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 
 
 def this_node(broker: Broker, connection: ConnectionInfo) -> NodeEndpoint:

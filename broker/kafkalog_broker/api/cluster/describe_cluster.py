@@ -11,8 +11,9 @@ from typing import Any
 from kafkalog_broker.api.cluster.cluster_description import authorized_cluster_operations, this_node
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import error_response, respond
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import error_response, respond
 
 _BROKERS, _CONTROLLERS = 1, 2  # endpoint types
 

@@ -18,8 +18,9 @@ from kafkalog_broker.api.error_messages import UNKNOWN_TOPIC_OR_PARTITION
 from kafkalog_broker.api.itemized_responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import error_response, respond
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import error_response, respond
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC
 
 _ADD_RAFT_VOTER, _REMOVE_RAFT_VOTER = 80, 81

@@ -14,8 +14,9 @@ from typing import Any
 from kafkalog_broker.admin.features import UpgradeType, check_feature_update
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import error_response, respond
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import error_response, respond
 
 
 @api(57, 0, 2)

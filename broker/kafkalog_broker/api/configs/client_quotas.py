@@ -14,8 +14,9 @@ from kafkalog_broker.admin.client_quotas import apply_quotas
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
 from kafkalog_broker.quotas.quota_alteration import QuotaOperation, alter
 from kafkalog_broker.quotas.quota_entity import Entity
 from kafkalog_broker.quotas.quota_filter import FilterComponent, matching_entities

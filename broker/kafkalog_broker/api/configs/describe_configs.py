@@ -22,9 +22,10 @@ from kafkalog_broker.admin.config_resources import (
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.entity_codec import array_writer
-from kafkalog_broker.protocol.response_entity import respond, response_module
+from kafkalog_broker.protocol.api_messages import array_writer
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond, response_structs
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 MAX_RESPONSE_BYTES = 64 << 20
@@ -90,7 +91,7 @@ class _ConfigEncoder:
         self._version = request.version
         self._with_synonyms = body.include_synonyms
         self._with_documentation = getattr(body, "include_documentation", False)
-        self._write = array_writer(response_module(request).DescribeConfigsResult, "configs")
+        self._write = array_writer(response_structs(request).DescribeConfigsResult, "configs")
         self._encoded: dict[Hashable, bytes] = {}
         self._entries: dict[Hashable, list[ConfigEntry]] = {}
         config, encoded = broker.described

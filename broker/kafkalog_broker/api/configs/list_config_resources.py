@@ -13,8 +13,9 @@ from kafkalog_broker.admin.config_resources import ConfigResourceType, known_res
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, GROUPS
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
 
 
 @api(74, 0, 1)

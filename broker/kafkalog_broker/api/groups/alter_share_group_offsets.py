@@ -8,8 +8,9 @@ from uuid import UUID
 from kafkalog_broker.admin.share_group_state import alter_start_offsets
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import error_response, respond
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import error_response, respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.share_state import SharePartitionKey
 from kafkalog_broker.share.share_state_shard import UNKNOWN_PARTITION

@@ -34,8 +34,9 @@ from kafkalog_broker.api.itemized_responses import respond_in_slices
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.classic_requests import JoinRequest, JoinResponse, LeavingMember, SyncRequest
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
 
 _FIRST_JOIN_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 _FIRST_JOIN_VERSION_WITH_NULL_PROTOCOL = 7
@@ -43,6 +44,7 @@ _FIRST_JOIN_VERSION_WITH_SKIP_ASSIGNMENT = 9
 _FIRST_LEAVE_VERSION_WITH_SEVERAL_MEMBERS = 3
 _NO_REASON = "not provided"
 _MS = timedelta(milliseconds=1)
+_FIRST_JOIN_VERSION_WITH_REBALANCE_TIMEOUT = 1
 
 T = TypeVar("T")
 
@@ -51,7 +53,9 @@ T = TypeVar("T")
 async def join_group(request: Request, broker: Broker) -> Any:
     body = request.entity
     session_timeout_ms = body.session_timeout // _MS
-    rebalance_timeout = getattr(body, "rebalance_timeout", None)
+    rebalance_timeout = (
+        body.rebalance_timeout if request.version >= _FIRST_JOIN_VERSION_WITH_REBALANCE_TIMEOUT else None
+    )
     join = JoinRequest(
         group_id=body.group_id,
         member_id=body.member_id,

@@ -20,7 +20,8 @@ from kafkalog_broker.api.groups.modern_group_description import (
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.consumer.consumer_target_assignment import preferred_assignor
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 

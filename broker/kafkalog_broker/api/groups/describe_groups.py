@@ -16,7 +16,8 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
 from kafkalog_broker.protocol.acls import ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
 
 _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
 
 
 @api(16, 0, 5)

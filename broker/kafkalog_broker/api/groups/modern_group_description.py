@@ -10,9 +10,9 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request
-from kafkalog_broker.protocol.codec import response_class
-from kafkalog_broker.protocol.response_entity import entity, respond, struct_of
+from kafkalog_broker.protocol.api_messages import response_class
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import entity, respond, struct_of
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 _LONG_RESPONSE = 2_000

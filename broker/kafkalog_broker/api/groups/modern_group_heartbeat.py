@@ -10,8 +10,8 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_epoch import MAX_SUBSCRIBED_TOPICS
 from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
 
 _MS = timedelta(milliseconds=1)
 _UNCHANGED = -_MS

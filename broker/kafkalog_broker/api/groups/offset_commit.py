@@ -24,7 +24,8 @@ from kafkalog_broker.coordinator.coordinator_errors import coordinator_error_cod
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_requests import NO_GENERATION, NO_MEMBER
 from kafkalog_broker.groups.offset_requests import CommitRequest
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import run_in_slices
 
 _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9

@@ -12,8 +12,9 @@ from kafkalog_broker.api.itemized_responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.coordinator_errors import coordinator_error_code
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import error_response
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import error_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, in_parts
 
 PARTITIONS_PER_STEP = 200

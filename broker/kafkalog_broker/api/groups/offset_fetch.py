@@ -26,7 +26,8 @@ from kafkalog_broker.groups.offset_requests import NO_OFFSET
 from kafkalog_broker.groups.offset_store import CommittedOffset
 from kafkalog_broker.groups.offset_validation import check_fetch
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, in_parts
 
 PARTITIONS_PER_STEP = 500

@@ -14,7 +14,8 @@ from kafkalog_broker.api.groups.modern_group_description import (
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.groups.share.share_group import ShareGroup
 from kafkalog_broker.groups.share.share_group_heartbeat import ASSIGNOR
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
 
 
 @api(77, 1, 1)

@@ -10,7 +10,8 @@ from kafkalog_broker.api.groups.streams_group_structs import subtopology_fields,
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.groups.streams.streams_endpoints import host_and_port
 from kafkalog_broker.groups.streams.streams_group import StreamsGroup, StreamsMember
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
 
 _HIDDEN_TOPICS = "The described group uses topics that the client is not authorized to describe."
 

@@ -19,8 +19,9 @@ from kafkalog_broker.groups.streams.streams_group_heartbeat import StreamsHeartb
 from kafkalog_broker.groups.streams.streams_group_status import StatusCode
 from kafkalog_broker.groups.streams.topology import TopicInfo, Topology
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
 from kafkalog_spark.format.names import is_internal, valid_topic_name
 
 _PARTITIONS_BY_ENDPOINT = "partitions_by_user_endpoint"

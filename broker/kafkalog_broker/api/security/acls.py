@@ -16,8 +16,9 @@ from typing import Any
 from kafkalog_broker.api.error_responses import NO_AUTHORIZER, denial_message
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.security.acl import Acl, Pattern, acl_of, check_deletion, filter_of
 from kafkalog_broker.security.authorizer import Authorizer

@@ -17,8 +17,9 @@ from typing import Any
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import ANONYMOUS, Request, api
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import ANONYMOUS, Request
+from kafkalog_broker.protocol.responses import respond
 
 _TIMES = ("issue_timestamp", "expiry_timestamp", "max_timestamp")
 

@@ -16,8 +16,9 @@ from kafkalog_broker.api.error_responses import denial_message
 from kafkalog_broker.api.itemized_responses import respond_in_slices
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
 from kafkalog_broker.security.scram_users import Outcome, changed, number_of
 
 _logger = logging.getLogger(__name__)

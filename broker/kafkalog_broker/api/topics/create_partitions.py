@@ -9,8 +9,9 @@ from kafkalog_broker.admin.partition_addition import add_partitions
 from kafkalog_broker.admin.topic_validation import MAX_PARTITIONS_PER_REQUEST, validate_new_partition_count
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
 from kafkalog_broker.storage.topic_registry import Outcome
 
 _ERRORS_WITHOUT_MESSAGE = (ErrorCode.unknown_topic_or_partition, ErrorCode.topic_authorization_failed)

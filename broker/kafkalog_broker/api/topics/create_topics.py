@@ -20,9 +20,10 @@ from kafkalog_broker.admin.topic_validation import NewTopic, PartitionAssignment
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.entity_codec import array_writer
-from kafkalog_broker.protocol.response_entity import respond, response_module
+from kafkalog_broker.protocol.api_messages import array_writer
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond, response_structs
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC
@@ -90,7 +91,7 @@ def _topic_result(
         return {**fields, "topic_config_error_code": int(ErrorCode.topic_authorization_failed)}
     overrides = tuple(topic.configs.items())
     if overrides not in encoded_configs and request.version >= _FIRST_VERSION_WITH_CONFIGS:
-        write = array_writer(response_module(request).CreatableTopicResult, "configs")
+        write = array_writer(response_structs(request).CreatableTopicResult, "configs")
         # Overrides are shown as the request wrote them. Only DescribeConfigs shows parsed values.
         entries = [
             entry._replace(value=topic.configs.get(entry.name, entry.value))

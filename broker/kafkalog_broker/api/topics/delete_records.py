@@ -11,7 +11,8 @@ from typing import Any
 from kafkalog_broker.api.itemized_responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format.names import is_internal
 

@@ -17,9 +17,10 @@ from kafkalog_broker.api.topics.topic_metadata import (
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.hot_messages import TopicMetadata
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 

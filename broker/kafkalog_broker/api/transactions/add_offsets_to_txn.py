@@ -10,8 +10,9 @@ from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, TopicPartition
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 

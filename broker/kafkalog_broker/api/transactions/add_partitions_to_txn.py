@@ -19,8 +19,9 @@ from kafkalog_broker.api.itemized_responses import respond_by_partition, topic_r
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import respond, response_module
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond, response_structs
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, TopicPartition
 from kafkalog_spark.format.names import is_internal
 
@@ -40,7 +41,7 @@ async def add_partitions_to_txn(request: Request, broker: Broker) -> Any:
         add = partial(_add, broker, body.v3_and_below_transactional_id, producer, CLASSIC)
         codes = _codes(request, broker, body.v3_and_below_topics, add)
         return await respond_by_partition(request, partial(_result, request, codes))
-    topic_struct = response_module(request).AddPartitionsToTxnTopicResult
+    topic_struct = response_structs(request).AddPartitionsToTxnTopicResult
     results = []
     for transaction in body.transactions:
         transactional_id = transaction.transactional_id

@@ -12,8 +12,9 @@ from kafkalog_broker.api.transactions.distinct_partitions import distinct_partit
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import entity, respond, response_structs
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic import check_topic_name
@@ -26,7 +27,7 @@ refused with POLICY_VIOLATION. The client must ask for fewer partitions."""
 
 @api(61, 0, 0)
 async def describe_producers(request: Request, broker: Broker) -> Any:
-    time_slice, producer_struct = TimeSlice(), response_module(request).ProducerState
+    time_slice, producer_struct = TimeSlice(), response_structs(request).ProducerState
     topics, described = [], 0
     for name, indexes in distinct_partitions(request.entity.topics).items():
         partitions = []

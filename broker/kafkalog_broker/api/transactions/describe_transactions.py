@@ -8,15 +8,16 @@ from typing import Any
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import entity, respond, response_structs
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.transactions.transaction_metadata import TransactionMetadata
 
 
 @api(65, 0, 0)
 async def describe_transactions(request: Request, broker: Broker) -> Any:
-    states, state_struct = [], response_module(request).TransactionState
+    states, state_struct = [], response_structs(request).TransactionState
     async for transactional_id in TimeSlice().spread(request.entity.transactional_ids):
         fields: dict[str, Any] = {"transactional_id": transactional_id}
         try:

@@ -13,7 +13,8 @@ from kafkalog_broker.api.transactions.producer_response import producer_error_re
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP
 
 _END_TXN = 26

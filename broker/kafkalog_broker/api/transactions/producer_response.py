@@ -7,8 +7,8 @@ from typing import Any
 from kafkalog_broker.api.error_responses import code_for_version
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Request
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)

@@ -18,7 +18,8 @@ from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_requests import NO_GENERATION, NO_MEMBER
 from kafkalog_broker.groups.offset_requests import CommitRequest
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import run_in_slices
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
 from kafkalog_broker.transactions.transaction_verification import TXN_OFFSET_COMMIT_ABORTABLE, SupportedOperation

@@ -15,8 +15,9 @@ from typing import Any
 from kafkalog_broker.api.transactions.distinct_partitions import distinct_partitions
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.transactions.transaction_marker import EndMarker
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kafkalog_broker.coordinator.coordinator_record import encode_message
-from kafkalog_spark.format.messages import message
+from kafkalog_spark.format.messages.internal import message
 
 _GROUP_KEY, _GROUP_VALUE = message("GroupMetadataKey"), message("GroupMetadataValue")
 _GROUP_VALUE_VERSION = 3

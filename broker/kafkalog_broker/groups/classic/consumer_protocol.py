@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kafkalog_spark.format.messages import Message, message
+from kafkalog_spark.format.messages.internal import Message, message
 
 PROTOCOL_TYPE = "consumer"  # protocol type of groups of consumers; that of Kafka Connect is "connect"
 

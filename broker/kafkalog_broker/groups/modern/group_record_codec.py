@@ -24,7 +24,7 @@ from kafkalog_broker.groups.modern.group_records import (
     TasksKey,
     tasks_by_role,
 )
-from kafkalog_spark.format.messages import decode_key, message
+from kafkalog_spark.format.messages.internal import decode_key, message
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
 _COMMON_KINDS = (RecordKind.EPOCH, RecordKind.MEMBER, RecordKind.TARGET_EPOCH, RecordKind.TARGET, RecordKind.CURRENT)
@@ -39,7 +39,7 @@ _MESSAGE_NAMES = {
     for kind in kinds
 }
 _KEYS = {type_and_kind: message(name + "Key") for type_and_kind, name in _MESSAGE_NAMES.items()}
-_BY_KEY_VERSION = {version: type_and_kind for type_and_kind, key in _KEYS.items() for version in key.read}
+_BY_KEY_VERSION = {version: type_and_kind for type_and_kind, key in _KEYS.items() for version in key.begins}
 _VALUES = {
     type_and_kind: message(name + "Value")
     for type_and_kind, name in _MESSAGE_NAMES.items()

@@ -37,7 +37,7 @@ from kafkalog_broker.storage.append.validation_budget import (
 from kafkalog_spark.errors import CorruptBatch, DecompressesTooFar
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
-from kafkalog_spark.format.layout import Codec
+from kafkalog_spark.format.codecs import KAFKA_CODECS, listed
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 
 _I16 = struct.Struct(">h")
@@ -90,8 +90,9 @@ def validate_batch(
     if producer_id >= 0 and base_sequence < 0:
         raise _invalid(f"producer id {producer_id} comes with base sequence {base_sequence}, it must not be negative")
     codec = attributes & layout.ATTRIBUTE_CODEC
-    if codec > Codec.ZSTD:
-        raise BrokerError(ErrorCode.unsupported_compression_type, f"codec {codec} is not known (0 none ... 4 zstd)")
+    if codec not in KAFKA_CODECS:
+        what = f"codec {codec} is unknown, expected {listed(KAFKA_CODECS)}"
+        raise BrokerError(ErrorCode.unsupported_compression_type, what)
     try:
         records = memoryview(batch)[layout.RECORDS_AT :]
         if codec:

@@ -45,6 +45,7 @@ from kafkalog_broker.storage.append.validation_budget import MAX_PIECES
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import wrapper_value_at
+from kafkalog_spark.format.codecs import CODECS, KAFKA_CODECS, listed
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, header_fields, seal
 
@@ -133,11 +134,12 @@ def _check_wrapper(data: memoryview, size: int, magic: int, config: LogConfig) -
 def _unwrap(wrapper: memoryview, magic: int) -> _Source:
     """Return the message set in a wrapper; valid until the same thread decompresses again."""
     codec = wrapper[layout.LEGACY_ATTRIBUTES_AT] & layout.ATTRIBUTE_CODEC
-    if codec == Codec.ZSTD:
-        raise _invalid("messages v0 and v1 are not compressed with zstd: send v2 batches")
-    if codec > Codec.ZSTD:
-        known = "messages v0 and v1 have 0 (none), 1 (gzip), 2 (snappy) and 3 (lz4)"
-        raise BrokerError(ErrorCode.unsupported_compression_type, f"codec {codec} is not known: {known}")
+    if codec not in KAFKA_CODECS:
+        allowed = listed(codec for codec in KAFKA_CODECS if CODECS[codec].in_message_sets)
+        what = f"codec {codec} is unknown, expected {allowed} in messages v0 and v1"
+        raise BrokerError(ErrorCode.unsupported_compression_type, what)
+    if not CODECS[Codec(codec)].in_message_sets:
+        raise _invalid(f"messages v0 and v1 are not compressed with {Codec(codec).label}: send v2 batches")
     try:
         value_at = wrapper_value_at(wrapper, magic)
         if codec == Codec.LZ4 and magic > 0:

@@ -9,17 +9,19 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.append.record_walk import renumbered
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
+from kafkalog_spark.format.codecs import CODECS, KAFKA_CODECS
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec
-from kafkalog_spark.log.decode.decompress import MAX_PIECES, Output, Scratch, decompress
-from kafkalog_spark.log.write.compress import compress
+from kafkalog_spark.log.codecs.compress import compress
+from kafkalog_spark.log.codecs.decompress import decompress
+from kafkalog_spark.log.codecs.output import MAX_PIECES, Output
+from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.write.encoded_batch import seal
 
 PRODUCER = "producer"  # the value of compression.type that keeps a producer's codec
-_LEVELS = {
-    Codec.GZIP: "compression_gzip_level",
-    Codec.LZ4: "compression_lz4_level",
-    Codec.ZSTD: "compression_zstd_level",
+_LEVELS: dict[int, str] = {
+    codec: f"compression_{codec.label}_level" for codec in KAFKA_CODECS if CODECS[codec].levels is not None
 }
+"""Field of LogConfig with the level of a codec."""
 
 _KEPT_SCRATCH = 4 << 20
 """Bytes of the decompression buffer that a thread keeps; most batches decompress to less. A larger buffer belongs to
@@ -70,7 +72,7 @@ def release_frames(error: BaseException | None) -> None:
 
 def packed(records: memoryview | bytes, codec: int, config: LogConfig) -> bytes:
     """Compress records with the level that the topic has for the codec."""
-    level = getattr(config, _LEVELS[Codec(codec)], None) if codec in _LEVELS else None
+    level = getattr(config, _LEVELS[codec], None) if codec in _LEVELS else None
     return compress(Codec(codec), records, level)
 
 

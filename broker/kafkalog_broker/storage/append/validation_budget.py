@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kafkalog_spark.format import layout
+from kafkalog_spark.format.codecs import CODECS
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec
 
 MAX_RECORDS = 1_000_000
@@ -61,11 +62,7 @@ def _loop_budget(decompressed_bytes: int) -> ValidationBudget:
 
 
 LOOP_BUDGETS: Mapping[int, ValidationBudget] = {
-    Codec.NONE: _loop_budget(2 << 20),
-    Codec.GZIP: _loop_budget(256 << 10),
-    Codec.SNAPPY: _loop_budget(1 << 20),
-    Codec.LZ4: _loop_budget(1 << 20),
-    Codec.ZSTD: _loop_budget(1 << 20),
+    codec: _loop_budget(facts.bytes_in_event_loop) for codec, facts in CODECS.items()
 }
 """Budget of the event loop by codec."""
 _UNCOMPRESSED = LOOP_BUDGETS[Codec.NONE]

@@ -31,10 +31,10 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import Codec, HeaderColumn
 from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
-from kafkalog_spark.log.decode.decompress import Scratch
+from kafkalog_spark.log.codecs.compress import compress
+from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.decode.run_decoder import Decompressor, OpenedWrapper, kinds_of, open_wrapper, runs
 from kafkalog_spark.log.read.segment_file import Window
-from kafkalog_spark.log.write.compress import compress
 from kafkalog_spark.log.write.encoded_batch import seal
 
 

@@ -37,7 +37,7 @@ from kafkalog_spark.format import layout, names
 from kafkalog_spark.format.atomic_file import descriptor
 from kafkalog_spark.format.layout import ControlType, HeaderColumn
 from kafkalog_spark.format.transaction_index import AbortedTransaction
-from kafkalog_spark.log.decode.decompress import Scratch
+from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.decode.run_decoder import Decompressor, kinds_of, runs
 from kafkalog_spark.log.read.segment_file import Window
 from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, ordered_windows

@@ -24,7 +24,7 @@ from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.transaction_index import load_transaction_index
 from kafkalog_spark.log.read.segment_file import Window, header_windows
-from kafkalog_spark.store.interface import DescriptorFile
+from kafkalog_spark.store.local_store import DescriptorFile
 
 _COPIED = 1 << 20  # bytes at once
 

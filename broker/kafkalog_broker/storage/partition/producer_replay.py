@@ -21,7 +21,7 @@ from kafkalog_spark.format.layout import (
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.segment_file import Window, header_windows
-from kafkalog_spark.store.interface import DescriptorFile
+from kafkalog_spark.store.local_store import DescriptorFile
 
 _log = logging.getLogger(__name__)
 

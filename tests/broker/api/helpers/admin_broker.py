@@ -8,16 +8,14 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
-from kio.serial import entity_reader
-
 from kafkalog_broker import api
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, DynamicConfigs
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.protocol.codec import encode_response, response_class
+from kafkalog_broker.protocol.frames import encode_response
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
@@ -26,6 +24,7 @@ from kafkalog_broker.telemetry.client_instances import ClientInstances
 from tests.broker.api.helpers.admin_scenario import describe
 from tests.broker.api.helpers.plain_entities import TOKENS, request_entity
 from tests.broker.manual_clock import ManualClock
+from tests.broker.protocol.helpers.kio_messages import read_response
 
 PROPERTIES = {
     # As tests.interop.real_kafka starts Kafka: retention.ms has a source there.
@@ -151,9 +150,5 @@ def described_value(broker: AdminBroker, resource_type: int, name: str, key: str
 def _decoded(request: Request, answer: Any) -> Any:
     if request.api_key in TOKENS:
         return b"".join(encode_response(request, answer))[8:].hex()
-    response = response_class(request.api_key, request.version)
     frame = b"".join(bytes(piece) for piece in encode_response(request, answer))[4:]
-    _, start = entity_reader(response.__header_schema__)(frame, 0)  # type: ignore[attr-defined]
-    entity, size = entity_reader(response)(frame, start)  # type: ignore[var-annotated]
-    assert start + size == len(frame)
-    return entity
+    return read_response(request.api_key, request.version, frame)

@@ -9,19 +9,19 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Self
 
-from kio.serial import entity_reader
-
 from kafkalog_broker import api
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.protocol.codec import decode_request, encode_response, response_class
+from kafkalog_broker.protocol.frames import decode_request, encode_response
+from kafkalog_broker.protocol.headers import without_header
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.security.authorizer import admit
 from kafkalog_broker.server import Server
 from kafkalog_broker.testing_support.remote import frame_of
 from tests.broker.api.helpers.plain_entities import TOKENS
 from tests.broker.loop_watch import loop_watched
 from tests.broker.manual_clock import ManualClock
+from tests.broker.protocol.helpers.kio_messages import read_response
 
 
 class BrokerInProcess:
@@ -86,16 +86,12 @@ class BrokerInProcess:
 
 
 def _decoded(request: Request, answer: Any, read: Callable[[bytes], Any] | None) -> Any:
-    response = response_class(request.api_key, request.version)
     frame = b"".join(bytes(piece) for piece in encode_response(request, answer))[4:]
     if request.api_key in TOKENS:
         return {"answer": frame[4:].hex()}
-    _, start = entity_reader(response.__header_schema__)(frame, 0)  # type: ignore[attr-defined]
     if read is not None and request.api_key == DESCRIBE_TRANSACTIONS:
-        return read(frame[start:])
-    entity, size = entity_reader(response)(frame, start)  # type: ignore[var-annotated]
-    assert start + size == len(frame)
-    return entity
+        return read(without_header(frame, request.api_key, request.version))
+    return read_response(request.api_key, request.version, frame)
 
 
 DESCRIBE_TRANSACTIONS = 65

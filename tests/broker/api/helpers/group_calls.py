@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import struct
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from kio.serial import entity_reader, entity_writer
-
 from kafkalog_broker.api import load_all
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.protocol.codec import decode_request, encode_response, response_class
+from kafkalog_broker.protocol.frames import decode_request, encode_response
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.storage.topic import Topic
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.groups.helpers.virtual_time import RANGE, World
+from tests.broker.protocol.helpers.kio_messages import kio_request_class, kios_of, read_response, written
 
 JOIN, SYNC, HEARTBEAT, LEAVE = 11, 14, 12, 13
 COMMIT, FETCH, OFFSET_DELETE = 8, 9, 47
@@ -87,22 +85,15 @@ def decoded(key: int, version: int, values: dict[str, Any]) -> Request:
     """Return a request as the handler gets it: encoded and decoded."""
     load_all()
     head = struct.pack(">hhih", key, version, 1, 3) + b"app"
-    body = io.BytesIO(head + (b"\0" if version >= FLEXIBLE_FROM[key] else b""))
-    body.seek(0, io.SEEK_END)
-    entity = request_entity(key, version, values, {})
-    entity_writer(type(entity))(body, entity)
-    return decode_request(body.getvalue(), ConnectionInfo(host="10.0.0.9"))
+    tags = b"\0" if version >= FLEXIBLE_FROM[key] else b""
+    body = written(kios_of(kio_request_class(key, version), request_entity(key, version, values, {})))
+    return decode_request(head + tags + body, ConnectionInfo(host="10.0.0.9"))
 
 
 def read(request: Request, response: Any) -> dict[str, Any]:
     """Return a response as a client reads it: encoded and decoded."""
     data = b"".join(map(bytes, encode_response(request, response)))
-    tagged = request.version >= FLEXIBLE_FROM[request.api_key]
-    at = 4 + 4 + (1 if tagged else 0)
-    kind: Any = response_class(request.api_key, request.version)
-    entity, size = entity_reader(kind)(data, at)
-    assert at + size == len(data)
-    found = plain(entity)
+    found = plain(read_response(request.api_key, request.version, data[4:]))
     assert found.pop("throttle_time", 0) == 0
     return found  # type: ignore[no-any-return]
 

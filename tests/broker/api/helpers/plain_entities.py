@@ -1,16 +1,15 @@
-"""Conversion of request and response entities from and to dictionaries, lists, numbers and strings."""
+"""Conversion of requests and responses from and to dictionaries, lists, numbers and strings."""
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
-import functools
-import typing
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from kafkalog_broker.protocol.codec import request_class
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol.api_messages import request_class
+from kafkalog_spark.format.messages.classes import StructValue
 
 TOKENS = (38, 39, 40)
 """APIs whose responses have the time -1, which kio cannot decode. They are compared as hexadecimal digits."""
@@ -22,49 +21,36 @@ def request_entity(key: int, version: int, values: Mapping[str, Any], ids: Mappi
 
 
 def plain(value: Any) -> Any:
-    """Return an entity as values of JSON, with error codes as names and times in ms."""
-    if dataclasses.is_dataclass(value):
-        return {entry.name: plain(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
+    """Return a message as values of JSON, with error codes as names and times in ms."""
+    if isinstance(value, StructValue):
+        return {name: plain(getattr(value, name)) for name in value._fields}
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     if isinstance(value, datetime.timedelta):
         return round(value.total_seconds() * 1000)
     if isinstance(value, uuid.UUID):
         return str(value)
-    if hasattr(value, "retriable"):
+    if isinstance(value, ErrorCode):
         return value.name
+    if isinstance(value, memoryview):
+        return bytes(value)
     return value
-
-
-@functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
 
 
 def _build(cls: Any, values: Mapping[str, Any], ids: Mapping[str, uuid.UUID]) -> Any:
-    hints = _hints(cls)
-    known = {entry.name for entry in dataclasses.fields(cls)}
-    return cls(**{name: _value(hints[name], value, ids) for name, value in values.items() if name in known})
+    fields = {field.name: field for field in cls._struct.present}
+    return cls(**{name: _value(cls, fields[name], value, ids) for name, value in values.items() if name in fields})
 
 
-def _value(hint: Any, value: Any, ids: Mapping[str, uuid.UUID]) -> Any:
-    nested = next((part for part in _parts(hint) if dataclasses.is_dataclass(part)), None)
+def _value(cls: Any, field: Any, value: Any, ids: Mapping[str, uuid.UUID]) -> Any:
     if isinstance(value, str) and value.startswith("$id:"):
         return ids[value.removeprefix("$id:")]
-    if isinstance(value, str) and uuid.UUID in _parts(hint):
+    if isinstance(value, str) and field.type == "uuid":
         return uuid.UUID(value)
     if isinstance(value, Mapping):
-        return _build(nested, value, ids)
+        return _build(cls._message.class_of(field.struct), value, ids)
     if isinstance(value, list):
-        return tuple(_value(nested or hint, item, ids) for item in value)
-    if isinstance(value, int) and any("Timedelta" in getattr(part, "__name__", "") for part in _parts(hint)):
+        return tuple(_value(cls, field, item, ids) for item in value)
+    if isinstance(value, int) and field.type.startswith("duration"):
         return datetime.timedelta(milliseconds=value)
     return value
-
-
-def _parts(hint: Any) -> list[Any]:
-    found = [hint]
-    for part in typing.get_args(hint):
-        if part is not Ellipsis:
-            found += _parts(part)
-    return found

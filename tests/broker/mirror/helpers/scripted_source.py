@@ -12,10 +12,10 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.codec import request_class, response_class
+from tests.broker.protocol.helpers.kio_messages import kio_request_class, kio_response_class
 
 FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, EPOCH_ENDS = 1, 2, 3, 18, 23
 SERVED = {FETCH: (4, 12), LIST_OFFSETS: (1, 7), METADATA: (0, 12), API_VERSIONS: (0, 0), EPOCH_ENDS: (0, 4)}
@@ -84,7 +84,7 @@ class ScriptedSource:
                 key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
                 version = 0 if key == API_VERSIONS else version
                 self.asked[key] += 1
-                made: Any = request_class(key, version)
+                made: Any = kio_request_class(key, version)
                 _, at = entity_reader(made.__header_schema__)(frame, 0)
                 plain = self._answers[key](entity_reader(made)(frame, at)[0])
                 self.lies.get(key, _as_it_is)(plain)
@@ -185,7 +185,7 @@ def _as_it_is(answer: Any) -> Any:
 
 def encoded(key: int, version: int, plain: Plain) -> bytes:
     """A response from behind its correlation id."""
-    made: Any = response_class(key, version)
+    made: Any = kio_response_class(key, version)
     body = io.BytesIO()
     body.write(b"\0" if made.__header_schema__.__version__ else b"")
     entity_writer(made)(body, _entity(made, plain))

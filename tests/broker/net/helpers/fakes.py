@@ -14,7 +14,7 @@ from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.net.dispatch import Dispatch
 from kafkalog_broker.net.listener import Network
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.protocol.request import ConnectionInfo
 
 
 def framed(body: bytes) -> bytes:

@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 
-from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v12 import request as metadata
 from kio.schema.produce.v9 import request as produce
 from kio.schema.types import TopicName
 from kio.static.primitive import Records, i16, i32, i32Timedelta
 
+from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_broker.testing_support.remote import ask
 from tests.log.helpers.batch_builder import V2Record, batch

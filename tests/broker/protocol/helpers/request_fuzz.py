@@ -22,9 +22,12 @@ import kio.serial.errors
 
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol import api_registry
-from kafkalog_broker.protocol.codec import decode_request, request_class
-from kafkalog_broker.protocol.entity_codec import entity_reader
-from tests.broker.protocol.helpers.drawn_entities import REQUEST_VERSIONS
+from kafkalog_broker.protocol.api_messages import reader, request_class
+from kafkalog_broker.protocol.frames import decode_request
+from kafkalog_broker.protocol.headers import has_tagged_request_header
+from kafkalog_spark.format.messages.wire import Malformed
+from tests.broker.protocol.helpers.drawn_messages import REQUEST_VERSIONS
+from tests.broker.protocol.helpers.kio_messages import is_same, kio_request_class
 from tests.broker.protocol.helpers.request_tokens import damaged, tokens_of
 
 PAIRS = [(key, version) for key, versions in REQUEST_VERSIONS.items() for version in versions]
@@ -32,7 +35,7 @@ ADDRESS_SPACE = 8 << 30
 """Less than 2^31 elements of anything need, and more than the libraries do."""
 BYTES_PER_BYTE, BYTES_AT_LEAST = 400, 100_000
 """What a request may take up for each of its bytes (a struct of two bytes becomes an object of some fields), and what
-it may whatever its size: the message of an error, one of kio's modules that is imported."""
+it may whatever its size: the message of an error."""
 CALLS_PER_BYTE, CALLS_AT_LEAST = 8, 2_000
 MEASURED = 10
 """Of so many frames one is measured: that is ten times as slow."""
@@ -40,18 +43,20 @@ MEASURED = 10
 
 def header(key: int, version: int) -> bytes:
     """A request header in the version that this API and version have."""
-    kind: Any = request_class(key, version)
-    flexible = kind.__header_schema__.__version__ >= 2
-    return struct.pack(">hhih", key, version, 7, 4) + b"fuzz" + (b"\0" if flexible else b"")
+    tags = b"\0" if has_tagged_request_header(key, version) else b""
+    return struct.pack(">hhih", key, version, 7, 4) + b"fuzz" + tags
 
 
-def is_what_kio_reads(entity: Any, kind: Any, body: bytes) -> bool:
-    """Whether kio's reader makes the same of a body, or knows a tag or an error code in it not, or has narrower bounds:
-    of times, of booleans, of which all but 0 are true for Kafka (ByteBufferAccessor), and of tagged fields, which it
-    does not take null. To be asked only of what was read: kio makes room for any number of elements."""
+def is_what_kio_reads(value: Any, kind: Any, body: bytes) -> bool:
+    """Whether the reader of a class of kio's makes the same of a body.
+
+    It may also refuse it: an error code or a tag that it does not know, a null tagged field, and times and booleans
+    outside its bounds (for Kafka all booleans but 0 are true, ByteBufferAccessor). To be called only for a body that
+    our reader has accepted: kio makes room for any number of elements.
+    """
     try:
         found = kio.serial.entity_reader(kind)(body, 0)[0]
-        return found == entity or repr(found) == repr(entity)  # a number may be none, which equals nothing
+        return is_same(value, found)
     except kio.serial.errors.UnexpectedNull:
         return True
     except (KeyError, ValueError) as error:
@@ -91,21 +96,20 @@ def fuzz(seed: int, count: int, note: int) -> tuple[int, int]:
     draw, found = random.Random(seed), [0, 0]
     for place in range(count):
         key, version = PAIRS[place % len(PAIRS)] if place < len(PAIRS) else draw.choice(PAIRS)
-        body = damaged(tokens_of(request_class(key, version), draw), draw)
+        body = damaged(tokens_of(kio_request_class(key, version), draw), draw)
         frame = header(key, version) + body
         os.pwrite(note, f"{key} {version} {body.hex()}\n".encode(), 0)
         if place % MEASURED == 0:
-            decoded(frame)  # imports kio's module
+            decoded(frame)  # compiles the reader
             taken, calls = measured(lambda frame=frame: decoded(frame))  # type: ignore[misc]
             assert taken <= BYTES_AT_LEAST + BYTES_PER_BYTE * len(frame), (taken, frame.hex())
             assert calls <= CALLS_AT_LEAST + CALLS_PER_BYTE * len(frame), (calls, frame.hex())
         found[decoded(frame)] += 1
-        kind = request_class(key, version)
         try:
-            entity = entity_reader(kind)(body, 0)
-        except MalformedRequest:
+            value, _ = reader(request_class(key, version))(body, 0)
+        except Malformed:
             continue
-        assert is_what_kio_reads(entity, kind, body), (key, version, body.hex())
+        assert is_what_kio_reads(value, kio_request_class(key, version), body), (key, version, body.hex())
     return found[True], found[False]
 
 

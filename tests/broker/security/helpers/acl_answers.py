@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kafkalog_broker.protocol.client_codec import plain_login_requests
+from kafkalog_broker.protocol.client_messages import plain_login_requests
 from kafkalog_broker.testing_support.remote import ask, exchange
 from tests.broker.api.helpers.plain_entities import TOKENS, plain, request_entity
 from tests.broker.api.helpers.transaction_answers import read_described

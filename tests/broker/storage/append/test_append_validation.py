@@ -20,7 +20,7 @@ from kafkalog_spark.errors import DecompressesTooFar
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import check_crc, parse_header
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED
-from kafkalog_spark.log.decode.decompress import Scratch
+from kafkalog_spark.log.codecs.scratch import Scratch
 from tests.broker.storage.helpers.stored_logs import NOW, log_config, sent
 from tests.log.helpers.batch_builder import (
     CODECS,

@@ -24,7 +24,7 @@ from kafkalog_broker.storage.compaction import batch_filter as message_filter
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.kernels.sweep import end_of_records
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
-from kafkalog_spark.log.decode import decompress as decompression
+from kafkalog_spark.log.codecs import scratch
 from kafkalog_spark.log.decode import row_buffers, run_decoder
 from kafkalog_spark.log.decode.record_schema import RecordPredicate
 from kafkalog_spark.log.read import partition_scan, segment_file
@@ -38,7 +38,7 @@ from tests.log.helpers.lying_batches import TIME, lying_batch
 from tests.log.helpers.plain_decoder import Malformed, decompress
 
 ALLOCATING = (
-    batch_filter, message_filter, offset_map, record_walk, segment_recovery, decompression,
+    batch_filter, message_filter, offset_map, record_walk, segment_recovery, scratch,
     segment_file, row_buffers, run_decoder, partition_scan,
 )  # fmt: skip
 SEARCHES = (

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kio.serial import entity_reader
-
 from kafkalog_broker.net.dispatch import answer_of
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
-from kafkalog_broker.protocol.codec import response_class
+from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.testing_support.remote import frame_of
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.api.helpers.transaction_requests import INIT, TIMEOUT_MS, TOPIC
+from tests.broker.protocol.helpers.kio_messages import read_response
 
 
 class Client:
@@ -34,11 +32,8 @@ class Client:
         frame = frame_of(request_entity(key, version, fields, ids))
         pieces = await answer_of(broker.network.shared.dispatch(frame, ConnectionInfo()))
         self.responded(key)
-        response: Any = response_class(key, version)
         assert pieces is not None
-        body = b"".join(map(bytes, pieces))[4:]
-        _, start = entity_reader(response.__header_schema__)(body, 0)
-        return plain(entity_reader(response)(body, start)[0])  # type: ignore[no-any-return]
+        return plain(read_response(key, version, b"".join(map(bytes, pieces))[4:]))  # type: ignore[no-any-return]
 
     def responded(self, key: int) -> None:
         """Called when a response is encoded, before any other task runs."""

@@ -1,0 +1,200 @@
+"""Frames to requests, and responses to frames.
+
+A request frame is what follows the 4-byte size: header and body. Messages are compiled when the first request of an
+API and version arrives. That takes some milliseconds, so an event loop calls `load` in a thread first if `is_loaded` is
+false.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from typing import Any, NamedTuple
+
+from kafkalog_broker.errors import MalformedRequest, UnsupportedVersion
+from kafkalog_broker.protocol.api_messages import (
+    API_VERSIONS,
+    api_name,
+    reader,
+    request_class,
+    response_class,
+    writer,
+)
+from kafkalog_broker.protocol.api_registry import registry
+from kafkalog_broker.protocol.headers import (
+    has_tagged_request_header,
+    has_tagged_response_header,
+    skip_tagged_fields,
+)
+from kafkalog_broker.protocol.hot_messages import parse_one_batch, produce_request
+from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_spark.format.messages.classes import StructValue
+from kafkalog_spark.format.messages.reader import Body
+from kafkalog_spark.format.messages.wire import Malformed
+from kafkalog_spark.format.messages.writer import Write
+
+MAX_ELEMENTS = 25_000
+"""Elements of all arrays of a request, tagged fields included: 10,000 topics of one partition each are 20,000. Reading
+as many takes tens of milliseconds, in which no other request is served. Kafka, whose requests have threads, has no
+bound."""
+
+_HEADER = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
+_SIZE_AND_CORRELATION = struct.Struct(">ii")
+_VERSIONED = struct.Struct(">hh")  # API key and version, as requests begin with them
+
+_PRODUCE = 0
+# A small response leaves in one piece: one more buffer for the socket costs more than copying this many bytes.
+_JOIN_LIMIT = 8192
+
+
+class _Served(NamedTuple):
+    """How requests of an API and version are read, and their responses written.
+
+    Attributes:
+        read_body: (frame, position) to the entity.
+        response: Class of the response.
+    """
+
+    read_body: Callable[[Body, int], Any]
+    has_tagged_request_header: bool
+    response: type[StructValue]
+    write: Write
+    response_head: int  # bytes of size and header
+
+
+_served: dict[tuple[int, int], _Served | None] = {}
+"""What was requested since the start, by API key and version; None if ApiVersions is answered in version 0."""
+_loading = threading.Lock()  # a message that two threads compile has two classes, and responses would be of the other
+
+
+def decode_request(frame: Body, connection: ConnectionInfo | None = None) -> Request:
+    """Read a request. Unknown tagged fields (KIP-482) and bytes after the body are skipped, as in Kafka.
+
+    Args:
+        frame: Without its size; bytes or a read-only memoryview.
+
+    Raises:
+        UnsupportedVersion: For an API key or version that is not registered.
+        MalformedRequest: If the bytes are not a request.
+    """
+    request, served, position = _decode_header(frame, connection)
+    if served is not None:
+        try:
+            request.entity = served.read_body(frame, position)
+        except Malformed as error:
+            raise MalformedRequest(
+                f"{api_name(request.api_key)} version {request.version}: {error}, at byte {error.position} of "
+                f"{len(frame)}"
+            ) from None
+    return request
+
+
+def decode_one_batch(frame: Body, connection: ConnectionInfo | None = None) -> Request | None:
+    """Read a Produce request with one batch, like `decode_request`. Return None for any other request."""
+    request, served, position = _decode_header(frame, connection)
+    request.entity = None if served is None else parse_one_batch(frame, position, request.version)
+    return None if request.entity is None else request
+
+
+def encode_response(request: Request, response: Any) -> list[Any]:
+    """Return the bytes-like pieces of a response frame: size, header and body. Large records are passed on untouched.
+
+    Args:
+        response: What a handler returned (see `api_registry`).
+
+    Raises:
+        TypeError: If the response is one of another API or version.
+    """
+    version = 0 if request.entity is None and request.api_key == API_VERSIONS else request.version
+    served = _compiled(request.api_key, version)
+    if type(response) is not served.response and not isinstance(response, tuple):
+        raise TypeError(
+            f"the response to {api_name(request.api_key)} version {version} must be a {served.response.__name__} of "
+            f"that version, not {response!r:.200}"
+        )
+    pieces = served.write(response, bytearray(served.response_head))
+    size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+    _SIZE_AND_CORRELATION.pack_into(pieces[0], 0, size - 4, request.correlation_id)
+    return pieces if len(pieces) == 1 or size > _JOIN_LIMIT else [b"".join(pieces)]
+
+
+def is_loaded(frame: Body) -> bool:
+    """Return whether the messages of this API and version are compiled."""
+    return len(frame) >= _VERSIONED.size and _VERSIONED.unpack_from(frame) in _served
+
+
+def load(frame: Body) -> None:
+    """Compile the messages of this API and version, if it is served. May be called from any thread."""
+    with suppress(UnsupportedVersion, struct.error):  # which `decode_request` raises
+        _load(*_VERSIONED.unpack_from(frame))
+
+
+def with_throttle_time(response: Any, throttle_ms: int) -> Any:
+    """Return the same response with throttle_time_ms (below 2**31); unchanged if the version has no such field."""
+    return response._replace(throttle_time=throttle_ms) if "throttle_time" in response._fields else response
+
+
+def _decode_header(frame: Body, connection: ConnectionInfo | None) -> tuple[Request, _Served | None, int]:
+    """A request without its entity, how it is read (None if there is no entity), and where its body begins."""
+    try:
+        api_key, version, correlation_id, length = _HEADER.unpack_from(frame)
+    except struct.error:
+        raise MalformedRequest(f"a frame of {len(frame)} bytes has no room for a request header") from None
+    position = _HEADER.size
+    client_id = None
+    if length >= 0:
+        end = position + length
+        if end > len(frame):
+            raise MalformedRequest(f"the client id has {length} bytes, {len(frame) - position} are left in the frame")
+        client_id = str(frame[position:end], "utf-8", "replace")
+        position = end
+    elif length != -1:
+        raise MalformedRequest(f"the client id has the length {length}")
+
+    request = Request(api_key, version, correlation_id, client_id, None, connection or ConnectionInfo(), len(frame))
+    served = _served.get((api_key, version)) or _load(api_key, version)
+    if served is None:
+        return request, None, position
+    if served.has_tagged_request_header:
+        position = skip_tagged_fields(frame, position)
+    return request, served, position
+
+
+def _load(api_key: int, version: int) -> _Served | None:
+    """Raises UnsupportedVersion."""
+    api = registry().get(api_key)
+    if api is None:
+        raise UnsupportedVersion(f"API key {api_key} version {version} is not served")
+    if not api.serves(version) and api_key != API_VERSIONS:
+        raise UnsupportedVersion(
+            f"{api_name(api_key)} version {version} is not served, only {api.min_version} to {api.max_version}"
+        )
+    with _loading:
+        if (api_key, version) not in _served:
+            _served[api_key, version] = _compiled(api_key, version) if api.serves(version) else None
+            if not api.serves(version):
+                _compiled(api_key, 0)
+        return _served[api_key, version]
+
+
+@cache
+def _compiled(api_key: int, version: int) -> _Served:
+    request, response = request_class(api_key, version), response_class(api_key, version)
+    read = reader(request)
+
+    def read_entity(frame: Body, position: int) -> Any:
+        return read(frame, position, MAX_ELEMENTS)[0]
+
+    def read_produce(frame: Body, position: int) -> Any:
+        return parse_one_batch(frame, position, version) or produce_request(read_entity(frame, position))
+
+    return _Served(
+        read_produce if api_key == _PRODUCE else read_entity,
+        has_tagged_request_header(api_key, version),
+        response,
+        writer(response),
+        _SIZE_AND_CORRELATION.size + has_tagged_response_header(api_key, version),
+    )

@@ -1,0 +1,71 @@
+"""The tables of options in docs/options.md and docs/sink.md, made from the declarations.
+
+`python -m docs_site.option_tables` writes them; a test compares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+
+from kafkalog_spark.log.tiered import key_ring, tier_options
+from kafkalog_spark.options import OptionSpec
+from kafkalog_spark.sink import options as sink_options
+from kafkalog_spark.source import foreign_options
+from kafkalog_spark.source.options import READ_OPTIONS
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = ("options.md", "sink.md")
+
+_TABLE = re.compile(r"(<!-- options:.*?-->\n).*?(<!-- options end -->)", re.DOTALL)
+_READ_PATTERNS = (
+    (key_ring.KEY_OPTION + "ID", None, tier_options.KEY_OPTION_MEANING),
+    (
+        "value.*",
+        None,
+        "Options of the format of values; `key.*` of keys, without a prefix of both (docs/typed.md). Ours.",
+    ),
+)
+"""Options whose names have a part that users choose."""
+
+Row = tuple[str, str | None, str]
+"""Name, default and meaning of an option."""
+
+
+def page_with_table(page: str) -> str:
+    """Return the text of a page of docs/, with the table that the declarations give."""
+    if page == "options.md":
+        rows = [*_declared(READ_OPTIONS), *_READ_PATTERNS]
+        rows += _foreign(rows, foreign_options.IGNORED, foreign_options.REFUSED)
+    else:
+        rows = list(_declared(sink_options.WRITE_OPTIONS))
+        rows += _foreign(rows, sink_options.IGNORED, sink_options.REFUSED)
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return _TABLE.sub(lambda found: found[1] + "\n".join(_lines(rows)) + "\n" + found[2], text)
+
+
+def _declared(specs: tuple[OptionSpec, ...]) -> Iterator[Row]:
+    return ((spec.name, spec.default, spec.meaning) for spec in specs)
+
+
+def _foreign(declared: list[Row], ignored: Mapping[str, str], refused: Mapping[str, str]) -> Iterator[Row]:
+    """Yield the options of other connectors, without those that have a row already."""
+    names = {name for name, _, _ in declared}
+    yield from ((name, None, f"Accepted and ignored: {why}") for name, why in ignored.items() if name not in names)
+    yield from ((name, None, "Refused, as in the connector.") for name in refused)
+
+
+def _lines(rows: list[Row]) -> Iterator[str]:
+    """Yield the lines of the table. Neighbours with the same default and meaning share a line."""
+    yield "| option | default | meaning |"
+    yield "|---|---|---|"
+    for (default, meaning), group in groupby(rows, key=lambda row: row[1:]):
+        names = ", ".join(f"`{name}`" for name, _, _ in group)
+        yield f"| {names} | {'' if default is None else f'`{default}`'} | {meaning} |"
+
+
+if __name__ == "__main__":
+    for name in PAGES:
+        (DOCS / name).write_text(page_with_table(name), encoding="utf-8")

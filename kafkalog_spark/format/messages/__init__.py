@@ -1,0 +1,1 @@
+"""Kafka's messages: their definitions as data, and the compiler that makes readers and writers of them."""

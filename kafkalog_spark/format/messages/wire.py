@@ -1,0 +1,84 @@
+"""Parts of a message that are read without a definition: lengths, compact strings, and tagged fields (KIP-482)."""
+
+from __future__ import annotations
+
+from kafkalog_spark.format.varints import read_uvarint, uvarint
+
+
+class Malformed(ValueError):
+    """Bytes that do not fit the definition. position: of the first wrong or missing byte, in the message."""
+
+    def __init__(self, why: str, position: int) -> None:
+        super().__init__(why)
+        self.position = position
+
+
+def read_unsigned_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """Return an unsigned varint of at most 32 bits, and the position after it.
+
+    Raises:
+        Malformed: If it is longer, or if the bytes end early.
+    """
+    try:
+        return read_uvarint(data, at)
+    except IndexError:
+        raise ends_early(len(data)) from None
+    except ValueError as error:
+        raise Malformed(str(error), at) from None
+
+
+def compact_string(text: str) -> bytes:
+    data = text.encode()
+    return uvarint(len(data) + 1) + data
+
+
+def read_compact_string(data: bytes, at: int) -> tuple[str, int]:
+    """Return a string that is not null, and the position after it.
+
+    Raises:
+        Malformed: If there is none.
+    """
+    size, begin = read_unsigned_varint(data, at)
+    end = begin + size - 1
+    if not size:
+        raise Malformed("a string is null", at)
+    if end > len(data):
+        raise Malformed(f"a string of {size - 1} bytes, {len(data) - begin} bytes are left", begin)
+    try:
+        return data[begin:end].decode(), end
+    except UnicodeDecodeError as error:
+        raise Malformed(f"a string is not UTF-8: {error}", begin) from None
+
+
+def read_tagged_fields(data: bytes, at: int) -> tuple[dict[int, bytes], int]:
+    """Return the tagged fields that begin at `at`, by tag, and the position after them.
+
+    Raises:
+        Malformed: If the tags do not rise, or if the bytes end early.
+    """
+    fields: dict[int, bytes] = {}
+    last = -1
+    count, at = read_unsigned_varint(data, at)
+    for _ in range(count):
+        begin = at
+        tag, at = read_unsigned_varint(data, at)
+        if tag <= last:
+            raise tag_does_not_rise(tag, last, begin)
+        size, at = read_unsigned_varint(data, at)
+        if size > len(data) - at:
+            raise tag_too_long(tag, size, data, at)
+        fields[tag] = data[at : at + size]
+        last, at = tag, at + size
+    return fields, at
+
+
+def ends_early(position: int) -> Malformed:
+    return Malformed("it ends early", position)
+
+
+def tag_does_not_rise(tag: int, last: int, position: int) -> Malformed:
+    return Malformed(f"tag {tag} follows tag {last}", position)
+
+
+def tag_too_long(tag: int, size: int, data: bytes | memoryview, position: int) -> Malformed:
+    return Malformed(f"tagged field {tag} of {size} bytes, {len(data) - position} bytes are left", position)

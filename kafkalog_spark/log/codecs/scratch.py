@@ -1,0 +1,68 @@
+"""Growing buffer that batches are decompressed into."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+
+_RESERVED_FROM = 8 << 20
+"""Capacity in bytes from which the buffer is an address range of its own, reserved at the largest expected size. Pages
+that were never written take no memory, and the buffer can grow without a copy, which would double the memory in use."""
+_MOST_RESERVED = 256 << 20
+"""Largest address range in bytes, however high the limit of a read is."""
+
+
+class Scratch:
+    """uint8 buffer that grows on demand; not thread-safe.
+
+    Views that were handed out before the buffer grew keep the old memory.
+
+    Args:
+        capacity: Initial size in bytes.
+        most: Expected largest size in bytes; 0 if unknown.
+    """
+
+    def __init__(self, capacity: int = 1 << 20, most: int = 0) -> None:
+        self.expect(most)
+        self._hold(np.empty(capacity, np.uint8))
+
+    @classmethod
+    def of(cls, data: memoryview) -> Scratch:
+        """Return a Scratch over `data`, without a copy."""
+        scratch = cls(0)
+        scratch._hold(np.frombuffer(data, np.uint8))
+        return scratch
+
+    def expect(self, most: int) -> None:
+        """Set the expected largest size in bytes."""
+        self._most = min(most, _MOST_RESERVED)
+
+    def _hold(self, data: np.ndarray) -> None:
+        self.data = data
+        self.view = data.data
+
+    def room(self, at: int, size: int) -> memoryview:
+        """Return a writable view of [at:at + size]. Growing keeps the bytes before `at`."""
+        if at + size > self.data.size:
+            larger = max(at + size, 2 * self.data.size)
+            data = _reserved(max(larger, self._most)) if larger >= _RESERVED_FROM else np.empty(larger, np.uint8)
+            data[:at] = self.data[:at]
+            self._hold(data)
+        return self.view[at : at + size]
+
+    def read_only(self) -> np.ndarray:
+        """Return the buffer as kernels take it; the array is stale after the buffer grows."""
+        array = self.data.view()
+        array.flags.writeable = False
+        return array
+
+    def shrink(self, capacity: int) -> None:
+        """Free the memory above `capacity` after an unusually large batch."""
+        if self.data.size > capacity:
+            self._hold(np.empty(capacity, np.uint8))
+
+
+def _reserved(size: int) -> np.ndarray:
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    return np.frombuffer(mmap.mmap(-1, size, flags=flags), np.uint8)

@@ -1,0 +1,63 @@
+"""Commit log in a bucket: objects that several writers put at once, without a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kafkalog_spark.errors import KafkalogError, WriteUnfinished
+from kafkalog_spark.sink.bucket_directory import KEPT_SECONDS, BucketDirectory
+from kafkalog_spark.sink.commit_log import CommitLog, LastCommit
+from kafkalog_spark.sink.commit_plan import CommitRecord, format_record
+
+COMMITS = "kafkalog.commits"
+
+PRUNE_EVERY = 100  # commits between two removals of old records: a listing and some deletions
+
+
+@dataclass(frozen=True)
+class BucketCommitLog(CommitLog):
+    directory: BucketDirectory
+
+    prefix = COMMITS + "/"
+    late_puts = True
+    look_seconds = 3600
+    """Far below KEPT_SECONDS, so that the number of an older look is still taken."""
+
+    def expect_put_if_absent(self) -> None:
+        self.directory.step("probe", COMMITS)
+        self.directory.store.expect_conditional_put(self.directory.path(COMMITS))
+
+    def check_condition(self, last: LastCommit, newest: CommitRecord) -> None:
+        """All depends on the condition of the store: the newest record, with a byte more, must be refused."""
+        again = format_record(newest) + b"\n"
+        if last.number < 0 or self.directory.put_if_absent(self.record_name(last.number), again):
+            self.expect_put_if_absent()
+
+    def _resolve_failed_put(self, error: OSError, number: int, record: CommitRecord, previous: CommitRecord) -> bool:
+        """Take the number: then either the record is there, or it never will be."""
+        try:
+            if not self.take_number(number, previous):
+                return self.read(number).id == record.id
+        except (OSError, KafkalogError) as second:
+            if isinstance(second, PermissionError):
+                raise error from None
+            raise WriteUnfinished(
+                "the store stopped answering while the commit was written, so it is not known whether it was: "
+                f"{error.strerror or error}",
+                path=self.directory.path(),
+                hint="when it answers again, look at the log before you run the write again (a stream does so by "
+                "itself)",
+            ) from second
+        raise error from None
+
+    def _files(self, after: str = "") -> Sequence[str]:
+        return sorted(self.directory.files_in(COMMITS, after).files)
+
+    def _superseded(self, number: int) -> Sequence[str]:
+        """Every PRUNE_EVERY commits, the records that are older than KEPT_SECONDS."""
+        if number == 0 or number % PRUNE_EVERY:
+            return []
+        now = self.directory.store.modified(self.directory.path(self.record_name(number)))
+        records = self.directory.below(COMMITS, lambda record: now - record.modified_s <= KEPT_SECONDS)
+        return [record.name for record in records]

@@ -1,0 +1,77 @@
+"""Objects of a log directory in a bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kafkalog_spark.sink.log_directory import LogDirectory
+from kafkalog_spark.store.interface import Buffer, Listing
+from kafkalog_spark.store.object_store import AgedObject, ObjectStore
+from kafkalog_spark.store.storage_options import StorageOptions
+
+WHOLE_BYTES = 64 << 20
+"""Largest object that is put in one conditional request. Multipart uploads of larger ones have no condition, so the
+writer looks for the object first."""
+
+KEPT_SECONDS = 7 * 24 * 3600
+"""How long a commit record stays after a newer one was put. A writer that looked at the commits before, and stopped for
+so long, must still find its number taken; writers look again after BucketCommitLog.look_seconds, and S3 refuses
+requests that were signed 15 minutes ago. Unused staged objects stay as long, which is longer than any job
+(transactional.id.expiration.ms)."""
+
+
+@dataclass(frozen=True)
+class BucketDirectory(LogDirectory):
+    """root: normalised URL. parallel: most requests at once. whole_bytes: see WHOLE_BYTES."""
+
+    root: str
+    store: ObjectStore
+    parallel: int = 8
+    whole_bytes: int = WHOLE_BYTES
+
+    entry = "an object"
+    requirements = "writing needs to list, get, put and delete objects"
+
+    @property
+    def storage(self) -> StorageOptions:  # type: ignore[override]
+        return self.store.options
+
+    def files_in(self, directory: str = "", after: str = "") -> Listing:
+        """Return what is in a directory, from the name `after` on; an empty listing if it is missing. One LIST."""
+        try:
+            return self.store.list(self.path(directory), after)
+        except FileNotFoundError:
+            return Listing.of({}, ())
+
+    def listing(self) -> list[str]:
+        return self.files_in().names
+
+    def sizes(self, directory: str) -> dict[str, int]:
+        """Return the sizes of the objects in a directory, by name."""
+        return {name: facts.size for name, facts in self.files_in(directory).files.items()}
+
+    def below(self, directory: str, enough: Callable[[AgedObject], bool] = lambda _: False) -> Sequence[AgedObject]:
+        """Return the objects below a directory, up to the first for which `enough` is true."""
+        return self.store.below(self.path(directory), enough)
+
+    def read(self, name: str, most: int) -> bytes:
+        return self.store.read_all(self.path(name), most)
+
+    def put_if_absent(self, name: str, data: Buffer) -> bool:
+        self.step("create", name)
+        return self.store.put_if_absent(self.path(name), data)
+
+    def replace(self, name: str, data: Buffer, *, sync: bool = True) -> None:
+        self.step("put", name)
+        self.store.put(self.path(name), data)
+
+    def replace_empty(self, name: str, data: Buffer) -> bool:
+        """Replace an empty object; False if the object is no longer empty."""
+        self.step("replace", name)
+        return self.store.replace_empty(self.path(name), data)
+
+    def delete(self, names: Sequence[str]) -> None:
+        if names:
+            self.step("delete", names[0])
+            self.store.delete([self.path(name) for name in names])

@@ -1,0 +1,252 @@
+"""Segments in a bucket, made of staged objects, without locks or renames.
+
+Several writers may complete a commit at once, and each may stop anywhere. So every object is put only if there is none,
+with bytes that depend on the record and the staged objects alone. The .log of a segment is put last, and a partition's
+segments one after the other, so that a reader sees a valid log at every instant.
+
+    kafkalog.staged/<job>/<task>-<attempt>-<n>.log    whole batches of one partition, without offsets yet
+
+There is no heartbeat object: stale objects are recognised by their age. Objects cannot be truncated, so a log that
+needs it is refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+from kafkalog_spark.errors import CorruptLog, JobEnded, KafkalogError
+from kafkalog_spark.format import layout, names
+from kafkalog_spark.format import partition_metadata as metadata
+from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, leader_epochs
+from kafkalog_spark.log.write.segment_restamping import PieceStamper
+from kafkalog_spark.sink.bucket_directory import KEPT_SECONDS, BucketDirectory
+from kafkalog_spark.sink.bucket_stage import STAGED, BucketStage
+from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment, leader_epochs_at
+from kafkalog_spark.sink.segment_target import INDEX_SUFFIXES, SegmentTarget, check_cleaned
+
+_METADATA_BYTES = 1000
+_LOOKS = 5
+"""Tries of a put. A gateway may refuse one because of an object that another writer is putting, and not list it yet."""
+
+_REPAIR = "copy the partition's directory to a disk, let a broker load it once, and put it back; nothing was written"
+
+
+@dataclass(frozen=True)
+class BucketTarget(SegmentTarget):
+    directory: BucketDirectory
+
+    lists_new_topics_whole = True  # the last partition is made first
+    join_bytes = layout.MAX_INT64  # a segment is made of several objects
+
+    @property
+    def parallel(self) -> int:  # type: ignore[override]
+        return self.directory.parallel
+
+    # Jobs of a stream end by their age alone: another process may be writing the same micro-batch, and still needs its
+    # staged objects.
+
+    def stage(self, job: str) -> BucketStage:
+        return BucketStage(self.directory, job)
+
+    def staged(self, job: str) -> list[str]:
+        return [f"{STAGED}/{job}/{staged.name}" for staged in self.directory.below(f"{STAGED}/{job}")]
+
+    def sweep(self, job: str) -> None:
+        """Remove the job's objects, and those of jobs whose newest object is older than KEPT_SECONDS."""
+        staged = self.directory.below(STAGED)
+        now = max((item.modified_s for item in staged), default=0.0)
+        newest: dict[str, float] = {}
+        for item in staged:
+            owner = item.name.partition("/")[0]
+            newest[owner] = max(newest.get(owner, 0.0), item.modified_s)
+        ended = {owner for owner, at in newest.items() if owner == job or now - at > KEPT_SECONDS}
+        self.directory.delete([f"{STAGED}/{item.name}" for item in staged if item.name.partition("/")[0] in ended])
+
+    # Segments.
+
+    def partition_dirs(self) -> Iterable[names.PartitionDir]:
+        listing = self.directory.files_in()
+        directories = (names.parse_partition_dir(name) for name in listing.names if listing.is_directory(name))
+        return [directory for directory in directories if directory is not None]
+
+    def end_of(
+        self, location: PartitionLocation, last: PlannedSegment | None, checkpoints: Checkpoints
+    ) -> PartitionEnd:
+        """One LIST suffices if the last segment is still `last`. Otherwise find the end as readers do."""
+        log = location.open_unread()
+        if (
+            last is not None
+            and log.segments
+            and log.segments[-1].base_offset == last.base_offset
+            and log.size_of(len(log.segments) - 1) == last.size
+        ):
+            return PartitionEnd(last.next_offset, last.leader_epoch, None)
+        try:
+            check_cleaned(log, _REPAIR)
+            log = location.open(checkpoints=checkpoints)
+            end = log.log_end
+            size = log.size_of(len(log.segments) - 1) if log.segments else 0
+            if size != end.position:
+                raise CorruptLog(
+                    f"the last segment has {size - end.position} bytes after its last whole batch, at byte "
+                    f"{end.position}, as a crash or a copy of a running broker's file leaves them; an object cannot be "
+                    "cut",
+                    path=posixpath.join(location.directory, log.segments[-1].log),
+                    position=end.position,
+                    offset=end.offset,
+                )
+        except KafkalogError as error:
+            error.hint = error.hint or _REPAIR
+            raise error.at(topic_partition=f"{location.topic}-{location.partition}") from None
+        replaces = bool(log.segments) and size == 0 and log.segments[-1].base_offset == end.offset
+        epochs = leader_epochs(location.store, location.directory)
+        return PartitionEnd(end.offset, *leader_epochs_at(epochs, end.offset), replaces)
+
+    def prepare(self, record: CommitRecord) -> None:
+        """Check that all pieces are there: a commit that names missing ones could never be completed."""
+        needed = {(piece.name, piece.size) for segment in record.segments for piece in segment.pieces}
+        directory = f"{STAGED}/{record.job}"
+        there = self.directory.below(directory) if needed else ()
+        gone = needed - {(f"{directory}/{staged.name}", staged.size) for staged in there}
+        if gone:
+            raise JobEnded(
+                f"{len(gone)} of {len(needed)} staged objects are gone or have another size",
+                path=self.directory.path(min(gone)[0]),
+                hint="nothing was written; staged objects are removed after a week, or another process removed them: "
+                "run the write again",
+            )
+
+    def remaining(self, record: CommitRecord) -> CommitRecord:
+        created = {topic.name for topic in record.topics}
+
+        def is_complete(segment: PlannedSegment, sizes: Mapping[str, int]) -> bool:
+            stem = names.segment_name(segment.base_offset)
+            has_indexes = {stem + suffix for suffix in INDEX_SUFFIXES} <= sizes.keys()
+            # The indexes may be those of the empty segment that is replaced.
+            return has_indexes and not segment.replaces_empty and sizes.get(stem + names.LOG_SUFFIX) == segment.size
+
+        def left(segments: list[PlannedSegment]) -> list[PlannedSegment]:
+            sizes = self.directory.sizes(segments[0].directory)
+            if sizes or segments[0].topic in created:
+                return [segment for segment in segments if not is_complete(segment, sizes)]
+            self.warn_deleted(segments)
+            return []
+
+        remaining = self.run([partial(left, segments) for segments in record.by_partition().values()])
+        return replace(record, segments=tuple(segment for segments in remaining for segment in segments))
+
+    def make_topic(self, topic: NewTopic, filled: Sequence[int]) -> None:
+        """Put the last partition first, so that a listing shows how many there will be.
+
+        A partition without records has only partition.metadata; readers and brokers take it for an empty log.
+        """
+        topic_id = topic.id
+        for partition in reversed(range(topic.partitions)):
+            name = f"{topic.name}-{partition}/{metadata.PARTITION_METADATA_FILE}"
+            if not self.directory.put_if_absent(name, metadata.format_partition_metadata(topic_id)):
+                with suppress(FileNotFoundError):  # another writer of this commit is putting it just now
+                    topic_id = metadata.parse_partition_metadata(self.directory.read(name, _METADATA_BYTES))
+
+    def publish_segment(self, segment: PlannedSegment) -> None:
+        if segment.size > self.directory.whole_bytes and not segment.replaces_empty:
+            self._upload_segment(segment)
+            return
+        stamper = PieceStamper(segment.base_offset, segment.leader_epoch)
+        data = b"".join(self._stamped(segment, stamper))
+        indexes = stamper.indexes()
+        if not segment.replaces_empty:
+            self._put_indexes(segment, indexes)
+            self._put_log(segment, data, self.directory.put_if_absent)
+        else:  # Readers ignore the old, empty indexes. The new ones would lead them to bytes that are not there yet.
+            self._put_log(segment, data, self.directory.replace_empty)
+            self._put_indexes(segment, indexes)
+
+    def _put_log(self, segment: PlannedSegment, data: bytes, put: Callable[[str, bytes], bool]) -> None:
+        name, header = segment.file(names.LOG_SUFFIX), data[: layout.BATCH_OVERHEAD]
+        _until_settled(name, lambda: put(name, data) or self._is_same(segment, header))
+
+    def _is_same(self, segment: PlannedSegment, header: bytes | bytearray) -> bool:
+        """Return True if another writer of this commit has put the .log, False if there is none after all.
+
+        Raises:
+            CorruptLog: If there is another .log.
+        """
+        name = segment.file(names.LOG_SUFFIX)
+        size = self.directory.sizes(segment.directory).get(posixpath.basename(name))
+        if size is None:
+            return False
+        try:
+            first = self.directory.read(name, len(header))
+        except FileNotFoundError:
+            return False
+        if size != segment.size or first != bytes(header):
+            raise self.in_the_way(
+                segment,
+                "another program than kafkalog's sink writes to this log: stop it, and remove its records",
+            )
+        return True
+
+    def _put_indexes(self, segment: PlannedSegment, indexes: tuple[bytes, bytes]) -> None:
+        for suffix, data in zip(INDEX_SUFFIXES, indexes, strict=True):
+            _until_settled(segment.file(suffix), partial(self._put_index, segment.file(suffix), data))
+
+    def _put_index(self, name: str, data: bytes) -> bool:
+        if self.directory.put_if_absent(name, data):
+            return True
+        try:
+            if self.directory.read(name, len(data) + 1) != data:
+                self.directory.replace(name, data)  # it belongs to an empty segment, or to none
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _upload_segment(self, segment: PlannedSegment) -> None:
+        """Upload the .log in parts. It appears with the last part, so the indexes are put before that."""
+        name = segment.file(names.LOG_SUFFIX)
+        if posixpath.basename(name) in self.directory.sizes(segment.directory):
+            first = next(self._stamped(segment, PieceStamper(segment.base_offset, segment.leader_epoch)))
+            if self._is_same(segment, first[: layout.BATCH_OVERHEAD]):
+                return
+
+        def pieces() -> Iterator[bytearray]:
+            stamper = PieceStamper(segment.base_offset, segment.leader_epoch)
+            yield from self._stamped(segment, stamper)
+            self._put_indexes(segment, stamper.indexes())
+
+        self.directory.step("upload", name)
+        self.directory.store.upload(self.directory.path(name), pieces, segment.size)
+
+    def _stamped(self, segment: PlannedSegment, stamper: PieceStamper) -> Iterator[bytearray]:
+        """Yield the pieces with their offsets.
+
+        Raises:
+            FileNotFoundError: If a piece is gone.
+            KafkalogError: If the pieces are not the committed ones.
+        """
+        for piece in segment.pieces:
+            data = self.directory.read(piece.name, piece.size + 1)
+            if len(data) != piece.size:
+                raise KafkalogError(
+                    f"a staged object has {len(data)} bytes, its task wrote {piece.size}",
+                    path=self.directory.path(piece.name),
+                    hint="another process changed it",
+                )
+            yield stamper.stamp(data)
+        if (stamper.next_offset, stamper.size) != (segment.next_offset, segment.size):
+            raise KafkalogError(
+                f"the staged objects of a segment hold {stamper.next_offset - segment.base_offset} records in "
+                f"{stamper.size} bytes, the commit names {segment.records} in {segment.size}",
+                topic_partition=segment.directory,
+                path=self.directory.path(segment.pieces[0].name),
+                hint="another process changed them: restore them, or give up the records and remove the commit record",
+            )
+
+
+def _until_settled(name: str, put: Callable[[], bool]) -> None:
+    if not any(put() for _ in range(_LOOKS)):
+        raise OSError(errno.EAGAIN, f"the store refused {_LOOKS} times to put an object that it does not have", name)

@@ -1,0 +1,151 @@
+"""Jobs of the sink on a disk: the staged files that belong to a write, its driver, and whether that has ended.
+
+Staged files are in the log directory itself, as plain files: on the file system where they will end, and where every
+broker looks at directories only (an unknown directory keeps Apache Kafka from starting).
+
+    kafkalog.sink-<job>.job                        the job is open: its driver, as JSON
+    kafkalog.sink-<job>-<task>-<attempt>-<n>.log   a staged segment; .index and .timeindex at commit
+    ...-<n>-joined.log                             it and small ones that follow, made at commit
+
+A task that makes a file looks for its job's .job file afterwards. The .job file is removed first when a job ends, so
+that a late task finds it gone and removes its own files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from kafkalog_spark.errors import CorruptFile
+from kafkalog_spark.format.atomic_file import read_whole
+
+_STAGED = re.compile(r"kafkalog\.sink-(?P<job>[0-9a-f]{32})(\.job|-[0-9a-z-]+\.(log|index|timeindex))")
+
+
+UNKNOWN_OWNER_SECONDS = 7 * 24 * 3600
+"""How long staged files of a driver on another machine stay after their last change: transactional.id.expiration.ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Identity of a driver process, to find out later whether it has ended. start: as in _Process."""
+
+    boot: str
+    pid_namespace: str
+    pid: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Content of a .job file.
+
+    Attributes:
+        owner: The Spark driver; None if unknown.
+        stream: Key of a streaming query, the same for all of its micro-batches and for no other query.
+        made_directory: True if the log directory was made for this job.
+    """
+
+    owner: Owner | None = None
+    stream: str | None = None
+    made_directory: bool = False
+
+
+def job_file(job: str) -> str:
+    return f"kafkalog.sink-{job}.job"
+
+
+def format_job(job: Job) -> bytes:
+    return json.dumps(asdict(job)).encode("utf-8")
+
+
+def read_job(log_dir: Path, job: str) -> Job:
+    """Return a job; one without a known owner if its .job file is missing or cannot be read."""
+    try:
+        content = json.loads(read_whole(log_dir / job_file(job)))
+        owner = None if content["owner"] is None else Owner(**content["owner"])
+        if owner is not None and not (type(owner.pid) is type(owner.start) is int):  # they go into a path in /proc
+            owner = None
+        return Job(owner, content["stream"], content["made_directory"] is True)
+    except (CorruptFile, OSError, ValueError, KeyError, TypeError, RecursionError):
+        return Job()
+
+
+def files_of_jobs(listing: Iterable[str]) -> dict[str, list[str]]:
+    """Return the files of each job, by a listing of the log directory."""
+    jobs: dict[str, list[str]] = {}
+    for name in listing:
+        if match := _STAGED.fullmatch(name):
+            jobs.setdefault(match["job"], []).append(name)
+    return jobs
+
+
+def is_dead(log_dir: Path, job: str, files: Iterable[str], now_s: float) -> bool:
+    """Return True if the driver has ended.
+
+    A driver on another machine, in another container or of an earlier boot counts as ended when no file has changed for
+    UNKNOWN_OWNER_SECONDS. A job without a .job file was ended already.
+    """
+    if not (log_dir / job_file(job)).exists():
+        return True
+    owner = read_job(log_dir, job).owner
+    if owner is not None and (owner.boot, owner.pid_namespace) == _here():
+        process = _process(owner.pid)
+        return process is None or process.start != owner.start
+    changed = []
+    for name in files:
+        with suppress(OSError):
+            changed.append((log_dir / name).stat().st_mtime)
+    return bool(changed) and now_s - max(changed) > UNKNOWN_OWNER_SECONDS
+
+
+def driver_process() -> Owner | None:
+    """Return the Spark driver of this worker: the nearest JVM among its ancestors, else this process.
+
+    None if the system has no /proc.
+    """
+    driver, pid = os.getpid(), os.getppid()
+    while pid > 1 and (process := _process(pid)) is not None:
+        if process.name == "java":
+            driver = pid
+            break
+        pid = process.parent
+    here, process = _here(), _process(driver)
+    return None if not here[0] or process is None else Owner(*here, driver, process.start)
+
+
+def _here() -> tuple[str, str]:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return boot, os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return "", ""
+
+
+class _Process(NamedTuple):
+    name: str
+    parent: int
+    start: int  # clock ticks after boot
+
+
+def _process(pid: int) -> _Process | None:
+    """Read /proc/<pid>/stat (proc(5)); None if the process has ended, or the system has no /proc.
+
+    Raises OSError for any other failure, such as a lack of descriptors: the process may live, and the files that it has
+    staged must stay.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    name, _, rest = text.partition("(")[2].rpartition(")")
+    state, parent, *more = rest.split()
+    return (
+        None if state in "ZX" else _Process(name, int(parent), int(more[17]))
+    )  # Z: ended, but not waited for by its parent

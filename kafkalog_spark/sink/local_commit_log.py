@@ -1,0 +1,42 @@
+"""Commit log on a disk: plain files in the log directory, written under its locks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.sink.commit_log import CommitLog, unfinished
+from kafkalog_spark.sink.commit_plan import CommitRecord
+from kafkalog_spark.sink.local_directory import LocalDirectory
+
+PREFIX = "kafkalog.commits-"
+
+
+@dataclass(frozen=True)
+class LocalCommitLog(CommitLog):
+    directory: LocalDirectory
+
+    prefix = PREFIX
+    late_puts = False
+    look_seconds = math.inf  # the locks keep others from committing
+
+    def _resolve_failed_put(self, error: OSError, number: int, record: CommitRecord, previous: CommitRecord) -> bool:
+        """The record is decided if it can be read: only the last fsync failed then."""
+        try:
+            is_decided = self.read(number).id == record.id
+        except (OSError, KafkalogError):
+            is_decided = False
+        if is_decided:
+            raise unfinished(self.directory, error) from error
+        raise error from None
+
+    def _files(self, after: str = "") -> Sequence[str]:
+        names = self.directory.listing()
+        files = (name.removeprefix(self.prefix) for name in names if name.startswith(self.prefix))
+        return sorted(name for name in files if name > after)
+
+    def _superseded(self, number: int) -> Sequence[str]:
+        """All older records: nobody without the locks puts one."""
+        return self._files()

@@ -1,0 +1,86 @@
+"""Files of a log directory on a disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkalog_spark import errors
+from kafkalog_spark.format import atomic_file
+from kafkalog_spark.format.atomic_file import descriptor, write_all
+from kafkalog_spark.sink.log_directory import LogDirectory
+from kafkalog_spark.store.local_store import LOCAL
+
+_TEMPORARY = "kafkalog.commits.tmp"
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+
+
+@dataclass(frozen=True)
+class LocalDirectory(LogDirectory):
+    log_dir: Path
+
+    store = LOCAL
+    entry = "a file"
+    requirements = "the driver and every executor need the directory, writable, under the same path"
+
+    @property
+    def root(self) -> str:  # type: ignore[override]
+        return str(self.log_dir)
+
+    def listing(self) -> list[str]:
+        try:
+            return os.listdir(self.log_dir)
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError:
+            raise
+        except OSError as error:
+            raise errors.NotALogDirectory(f"cannot be read: {error.strerror}", path=self.root) from error
+
+    def read(self, name: str, most: int) -> bytes:
+        return atomic_file.read_whole(self.log_dir / name, most)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """A hard link is the condition. The directory's lock has to do on a file system without links."""
+        path, temporary = self.log_dir / name, self.log_dir / _TEMPORARY
+        self.step("create", path)
+        temporary.unlink(missing_ok=True)  # a killed writer may have left it, as a second name of a published file
+        try:
+            with descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+                write_all(fd, data)
+                atomic_file.fsync_descriptor(fd)
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                if path.exists():
+                    return False
+                os.rename(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        atomic_file.fsync_directory(self.log_dir)
+        return True
+
+    def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
+        path = self.log_dir / name
+        self.step("write", path)
+        atomic_file.replace_file(path, data, sync=sync)
+
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.step("unlink", self.log_dir / name)
+            (self.log_dir / name).unlink(missing_ok=True)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.step("rename", new)
+        os.rename(old, new)
+
+    def fsync_directory(self, path: Path) -> None:
+        self.step("fsync", path)
+        atomic_file.fsync_directory(path)

@@ -1,0 +1,329 @@
+"""Segments on a disk: staged files that are moved to their places.
+
+The .log of each segment is moved last. Until then brokers and readers see the log as it was before: they ignore or
+remove an index without a .log. The exception is a log that ends with an empty segment of the same base offset: its
+indexes are removed, then the .log is moved, then the new indexes, with an fsync of the directory between these steps.
+Otherwise the entries of the new indexes could be taken for those of the empty .log.
+
+A crash of the machine may keep any of the renames that were not followed by an fsync of the directory. Therefore the
+directory is synced before the next segment of the same partition is moved: no later segment survives without an
+earlier one. Offsets are assigned only after all of the log below them is on disk (log_recovery), so that the recovery
+points which a commit writes at its end are true.
+
+    kafkalog.sink-*    staged files and jobs (jobs.py)
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkalog_spark import errors
+from kafkalog_spark.format import atomic_file, checkpoint, names
+from kafkalog_spark.format import partition_metadata as metadata
+from kafkalog_spark.format.atomic_file import descriptor, write_all
+from kafkalog_spark.format.producer_snapshot import format_producer_snapshot, read_producer_snapshot
+from kafkalog_spark.log.read.discovery import partition_dirs
+from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
+from kafkalog_spark.log.write.segment_recovery import OffsetOverflow
+from kafkalog_spark.log.write.segment_restamping import restamp_segment
+from kafkalog_spark.sink import commit_plan
+from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment
+from kafkalog_spark.sink.directory_locks import COMMIT_WAIT_SECONDS, DirectoryLocks
+from kafkalog_spark.sink.jobs import Job, driver_process, files_of_jobs, format_job, is_dead, job_file, read_job
+from kafkalog_spark.sink.local_commit_log import PREFIX
+from kafkalog_spark.sink.local_directory import LocalDirectory
+from kafkalog_spark.sink.local_stage import LocalStage
+from kafkalog_spark.sink.log_recovery import is_closed, log_files, recover_log
+from kafkalog_spark.sink.segment_target import INDEX_SUFFIXES, SegmentTarget, check_cleaned
+
+_log = logging.getLogger(__name__)
+
+_FLUSHES_AT_ONCE = 8
+_LOAD = "let a broker load the directory once"
+
+
+@dataclass(frozen=True)
+class LocalTarget(SegmentTarget):
+    """now_s, wait_s: the clock and the longest wait for another sink."""
+
+    directory: LocalDirectory
+    now_s: Callable[[], float] = time.time
+    wait_s: float = COMMIT_WAIT_SECONDS
+
+    parallel = 1  # files are only moved
+    lists_new_topics_whole = False
+    join_bytes = 4 << 20
+    """A segment for each task of each micro-batch would leave a broker with many thousands of files. Larger files are
+    not joined, because joining copies and flushes them a second time while the commit waits."""
+
+    @property
+    def log_dir(self) -> Path:
+        return self.directory.log_dir
+
+    def check(self) -> None:
+        """Also raise BrokerOwnsDirectory if a broker holds the locks. Makes no file; another sink may be at work."""
+        super().check()
+        self._locks.check_no_broker()
+
+    def locked(self) -> AbstractContextManager[None]:
+        return self._locks.held()
+
+    @property
+    def _locks(self) -> DirectoryLocks:
+        return DirectoryLocks(self.log_dir, self.wait_s)
+
+    # Jobs.
+
+    def begin_job(self, job: str, stream: str | None) -> None:
+        made = not self.log_dir.exists()
+        atomic_file.make_directories(self.log_dir)
+        described = Job(driver_process(), stream, made)
+        with descriptor(self.log_dir / job_file(job), os.O_WRONLY | os.O_CREAT) as file:
+            write_all(file, format_job(described))
+
+    def stage(self, job: str) -> LocalStage:
+        return LocalStage(self.log_dir, job)
+
+    def staged(self, job: str) -> list[str]:
+        return files_of_jobs(self.directory.listing()).get(job, [])
+
+    def jobs_of_stream(self, job: str, stream: str | None) -> list[str]:
+        if stream is None:
+            return [job]
+        others = files_of_jobs(self.directory.listing()).keys() - {job}
+        return [job, *(other for other in others if read_job(self.log_dir, other).stream == stream)]
+
+    def dead_jobs(self) -> list[str]:
+        now, found = self.now_s(), files_of_jobs(self.directory.listing())
+        return [job for job, files in found.items() if is_dead(self.log_dir, job, files, now)]
+
+    def end_jobs(self, jobs: Iterable[str]) -> None:
+        """Remove the .job file first, and at last a log directory that was made for the job and is empty."""
+        for job in jobs:
+            made_directory = read_job(self.log_dir, job).made_directory
+            self.directory.delete([job_file(job)])
+            self.directory.delete(self.staged(job))
+            if made_directory:
+                with suppress(OSError):  # another writer has begun to use it
+                    self.log_dir.rmdir()
+
+    def sweep(self, job: str) -> None:
+        self.end_jobs([job])
+        for dead in self.dead_jobs():
+            _log.warning("removed the staged files of a writer that has ended from %s (job %s)", self.log_dir, dead)
+            self.end_jobs([dead])
+
+    def _flush(self, paths: Iterable[Path]) -> None:
+        """Wait until these files, and the entries of these directories, are on disk.
+
+        Several are flushed at once, since a file system writes them together. `paths` may be a generator that makes
+        each file before it yields its path; earlier files are flushed meanwhile.
+        """
+        with ThreadPoolExecutor(_FLUSHES_AT_ONCE, "flush") as threads:
+            running: list[Future[None]] = []
+            for path in paths:
+                if not running:
+                    self.directory.step("flush", path)
+                running.append(threads.submit(atomic_file.fsync_file, path))
+            for flushed in running:
+                flushed.result()
+
+    # Segments.
+
+    def partition_dirs(self) -> Iterable[names.PartitionDir]:
+        with suppress(FileNotFoundError):
+            for parsed, _ in partition_dirs(self.log_dir):
+                yield parsed
+
+    def end_of(
+        self, location: PartitionLocation, last: PlannedSegment | None, checkpoints: Checkpoints
+    ) -> PartitionEnd:
+        try:
+            log = location.open()
+            check_cleaned(log, _LOAD)
+            end = log.log_end
+            if self._is_untouched(log, last):
+                directory = Path(location.directory)
+                epochs = checkpoint.read_leader_epochs(directory / checkpoint.LEADER_EPOCH_CHECKPOINT)
+            else:
+                epochs = recover_log(log, clean=(self.log_dir / names.CLEAN_SHUTDOWN_FILE).exists())
+        except OffsetOverflow as overflow:
+            raise errors.CorruptLog(
+                str(overflow),
+                topic_partition=f"{location.topic}-{location.partition}",
+                hint=f"{_LOAD}: it splits the segment",
+            ) from None
+        except errors.KafkalogError as error:
+            raise error.at(topic_partition=f"{location.topic}-{location.partition}") from None
+        return PartitionEnd(end.offset, *commit_plan.leader_epochs_at(epochs, end.offset))
+
+    def _is_untouched(self, log: PartitionLog, last: PlannedSegment | None) -> bool:
+        """Return True if the newest commit wrote the end of the log and nothing has changed since: all is on disk then.
+
+        A broker that started in between may have appended nothing, and still have written indexes and snapshots again
+        without an fsync. The change times of the files tell; a tick of the clock that both share counts as a change.
+        """
+        if last is None or not log.segments or log.segments[-1].base_offset != last.base_offset:
+            return False
+        if (log.log_end.offset, log.log_end.position) != (last.next_offset, last.size) or not is_closed(log):
+            return False
+        try:
+            done = (self.log_dir / (PREFIX + "done")).stat().st_mtime_ns
+        except FileNotFoundError:
+            return False
+        files = [Path(log.directory), *(Path(log.directory, name) for name in log_files(log))]
+        return all(path.stat().st_ctime_ns < done for path in files if path.exists())
+
+    def prepare(self, record: CommitRecord) -> None:
+        self._stamp(record.segments, join=True)
+        self.directory.fsync_directory(self.log_dir)
+
+    def _stamp(self, segments: Iterable[PlannedSegment], *, join: bool) -> None:
+        def stamped() -> Iterator[Path]:
+            for segment in segments:
+                log = self._staged_log(segment)
+                if join and len(segment.pieces) > 1:
+                    self.directory.step("join", log)
+                    with descriptor(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
+                        for piece in segment.pieces:
+                            write_all(out, atomic_file.read_whole(self.log_dir / piece.name))
+                self.directory.step("restamp", log)
+                end = restamp_segment(log, segment.base_offset, segment.leader_epoch)
+                if end != segment.next_offset:
+                    raise errors.KafkalogError(
+                        f"a staged file holds {end - segment.base_offset} records, its task reported {segment.records}",
+                        path=str(log),
+                        hint="another process changed it; nothing was written, run the write again",
+                    )
+                yield from (log, *(log.with_suffix(suffix) for suffix in INDEX_SUFFIXES))
+
+        self._flush(stamped())  # a file is flushed while the next one gets its offsets
+
+    def _staged_log(self, segment: PlannedSegment) -> Path:
+        """Return the path of its only piece, or of the file that its pieces are joined to."""
+        first = self.log_dir / segment.pieces[0].name
+        return first if len(segment.pieces) == 1 else first.with_name(f"{first.stem}-joined{names.LOG_SUFFIX}")
+
+    def _published_log(self, segment: PlannedSegment) -> Path:
+        return self.log_dir / segment.file(names.LOG_SUFFIX)
+
+    def remaining(self, record: CommitRecord) -> CommitRecord:
+        """Return the segments whose staged .log is still there, to follow what a broker has written since."""
+        existing = self.topics()
+        left = [segment for segment in record.segments if self._staged_log(segment).exists()]
+        # All topics are made before the first segment moves. Once one has moved, a missing topic was deleted.
+        topics = record.topics if len(left) == len(record.segments) else ()
+        here = {(topic, partition) for topic, partitions in existing.items() for partition in partitions}
+        self._finish_moves([segment for segment in record.segments if segment not in left and segment.key in here])
+        created = {topic.name for topic in topics}
+        here |= {segment.key for segment in left if segment.topic in created}
+        for segment in left:
+            if segment.key not in here:
+                self.warn_deleted([segment])
+        kept = [segment for segment in left if segment.key in here]
+        # `record` is not complete, so none of it is known to be on disk.
+        ends = self.ends({segment.key for segment in kept}, existing, CommitRecord())
+        assigned = commit_plan.assign_offsets(kept, ends)
+        self._stamp(assigned, join=False)  # a broker may have removed indexes; offsets may have changed
+        return CommitRecord(job=record.job, queries=record.queries, topics=topics, segments=assigned)
+
+    def _finish_moves(self, segments: Iterable[PlannedSegment]) -> None:
+        """Move the indexes of segments whose .log has been moved already."""
+        for segment in segments:
+            staged, target = self._staged_log(segment), self._published_log(segment)
+            for suffix in INDEX_SUFFIXES:
+                if staged.with_suffix(suffix).exists() and not target.with_suffix(suffix).exists():
+                    self.directory.rename(staged.with_suffix(suffix), target.with_suffix(suffix))
+        self._flush(sorted({self.log_dir / segment.directory for segment in segments}))
+
+    def make_topic(self, topic: NewTopic, filled: Sequence[int]) -> None:
+        """Partitions that get no segments next get an empty one."""
+        directories = [self.log_dir / f"{topic.name}-{partition}" for partition in range(topic.partitions)]
+        read = (metadata.read_partition_metadata(path / metadata.PARTITION_METADATA_FILE) for path in directories)
+        # A broker that ran in between may have given the topic another id.
+        topic_id = next((found for found in read if found is not None), topic.id)
+        data = metadata.format_partition_metadata(topic_id)
+        for partition, directory in enumerate(directories):
+            self.directory.step("mkdir", directory)
+            directory.mkdir(atomic_file.DIRECTORY_MODE, exist_ok=True)
+            if metadata.read_partition_metadata(directory / metadata.PARTITION_METADATA_FILE) is None:
+                self.directory.replace(f"{directory.name}/{metadata.PARTITION_METADATA_FILE}", data)
+            if partition not in filled and not any(directory.glob("*" + names.LOG_SUFFIX)):
+                log = directory / (names.segment_name(0) + names.LOG_SUFFIX)
+                self.directory.step("empty segment", log)
+                for suffix in (*INDEX_SUFFIXES, names.LOG_SUFFIX):  # existing files stay
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+                    os.close(os.open(log.with_suffix(suffix), flags, atomic_file.FILE_MODE))
+                self.directory.fsync_directory(directory)
+        self.directory.fsync_directory(self.log_dir)
+
+    def publish_segment(self, segment: PlannedSegment) -> None:
+        staged, target = self._staged_log(segment), self._published_log(segment)
+        replaces_empty = target.exists()
+        if replaces_empty:
+            if target.stat().st_size:
+                raise self.in_the_way(segment, "another process wrote to the log without the directory's lock")
+            self.directory.delete([segment.file(suffix) for suffix in INDEX_SUFFIXES])
+            self.sync_published(segment)
+            self.directory.rename(staged, target)
+            self.sync_published(segment)
+        for suffix in INDEX_SUFFIXES:
+            self.directory.rename(staged.with_suffix(suffix), target.with_suffix(suffix))
+        if not replaces_empty:
+            self.directory.rename(staged, target)
+
+    def sync_published(self, segment: PlannedSegment) -> None:
+        self.directory.fsync_directory(self.log_dir / segment.directory)
+
+    def end_publish(self, record: CommitRecord) -> None:
+        """Flush all moved files, then write producer snapshots and recovery points as a broker does."""
+        by_partition = record.by_partition()
+        snapshots: list[Path] = []
+
+        def written() -> Iterator[Path]:
+            for segments in by_partition.values():
+                data = self._snapshot_at(segments[0])
+                if data is not None:
+                    # The records here have no producers, so the state at the new end is that at the old one.
+                    stem = names.segment_name(segments[-1].next_offset)
+                    path = self.log_dir / segments[0].directory / (stem + names.PRODUCER_SNAPSHOT_SUFFIX)
+                    aside = path.with_name(path.name + atomic_file.TEMPORARY_SUFFIX)
+                    self.directory.step("write", path)
+                    with descriptor(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+                        write_all(fd, data)
+                    snapshots.append(path)
+                    yield aside
+
+        self._flush(written())
+        for path in snapshots:
+            self.directory.rename(path.with_name(path.name + atomic_file.TEMPORARY_SUFFIX), path)
+        self._flush([self.log_dir, *(self.log_dir / segments[0].directory for segments in by_partition.values())])
+        flushed = {key: segments[-1].next_offset for key, segments in by_partition.items()}
+        created = {(topic.name, n): 0 for topic in record.topics for n in range(topic.partitions)}
+        try:
+            points = checkpoint.read_offset_checkpoint(self.log_dir / checkpoint.RECOVERY_POINT_CHECKPOINT)
+        except (errors.CorruptFile, errors.UnsupportedFormat) as error:
+            _log.warning("%s; it stays as it is, and a broker will check the logs from their beginning", error)
+            return
+        # All records below these offsets are on disk, so a broker need not scan them after a crash.
+        raised = {key: offset for key, offset in (created | flushed).items() if offset > points.get(key, -1)}
+        if raised:
+            data = checkpoint.format_offset_checkpoint(points | raised)
+            self.directory.replace(checkpoint.RECOVERY_POINT_CHECKPOINT, data)
+
+    def _snapshot_at(self, segment: PlannedSegment) -> bytes | None:
+        """Return the producer snapshot at the base offset of a segment; None if there is no valid one."""
+        if segment.base_offset == 0:
+            return format_producer_snapshot([])
+        try:
+            path = self.log_dir / segment.file(names.PRODUCER_SNAPSHOT_SUFFIX)
+            return format_producer_snapshot(read_producer_snapshot(path))
+        except (OSError, errors.KafkalogError):
+            return None  # a broker drops it too, and reads the log instead

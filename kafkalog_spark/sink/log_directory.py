@@ -1,0 +1,55 @@
+"""Files of a log directory that is written to, on a disk or in a bucket."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from kafkalog_spark.errors import NotALogDirectory
+from kafkalog_spark.store.interface import Store
+from kafkalog_spark.store.storage_options import StorageOptions
+
+
+class LogDirectory(ABC):
+    """Reads and changes of single files. Names are paths relative to the log directory. All methods raise OSError."""
+
+    root: str
+    store: Store
+    storage: StorageOptions | None = None
+    entry: str  # what is at the path if it is no directory, for messages: "a file"
+    requirements: str  # what a writer needs there, for hints
+
+    def step(self, what: str, name: Any) -> None:  # noqa: B027
+        """Called before each change, with a word for it and the name or path. Tests fail or kill the writer here."""
+
+    def path(self, name: str = "") -> str:
+        return f"{self.root}/{name}" if name else self.root
+
+    def unwritable(self, error: OSError) -> NotALogDirectory:
+        """Return the error to raise for an OSError of this class, before a commit is decided."""
+        return NotALogDirectory(
+            f"cannot be written: {error.strerror or error}",
+            path=str(error.filename or self.root),
+            hint=f"nothing was written; {self.requirements}",
+        )
+
+    @abstractmethod
+    def listing(self) -> list[str]:
+        """Return the names directly in the log directory; none if it is missing."""
+
+    @abstractmethod
+    def read(self, name: str, most: int) -> bytes:
+        """Return the content of a file of at most `most` bytes. Raises FileNotFoundError, CorruptFile."""
+
+    @abstractmethod
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Write a file, durable on return; False if there is one of that name."""
+
+    @abstractmethod
+    def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
+        """Write or replace a small file, durable on return if `sync`."""
+
+    @abstractmethod
+    def delete(self, names: Sequence[str]) -> None:
+        """Remove files. Missing ones are ignored."""

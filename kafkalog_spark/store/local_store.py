@@ -1,0 +1,126 @@
+"""Files of this machine, or of what it has mounted.
+
+Reads are preads into memory of our own. A mapped file would end the process with SIGBUS when a recovering broker
+truncates it, and would count towards the worker's memory page by page.
+
+A listing is not atomic: the system returns names piece by piece, and a file that is renamed from a position not yet
+reached to one already passed is in none of them. Compaction renames a `.log.swap` to `.log` in this way. A segment that
+is missing from a listing would look like a gap that compaction left: its records would be lost without an error.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import closing
+from dataclasses import dataclass
+
+from kafkalog_spark.format.atomic_file import open_regular, read_whole
+from kafkalog_spark.format.names import DELETED_SUFFIX
+from kafkalog_spark.store.interface import Buffer, FetchBlock, FileFacts, Listing, OpenFile
+
+_QUIET_NS = 1_000_000_000
+"""A directory that has not changed for so long is listed once. Far longer than a tick of the file system's clock."""
+_LISTINGS = 100
+"""Most listings of one call. A swap takes milliseconds and is rare, so two listings usually suffice."""
+
+
+def stable_listing(directory: str) -> list[str]:
+    """Return the names in a directory, listed until two listings agree if it has changed lately. Raises OSError.
+
+    Differences in `.deleted` files are ignored.
+    """
+    before = os.stat(directory).st_mtime_ns
+    listed = os.listdir(directory)
+    for _ in range(_LISTINGS):
+        after = os.stat(directory).st_mtime_ns
+        if after == before and time.time_ns() - after > _QUIET_NS:
+            break
+        previous, listed = listed, os.listdir(directory)
+        if all(name.endswith(DELETED_SUFFIX) for name in {*listed} ^ {*previous}):
+            break
+        before = after
+    return listed
+
+
+class DescriptorFile:
+    """Reads from a file descriptor that the caller opens and closes."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def read(self, position: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, position)
+        while 0 < len(data) < size:
+            more = os.pread(self._fd, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def read_into(self, position: int, target: memoryview) -> int:
+        filled = 0
+        while filled < len(target):
+            count = os.preadv(self._fd, [target[filled:]], position + filled)
+            if count == 0:
+                break
+            filled += count
+        return filled
+
+
+class LocalFile(DescriptorFile):
+    """A file open for reading. Raises as open_regular."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        super().__init__(open_regular(path))
+        self._opened = _version(os.fstat(self._fd))
+        self.size = self._opened[0]
+
+    def has_changed(self) -> bool:
+        try:
+            return _version(os.stat(self._path)) != self._opened
+        except OSError:
+            return True
+
+    def expect(self, position: int, until: int) -> None:
+        """A no-op: the operating system reads ahead."""
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _version(facts: os.stat_result) -> tuple[int, int, int, int]:
+    return facts.st_size, facts.st_mtime_ns, facts.st_ino, facts.st_dev
+
+
+@dataclass(frozen=True)
+class LocalStore:
+    """Store of this machine's file system."""
+
+    remote = False
+
+    def list(self, directory: str, after: str = "") -> Listing:
+        names = [name for name in stable_listing(directory) if name > after]
+        return Listing(names, lambda name: os.path.isdir(os.path.join(directory, name)))
+
+    def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
+        return LocalFile(path)
+
+    def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
+        def fetch(begin: int, end: int) -> Buffer:
+            with closing(LocalFile(path)) as file:  # a new one for each call: LocalFile is not thread-safe
+                return file.read(begin, end - begin)
+
+        return fetch
+
+    def read_all(self, path: str, most: int) -> bytes:
+        return read_whole(path, most)
+
+    def exists(self, directory: str) -> bool:
+        return os.path.exists(directory)
+
+
+LOCAL = LocalStore()

@@ -1,0 +1,63 @@
+"""Threads and memory for fetching ahead, shared by all files of a process.
+
+A forked process gets threads and a budget of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+WORKER_BYTES = 256 << 20
+"""Bytes that all files of a process may have fetched ahead: a worker stays within 300 MB, and decodes too."""
+THREADS = 16  # four files of a task with four requests each: a request waits for the network, not for a core
+
+
+class ReadAhead:
+    """Threads that fetch ahead, and a budget of bytes. Thread-safe.
+
+    Attributes:
+        left: Remaining bytes; negative while readers wait for more than the budget.
+    """
+
+    def __init__(self, size: int = WORKER_BYTES) -> None:
+        self.left = size
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kafkalog-fetch")
+
+    def take(self, size: int, *, must: bool = False) -> bool:
+        """Take `size` bytes of the budget; False if they are not left. must: take them in any case."""
+        with self._lock:
+            if self.left < size and not must:
+                return False
+            self.left -= size
+            return True
+
+    def give_back(self, size: int) -> None:
+        with self._lock:
+            self.left += size
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        return self._threads.submit(work)
+
+
+_of_process = ReadAhead()  # its threads start with the first block
+
+
+def read_ahead() -> ReadAhead:
+    """Return the read-ahead of this process."""
+    return _of_process
+
+
+def _forget() -> None:
+    """Start anew in a fork: threads are not inherited, and one of them may have held the lock."""
+    global _of_process
+    _of_process = ReadAhead()
+
+
+os.register_at_fork(after_in_child=_forget)

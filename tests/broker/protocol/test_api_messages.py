@@ -1,0 +1,138 @@
+"""Requests and responses of every API and version are read and written as kio does it."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import sys
+from typing import Any
+
+import kio.schema.errors
+import kio.serial
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.static.constants import EntityType
+
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol import api_messages
+from kafkalog_broker.protocol.api_messages import array_writer, reader, request_class, response_class, writer
+from kafkalog_broker.protocol.responses import entity
+from kafkalog_spark.format.messages.wire import Malformed
+from kafkalog_spark.format.messages.writer import OWN_PIECE
+from tests.broker.protocol.helpers.drawn_messages import (
+    REQUEST_VERSIONS,
+    encode,
+    entities,
+    requests_of,
+    served_first,
+    versions_with,
+)
+from tests.broker.protocol.helpers.kio_messages import is_same, kio_request_class, kio_response_class, ours_of
+from tests.searches import examples
+
+RESPONSE_VERSIONS = versions_with(EntityType.response)
+CLASSES = [
+    (ours(key, version), kios(key, version))
+    for versions, ours, kios in (
+        (REQUEST_VERSIONS, request_class, kio_request_class),
+        (RESPONSE_VERSIONS, response_class, kio_response_class),
+    )
+    for key in versions
+    for version in versions[key]
+]
+
+
+def test_the_apis_and_versions_are_those_of_kio() -> None:
+    assert {key: list(api_messages.api_versions(key)) for key in api_messages.api_keys()} == REQUEST_VERSIONS
+
+
+def test_error_codes_are_those_of_kio() -> None:
+    assert {code.name: code.value for code in ErrorCode} == {
+        code.name: code.value for code in kio.schema.errors.ErrorCode
+    }
+
+
+def test_the_structs_of_all_versions_have_the_fields_of_kios() -> None:
+    for ours, kios in CLASSES:
+        module = sys.modules[kios.__module__]
+        for name, made in vars(ours._message.classes).items():
+            theirs = getattr(module, name, None)
+            if theirs is not None:
+                assert made._struct.is_flexible == theirs.__flexible__
+                assert sorted(made._fields) == sorted(field.name for field in dataclasses.fields(theirs)), (kios, name)
+
+
+@pytest.mark.parametrize("key", served_first(REQUEST_VERSIONS), ids=str)
+@settings(max_examples=examples(20))
+@given(data=st.data())
+def test_what_was_sent_is_read_and_unknown_tags_are_passed_over(key: int, data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
+    _, _, drawn = data.draw(requests_of(key, version))
+    body = encode(drawn, data.draw(st.none() | st.binary(max_size=200)))
+    read = reader(request_class(key, version))
+    found, end = read(b"head" + body + b"tail", 4)
+    assert is_same(found, drawn)
+    assert end == 4 + len(body)
+    assert read(memoryview(body), 0) == (found, len(body))
+
+
+@pytest.mark.parametrize("key", served_first(RESPONSE_VERSIONS))
+@given(data=st.data())
+def test_they_write_what_kio_writes(key: int, data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(RESPONSE_VERSIONS[key]))
+    answer = data.draw(entities(kio_response_class(key, version)))
+    kind = response_class(key, version)
+    expected = io.BytesIO()
+    kio.serial.entity_writer(type(answer))(expected, answer)
+    assert b"".join(writer(kind)(ours_of(kind, answer), bytearray(b"head"))) == b"head" + expected.getvalue()
+
+
+@pytest.mark.parametrize("key", served_first(RESPONSE_VERSIONS))
+@settings(max_examples=examples(20))
+@given(data=st.data())
+def test_responses_are_read_as_kio_reads_them(key: int, data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(RESPONSE_VERSIONS[key]))
+    answer = data.draw(entities(kio_response_class(key, version)))
+    body = encode(answer)
+    found, end = reader(response_class(key, version))(body, 0)
+    assert is_same(found, answer)
+    assert end == len(body)
+
+
+@pytest.mark.parametrize("key", served_first(REQUEST_VERSIONS), ids=str)
+@settings(max_examples=examples(20))
+@given(data=st.data())
+def test_requests_are_written_as_kio_writes_them(key: int, data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
+    _, _, drawn = data.draw(requests_of(key, version))
+    kind = request_class(key, version)
+    assert b"".join(writer(kind)(ours_of(kind, drawn), bytearray())) == encode(drawn)
+
+
+def test_a_body_that_ends_early_is_malformed() -> None:
+    with pytest.raises(Malformed, match="it ends early"):
+        reader(request_class(12, 0))(b"\0", 0)
+
+
+CONFIGS = response_class(32, 4)
+
+
+def answer_with(configs: Any) -> Any:
+    return entity(CONFIGS, results=[{"resource_name": "orders", "configs": configs}] * 2)
+
+
+@pytest.mark.parametrize("length", [1, OWN_PIECE])
+def test_an_array_that_is_encoded_already_is_not_copied_when_it_is_large(length: int) -> None:
+    structs = CONFIGS._message.classes
+    config = structs.DescribeConfigsResourceResult(name="n" * length, value=None, read_only=True)
+    encoded = b"".join(array_writer(structs.DescribeConfigsResult, "configs")((config,), bytearray()))
+    write = writer(CONFIGS)
+    pieces = write(answer_with(encoded), bytearray())
+    assert b"".join(pieces) == b"".join(write(answer_with((config,)), bytearray()))
+    assert [piece is encoded for piece in pieces] == ([False] if length == 1 else [False, True, False, True, False])
+
+
+def test_what_cannot_be_null_is_refused() -> None:
+    with pytest.raises(TypeError, match="resource_name is null"):
+        writer(CONFIGS)(entity(CONFIGS, results=[{"resource_name": None}]), bytearray())

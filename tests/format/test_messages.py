@@ -1,0 +1,137 @@
+"""Messages of internal topics are written and read by Kafka's definitions, in every version."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import struct
+import traceback
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog_spark.errors import CorruptLog, InvalidRecord, UnsupportedFormat
+from kafkalog_spark.format.messages.definitions import Field, Struct, definition, heads, struct_of, versions
+from kafkalog_spark.format.messages.internal import Message, decode_key, message
+from kafkalog_spark.format.messages.wire import (
+    Malformed,
+    compact_string,
+    read_compact_string,
+    read_tagged_fields,
+    read_unsigned_varint,
+)
+from tests.searches import examples
+
+INTERNAL = [head for head in heads() if head.type not in ("request", "response", "header")]
+INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
+def values_of(message: Struct) -> st.SearchStrategy[tuple[Any, ...]]:
+    """Tuples of a struct; the default for fields that the version does not have."""
+    return st.tuples(*(_field(field) if field.is_present else st.just(field.default) for field in message.fields))
+
+
+def _field(field: Field) -> st.SearchStrategy[Any]:
+    if field.struct is not None:
+        values: st.SearchStrategy[Any] = values_of(field.struct)
+    elif field.most is not None:
+        values = st.integers(0, field.most)
+    elif field.type in INTEGERS:
+        bits = INTEGERS[field.type]
+        values = st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    elif field.type == "uuid":
+        values = st.uuids().filter(lambda value: value.int != 0)
+    else:
+        values = {
+            "string": st.text(max_size=20), "bytes": st.binary(max_size=20), "bool": st.booleans(),
+            "uint16": st.integers(0, 2**16 - 1),
+        }[field.type]  # fmt: skip
+    if field.is_array:
+        values = st.lists(values, max_size=6).map(tuple)
+    return st.none() | values if field.is_nullable else values
+
+
+@pytest.mark.parametrize("head", INTERNAL, ids=lambda head: head.name)
+@settings(max_examples=examples(10))
+@given(data=st.data())
+def test_a_message_is_read_as_it_was_written_and_damage_is_malformed(head: Any, data: st.DataObject) -> None:
+    found = message(head.name)
+    begin, version = data.draw(st.sampled_from(sorted(found.begins.items())))
+    values = data.draw(values_of(struct_of(definition(head), version)))
+    written = found.write[begin](values)
+    start = 0 if head.type == "metadata" else 2
+    assert found.read[begin](written, start) == (values, len(written))
+    for end in range(start, len(written)):
+        with pytest.raises(Malformed):
+            found.read[begin](written[:end], start)
+    damaged = bytearray(written)
+    for _ in range(3):
+        if len(damaged) > start:
+            damaged[data.draw(st.integers(start, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(Malformed):
+        found.read[begin](bytes(damaged), start)
+
+
+def test_every_definition_can_be_compiled_in_every_version() -> None:
+    for head in INTERNAL:
+        found = Message(head.name)
+        assert list(found.begins.values()) == list(versions(definition(head)))
+        for begin in found.begins:
+            assert callable(found.read[begin])
+            assert callable(found.write[begin])
+
+
+def test_a_field_that_the_version_does_not_have_reads_as_its_default() -> None:
+    value = message("OffsetCommitValue")
+    oldest = value.decode(value.encode((5, 7, "m", 9, 11, UUID(int=1)), 0))
+    assert oldest == (5, -1, "m", 9, -1, None)
+    assert oldest._fields[-1] == "topic_id"
+
+
+def test_defaults_of_tagged_fields_are_not_written() -> None:
+    value = message("OffsetCommitValue")
+    assert value.encode((5, 7, "m", 9, -1, None)).endswith(b"\0")
+    assert value.encode((5, 7, "m", 9, -1, UUID(int=1))).endswith(b"\1\0\x10" + UUID(int=1).bytes)
+
+
+def test_a_text_that_is_longer_than_its_length_can_say_is_refused() -> None:
+    with pytest.raises(InvalidRecord, match="32768 bytes of text, at most 32767 fit"):
+        message("OffsetCommitKey").encode(("g" * 32_768, "t", 0))
+
+
+def test_unknown_types_and_versions_are_told_apart_from_damage() -> None:
+    assert decode_key("__consumer_offsets", b"\x01\x00") is None
+    with pytest.raises(UnsupportedFormat, match="OffsetCommitValue of version 5, expected 0 to 4"):
+        message("OffsetCommitValue").decode(b"\0\5")
+    with pytest.raises(CorruptLog, match="a key of __consumer_offsets: it ends early, at byte 1 of 1"):
+        decode_key("__consumer_offsets", b"\0")
+    assert decode_key("__consumer_offsets", b"\0\2\0\1g") == (2, ("g",))
+
+
+def test_tags_must_rise() -> None:
+    value = message("OffsetCommitValue").encode((5, 7, "m", 9, -1, None))
+    with pytest.raises(CorruptLog, match="tag 3 follows tag 3"):
+        message("OffsetCommitValue").decode(value[:-1] + b"\2\3\0\3\0")
+
+
+def test_a_traceback_shows_the_line_of_the_generated_reader() -> None:
+    try:
+        message("OffsetCommitValue").write[4]((1, "no number", "m", 9, -1, None))
+    except struct.error as error:
+        text = "".join(traceback.format_exception(error))
+    assert re.search(r'File "<kafkalog: writer, OffsetCommitValue version 4>", line 3, in write\n +out \+= pack', text)
+
+
+def test_parts_without_a_definition() -> None:
+    assert read_compact_string(compact_string("täglich") + b"more", 0) == ("täglich", 9)
+    assert read_unsigned_varint(b"\x80\x01", 0) == (128, 2)
+    assert read_tagged_fields(b"\2\0\1a\5\0", 0) == ({0: b"a", 5: b""}, 6)
+    for data, why in ((b"\0", "null"), (b"\3a", "a string of 2 bytes, 1 bytes are left"), (b"\2\xff", "not UTF-8")):
+        with pytest.raises(Malformed, match=why):
+            read_compact_string(data, 0)
+    for data, why in ((b"\1", "ends early"), (b"\1\0\2a", "tagged field 0 of 2 bytes, 1 bytes are left")):
+        with pytest.raises(Malformed, match=why):
+            read_tagged_fields(data, 0)
