@@ -36,15 +36,16 @@ _REQUEST = ScanRequest(columns=("offset",), max_decompressed=0)
 
 def _scanning() -> None:
     """Every kernel of a scan, called once with nothing to do and with the argument types that reading uses."""
-    from kafkalog_spark.kernels.batch_choice import first_out_of_order
+    from kafkalog_spark.kernels.batch_selection import first_invalid_batch
     from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
-    from kafkalog_spark.kernels.sweep import end_of_records, sweep
+    from kafkalog_spark.kernels.record_end import end_of_records
+    from kafkalog_spark.kernels.sweep import sweep
     from kafkalog_spark.log.decode.row_buffers import RowBuffers
     from kafkalog_spark.log.decode.run_decoder import Chosen
 
     payload = Scratch(64).read_only()
     table = np.empty((0, len(HeaderColumn)), np.int64)
-    first_out_of_order(table, -1, 0, layout.MAX_INT64)
+    first_invalid_batch(table, -1, 0, layout.MAX_INT64)
     Chosen.of(table, np.empty(0, np.uint8), RowBuffers("t", 0, _REQUEST), _REQUEST)
     sweep(payload, 0, 0, np.empty((1, len(HeaderColumn)), np.int64), CRC32C_TABLE, CRC32_TABLE)
     end_of_records(payload, 0, 0, 0)

@@ -82,7 +82,7 @@ class Partitioner:
         """codes: index of each row's topic; empty if all have the same."""
         if len(topics) == 1 and self._is_keyless(batch):
             return self._runs(topics[0], [batch])
-        from kafkalog_spark.kernels.partition import choose_slots
+        from kafkalog_spark.kernels.partitioner import choose_slots
 
         counts = np.array([self._count(topic) for topic in topics], np.int64)
         firsts = np.cumsum(counts) - counts

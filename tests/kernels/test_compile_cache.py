@@ -35,10 +35,10 @@ if "unwritable" in sys.argv:  # permissions stop anybody but root
     compile_cache.writable_directory = None
 if "nowhere" in sys.argv:
     cache_directories.temporary_directory = lambda: "/proc/kafkalog"
-from kafkalog_spark.kernels.batch_choice import first_out_of_order
+from kafkalog_spark.kernels.batch_selection import first_invalid_batch
 from kafkalog_spark.format.layout import HeaderColumn
-first_out_of_order(np.empty((0, len(HeaderColumn)), np.int64), -1, 0, 1)
-stats = first_out_of_order.stats
+first_invalid_batch(np.empty((0, len(HeaderColumn)), np.int64), -1, 0, 1)
+stats = first_invalid_batch.stats
 print(json.dumps([stats.cache_path, sum(stats.cache_hits.values()), compile_cache.__file__]))
 """
 

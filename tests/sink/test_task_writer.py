@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import InvalidRecord, UnknownPartition
-from kafkalog_spark.kernels.partition import choose_slots
+from kafkalog_spark.kernels.partitioner import choose_slots
 from kafkalog_spark.log.write.record_encoder import binary_column
 from kafkalog_spark.sink.task_writer import Partitioner
 

@@ -19,13 +19,13 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import wrapper_value_at
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, HeaderColumn
-from kafkalog_spark.kernels.batch_choice import BatchKind, Choice, choose
+from kafkalog_spark.kernels.batch_selection import BatchKind, SelectionRow, select_batches
 from kafkalog_spark.kernels.decode_legacy import decode_legacy, inspect_message_set
 from kafkalog_spark.kernels.decode_v2 import decode_v2
 from kafkalog_spark.kernels.primitives import CRC32_TABLE
+from kafkalog_spark.kernels.record_end import BAD_RECORD_LENGTH, end_of_records
 from kafkalog_spark.kernels.rows import Cursor, Status, UnitColumn
-from kafkalog_spark.kernels.search import Condition, Patterns, search_legacy, search_v2, steps_of
-from kafkalog_spark.kernels.sweep import BAD_RECORD_LENGTH, end_of_records
+from kafkalog_spark.kernels.search import Condition, Patterns, horspool_shifts, search_legacy, search_v2
 from kafkalog_spark.kernels.unopened_batches import rows_from_headers
 from kafkalog_spark.log.codecs.decompress import decompress
 from kafkalog_spark.log.codecs.output import Output
@@ -169,12 +169,12 @@ class Chosen:
 
     @classmethod
     def of(cls, table: np.ndarray, hidden: np.ndarray, rows: RowBuffers, request: ScanRequest) -> Chosen:
-        """Batches of a header table that hold wanted rows, as `choose` left them; hidden: uint8[n], or empty."""
+        """Batches of a header table that hold wanted rows, by `select_batches`; hidden: uint8[n], or empty."""
         n = len(table)
-        numbers = np.empty((len(Choice), n), np.int64)
+        numbers = np.empty((len(SelectionRow), n), np.int64)
         units = np.empty((n, 6), np.int64)
         by_header = rows.header_columns_only and not request.wanted  # headers may stand for records
-        kept = choose(
+        kept = select_batches(
             table, hidden, rows.limits, int(request.control_records), int(by_header), int(rows.uses_timestamps),
             request.max_decompressed // layout.MIN_RECORD_SIZE, numbers, units,
         )  # fmt: skip
@@ -198,8 +198,8 @@ class Chosen:
 def patterns_of(wanted: RecordPredicate) -> Patterns:
     given = {
         Condition.KEY: wanted.key,
-        Condition.PREFIX: wanted.key_prefix,
-        Condition.PART: wanted.value_contains,
+        Condition.KEY_PREFIX: wanted.key_prefix,
+        Condition.VALUE_SUBSTRING: wanted.value_contains,
         Condition.HEADER: wanted.header_name,
         Condition.HEADER_VALUE: wanted.header_value,
     }
@@ -207,7 +207,7 @@ def patterns_of(wanted: RecordPredicate) -> Patterns:
     for condition, pattern in given.items():
         is_given[condition] = pattern is not None
     key, prefix, part, header, value = (np.frombuffer(pattern or b"", np.uint8) for pattern in given.values())
-    return Patterns(is_given, key, prefix, part, steps_of(wanted.value_contains or b""), header, value)
+    return Patterns(is_given, key, prefix, part, horspool_shifts(wanted.value_contains or b""), header, value)
 
 
 class RunDecoder:

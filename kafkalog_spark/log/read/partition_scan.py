@@ -18,7 +18,7 @@ from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError, Unsuppo
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BELIEVED, announced_batch, parse_header
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64, NO_TIMESTAMP, HeaderColumn
-from kafkalog_spark.kernels.batch_choice import first_out_of_order
+from kafkalog_spark.kernels.batch_selection import first_invalid_batch
 from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
 from kafkalog_spark.kernels.rows import Limit
 from kafkalog_spark.kernels.sweep import SweepStatus, sweep
@@ -117,7 +117,7 @@ class SegmentScanner:
         those rows, in the table or at byte `swept` of the window, may show that the last one is wrong."""
         lowest, following = self._file.base_offset, self._file.next_base_offset
         highest = layout.MAX_INT64 if following is None else following - 1
-        row = int(first_out_of_order(table, max(self._last_offset, lowest - 1), lowest, highest))
+        row = int(first_invalid_batch(table, max(self._last_offset, lowest - 1), lowest, highest))
         upward = None
         if row == len(table) == count:
             upward = self._moved_upward(table, row, position + swept)
