@@ -9,7 +9,7 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.remote.remote_log_metadata_cache import RemoteLogMetadataCache
 from kafkalog_broker.storage.partition.retention import FAR_AHEAD_MS
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.log.tiered.lineage import why_not_of_the_log, without_empty_epochs
+from kafkalog_spark.log.tiered.lineage import exclusion_reason, without_empty_epochs
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment
 
 
@@ -50,7 +50,7 @@ def expired_segments(
     of_lineage = {segment.segment_id: segment for entry in lineage for segment in remote.of_epoch(entry.epoch)}
 
     def is_of_the_log(segment: RemoteSegment) -> bool:
-        return why_not_of_the_log(segment, lineage, log_end_offset) is None
+        return exclusion_reason(segment, lineage, log_end_offset) is None
 
     surplus = 0  # bytes above retention.bytes (buildRetentionSizeData)
     if 0 <= config.retention_bytes < only_local_bytes + remote.finished_bytes:  # all of them, of the log or not

@@ -54,7 +54,7 @@ class LogPart(NamedTuple):
     def remote_path(self) -> str | None:
         """Path of a remote segment's .log; None for a local one."""
         source = self.held or self.listing
-        return None if source is None else os.path.join(source.place.directory, self.files.log)
+        return None if source is None else os.path.join(source.remote_dir.directory, self.files.log)
 
 
 @dataclass(frozen=True)

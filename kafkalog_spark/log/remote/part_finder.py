@@ -35,7 +35,7 @@ from kafkalog_spark.log.remote.log_part import LogPart, local_parts
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing
 from kafkalog_spark.log.remote.remote_metadata_reader import RemoteMetadata
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote
-from kafkalog_spark.log.tiered.lineage import Lineage, newest, why_not_of_the_log, without_empty_epochs
+from kafkalog_spark.log.tiered.lineage import Lineage, exclusion_reason, newest, without_empty_epochs
 from kafkalog_spark.log.tiered.lineage_merge import LineageMerge, OffsetSpan, merge_lineage, topic_id_of
 from kafkalog_spark.log.tiered.remote_names import (
     RemoteFile,
@@ -75,7 +75,7 @@ class PartFinder:
         pass_over_damage: bool,
         remembered: Iterable[StoredSegment] = (),
     ) -> None:
-        self.walk: LineageMerge | None = None
+        self.merged: LineageMerge | None = None
         self._name = name
         self._options = options
         self._metadata = metadata
@@ -107,14 +107,14 @@ class PartFinder:
         parts = self._by_name(pending, local, log_start) if self._names_do else None
         return self._by_walk(pending, local, living, log_start) if parts is None else parts
 
-    def walked(self, local: PartitionLog | None) -> LineageMerge:
+    def merge(self, local: PartitionLog | None) -> LineageMerge:
         """Lineage of all complete segments, local ones included."""
         living = local.place.topic_id() if local is not None else None
         checkpointed = local.hints.log_start if local is not None else None
         pending = self._look(local, None, again=False, all_of_them=True, log_start=checkpointed)
         self._by_walk(pending, local, living, local.log_start_offset if local is not None else None)
-        assert self.walk is not None
-        return self.walk
+        assert self.merged is not None
+        return self.merged
 
     def hold(self, part: LogPart, following: LogPart | None, local: PartitionLog | None) -> StoredSegment:
         """Facts of a pending part's segment. Raises FileNotFoundError where it has gone, or where it is not
@@ -126,7 +126,7 @@ class PartFinder:
         fits = until == part.until
         if following is not None and following.is_local:
             fits = until >= part.until and (local is None or until <= local.segments[-1].base_offset)
-        if not fits or why_not_of_the_log(held.segment, self._lineage) is not None:
+        if not fits or exclusion_reason(held.segment, self._lineage) is not None:
             self._names_do = False
             raise FileNotFoundError(errno.ENOENT, "segments are not one after the other", part.remote_path)
         if until != part.until and self._checked_span(held, part.until) is not held:
@@ -146,9 +146,9 @@ class PartFinder:
         self._lineage = self._lineage_of(local, [] if last is None else [last])
         if pending and (not self._lineage or (local is None and last is None)):
             return None
-        if last is not None and why_not_of_the_log(last.segment, self._lineage) is not None:
+        if last is not None and exclusion_reason(last.segment, self._lineage) is not None:
             return None
-        self.walk = None
+        self.merged = None
         floor = max(log_start or 0, self._lineage[0].start_offset if self._lineage else 0)
         if local is not None:
             end = local.segments[0].base_offset
@@ -177,7 +177,7 @@ class PartFinder:
             spans = [OffsetSpan(*span) for span in pairwise([*bases, MAX_INT64])]
             if max((segment.until for segment in remote), default=0) > bases[-1]:
                 log_end = local.log_end_offset  # which remote segments must not reach
-        self.walk = merge_lineage(
+        self.merged = merge_lineage(
             remote,
             self._lineage,
             local=spans,
@@ -185,10 +185,10 @@ class PartFinder:
             log_start=log_start,
             log_end=log_end,
         )
-        for hole in self.walk.holes:
+        for hole in self.merged.holes:
             _log.warning("%s: offsets [%d, %d) are held by no segment", self._name, hole.start, hole.until)
         parts = []
-        for source, start, until in self.walk.pieces:
+        for source, start, until in self.merged.pieces:
             if source is not None:
                 stored = held[source.segment_id]
                 parts.append(LogPart(start, until, replace(stored.files, base_offset=start), None, {}, stored))
@@ -204,7 +204,7 @@ class PartFinder:
         of_log = [
             one.segment
             for one in held.values()
-            if one.segment.partition.topic_id == topic and why_not_of_the_log(one.segment, self._lineage) is None
+            if one.segment.partition.topic_id == topic and exclusion_reason(one.segment, self._lineage) is None
         ]
         starts = [segment.start_offset for segment in of_log]
         if local is not None:
@@ -291,11 +291,11 @@ class PartFinder:
         below = None if all_of_them else local_start
         pending: list[LogPart] = []
         for listing in self._listings:
-            if living is not None and listing.place.partition.topic_id != living:
+            if living is not None and listing.remote_dir.partition.topic_id != living:
                 continue
-            if all_is_local and not all_of_them and listing.place.tier_root is not None:
+            if all_is_local and not all_of_them and listing.remote_dir.tier_root is not None:
                 continue  # the broker that copies segments keeps the checkpoint, too
-            known = None if self._metadata is None else self._metadata.of(listing.place.partition, again=again)
+            known = None if self._metadata is None else self._metadata.of(listing.remote_dir.partition, again=again)
             may_be_unused = all_is_local and (known is None or not known.readable)
             try:
                 for found in listing.look(known, below=below, may_be_unused=may_be_unused):
@@ -322,8 +322,8 @@ class PartFinder:
         return NotALogDirectory(
             f"the partition's remote segments cannot be read: {error.strerror}",
             topic_partition=self._name,
-            path=error.filename or listing.place.directory,
-            hint="layout=broker reads what is on disk alone" if listing.place.tier_root is not None else None,
+            path=error.filename or listing.remote_dir.directory,
+            hint="layout=broker reads what is on disk alone" if listing.remote_dir.tier_root is not None else None,
         )
 
     def _lineage_of(self, local: PartitionLog | None, held: Sequence[StoredSegment]) -> Lineage:

@@ -1,4 +1,4 @@
-"""Listing of the remote directory of a partition, and the facts of its segments."""
+"""Listing of the remote directory of a partition, and metadata of its segments."""
 
 from __future__ import annotations
 
@@ -32,19 +32,30 @@ from kafkalog_spark.store.parallel import in_parallel
 
 
 class RemoteDirListing:
-    """Listing of a remote directory that can be refreshed: facts of a segment are kept while its objects stay
-    the same. remembered: segments that somebody else has learnt of."""
+    """Listing of a remote directory, which can be refreshed. Metadata of a segment is cached while its objects stay the
+    same.
+
+    Args:
+        remote_dir: The directory.
+        options: Options for remote segments.
+        pass_over_damage: mode=DROPMALFORMED: log damage, and continue, where that is possible.
+        remembered: Segments whose metadata is already known, perhaps of other directories as well.
+
+    Attributes:
+        exists: True if the directory existed at the last look.
+        listing: Result of the last look; empty before.
+    """
 
     def __init__(
-        self, place: RemoteDir, options: TierOptions, *, pass_over_damage: bool = False,
+        self, remote_dir: RemoteDir, options: TierOptions, *, pass_over_damage: bool = False,
         remembered: Iterable[StoredSegment] = (),
     ) -> None:  # fmt: skip
-        self.place = place
+        self.remote_dir = remote_dir
         self._options = options
         self._pass_over_damage = pass_over_damage
-        self._held = {held.segment.segment_id: held for held in remembered if held.place == place}
+        self._held = {held.segment.segment_id: held for held in remembered if held.remote_dir == remote_dir}
         self._known: SegmentStates | None = None
-        self._topic_partition = f"{place.partition.topic}-{place.partition.partition}"
+        self._topic_partition = f"{remote_dir.partition.topic}-{remote_dir.partition.partition}"
         self.exists, self.listing = True, Listing([], lambda _: False)
 
     def look(
@@ -53,9 +64,9 @@ class RemoteDirListing:
         """List the complete segments, in the order of their start offsets, with one LIST.
 
         Args:
-            known: State of the partition's segments by `__remote_log_metadata`.
+            known: State of the partition's segments by `__remote_log_metadata`; None if it has no events of them.
             below: Return only segments that begin before this offset.
-            may_be_unused: Whether a tier without a root is empty; a broker makes the root when it copies its first
+            may_be_unused: Accept that the root of the tier is missing: a broker creates it when it copies its first
                 segment.
 
         Raises:
@@ -64,27 +75,32 @@ class RemoteDirListing:
         """
         self._known = known
         try:
-            self.exists, self.listing = True, self.place.store.list(self.place.directory)
+            self.exists, self.listing = True, self.remote_dir.store.list(self.remote_dir.directory)
         except FileNotFoundError:
             self.exists, self.listing = False, Listing([], lambda _: False)
-            root = self.place.tier_root
-            if root is not None and not may_be_unused and not self.place.store.exists(root):
-                missing = "it is not there, and the log directory says that its segments are copied to it"
+            root = self.remote_dir.tier_root
+            if root is not None and not may_be_unused and not self.remote_dir.store.exists(root):
+                missing = "it does not exist, but the log directory names it as its remote storage"
                 raise FileNotFoundError(errno.ENOENT, missing, root) from None
             return []
         return [
             found
-            for found in remote_objects(self.listing.names, self.place.layout, self.place.partition)
+            for found in remote_objects(self.listing.names, self.remote_dir.layout, self.remote_dir.partition)
             if not found.missing
             and (below is None or found.start_offset < below)
-            # without a record in the topic the files decide: the topic may be an older copy
+            # A segment without an event in the topic is used: the copy of the topic may be older than the files.
             and (known is None or found.segment_id not in known.refused)
         ]
 
     def held(self, wanted: Sequence[RemoteObjects]) -> list[StoredSegment | None]:
-        """Facts of these segments, fetched where needed; None for one that was deleted meanwhile. Raises OSError where
-        a manifest cannot be read, CorruptManifest and the errors of `open_remote`."""
-        found = in_parallel(self._held_segment, wanted, lambda _: self.place.store.remote)
+        """Return the metadata of segments of the last look, fetched if needed; None for one that was deleted meanwhile.
+
+        Raises:
+            OSError: If a manifest cannot be read.
+            CorruptManifest: If a manifest cannot be parsed.
+            KafkalogError: Any error of `open_remote`.
+        """
+        found = in_parallel(self._held_segment, wanted, lambda _: self.remote_dir.store.remote)
         self._held.update({held.segment.segment_id: held for held in found if held is not None})
         return found
 
@@ -99,17 +115,17 @@ class RemoteDirListing:
             if manifest is not None and manifest.segment is not None:
                 segment = manifest.segment
             if segment is not None:
-                return StoredSegment(segment, self.place, objects, manifest)
+                return StoredSegment(segment, self.remote_dir, objects, manifest)
             start = found.start_offset
             named = RemoteSegment(found.partition, found.segment_id, start, start - 1, (), -1, -1, -1, -1)
-            return self._described(StoredSegment(named, self.place, objects, manifest))
+            return self._described(StoredSegment(named, self.remote_dir, objects, manifest))
         except FileNotFoundError:
             return None
 
     def _manifest(self, found: RemoteObjects) -> SegmentManifest:
-        path = f"{self.place.directory}/{found.objects[RemoteFile.MANIFEST]}"
+        path = f"{self.remote_dir.directory}/{found.objects[RemoteFile.MANIFEST]}"
         try:
-            manifest = parse_manifest(self.place.store.read_all(path, MOST_OF_MANIFEST))
+            manifest = parse_manifest(self.remote_dir.store.read_all(path, MOST_OF_MANIFEST))
             manifest.check_is_of(found.partition, found.start_offset, found.segment_id)
             is_new = manifest.segment is not None  # manifests told of the segment before they told of its indexes
             if is_new and manifest.indexes is None and RemoteFile.OFFSET_INDEX not in found.objects:

@@ -46,7 +46,7 @@ class StoredSegment:
     said of them (None: a local directory's says nothing). manifest: of Aiven's layout."""
 
     segment: RemoteSegment
-    place: RemoteDir
+    remote_dir: RemoteDir
     objects: Mapping[RemoteFile, tuple[str, FileFacts | None]]
     manifest: SegmentManifest | None
 
@@ -58,7 +58,7 @@ class StoredSegment:
         """Path of an object. Raises CorruptChunk where indexes are told of and lie nowhere."""
         if file is RemoteFile.INDEXES and file not in self.objects:
             raise CorruptChunk("the manifest tells of indexes, and there is no .indexes object", path=self.log_path)
-        return os.path.join(self.place.directory, self.objects[file][0])
+        return os.path.join(self.remote_dir.directory, self.objects[file][0])
 
     @property
     def files(self) -> SegmentFiles:
@@ -93,7 +93,7 @@ def open_remote(
 ) -> SegmentFile:
     """Open a remote segment. Raises FileNotFoundError when it has gone, OSError; KeyNotGiven, CorruptManifest and
     CorruptLog where it cannot be read."""
-    store, manifest = held.place.store, held.manifest
+    store, manifest = held.remote_dir.store, held.manifest
     file = store.open(held.log_path, held.objects[RemoteFile.LOG][1])
     try:
         if held.object_size not in (None, file.size):
@@ -129,7 +129,7 @@ def open_remote(
         raise
     return SegmentFile(
         file,
-        held.place.directory,
+        held.remote_dir.directory,
         held.files,
         partial(_entries, held, keys),
         held.segment.until,
@@ -201,7 +201,7 @@ def index_bytes(held: StoredSegment, keys: KeyRing, file: RemoteFile) -> bytes:
         return b""
     codec = None if held.manifest is None else ChunkCodec.of(held.manifest, keys)
     facts = held.objects.get(RemoteFile.INDEXES, (None, None))[1]
-    return read_indexes(held.place.store, held.path_of, held.manifest, codec, [file], facts).get(file, b"")
+    return read_indexes(held.remote_dir.store, held.path_of, held.manifest, codec, [file], facts).get(file, b"")
 
 
 def read_indexes(
@@ -285,7 +285,7 @@ def check_indexes_size(held: StoredSegment) -> None:
     path = held.path_of(RemoteFile.INDEXES)
     facts = held.objects[RemoteFile.INDEXES][1]
     if facts is None:  # of a local directory
-        with closing(held.place.store.open(path)) as file:
+        with closing(held.remote_dir.store.open(path)) as file:
             facts = FileFacts(file.size, "")
     expected = max((place.position + place.size for place in held.manifest.indexes.values()), default=0)
     if facts.size != expected:

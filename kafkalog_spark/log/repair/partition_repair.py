@@ -22,7 +22,7 @@ from kafkalog_spark.log.read.partition_log import (
 from kafkalog_spark.log.repair.judged_segment import FirstBad
 from kafkalog_spark.log.repair.merged_log import MergedLog
 from kafkalog_spark.log.repair.report import PartitionReport, Taken
-from kafkalog_spark.log.repair.segment_repair import LogSoFar, SegmentRepair
+from kafkalog_spark.log.repair.segment_repair import RepairState, SegmentRepair
 
 if TYPE_CHECKING:
     pass
@@ -46,7 +46,7 @@ def repair_partition(
     first = source.segments[0].base_offset if source.segments else source.log_start_offset
     known_epochs = {entry.epoch: entry.start_offset for entry in leader_epochs(source.store, source.directory)}
     transactions = TransactionState(_open_at(source, first))
-    log = LogSoFar(first - 1, transactions, known_epochs, source.log_start_offset)
+    log = RepairState(first - 1, transactions, known_epochs, source.log_start_offset)
     bad_records: FirstBad | None = None
     if records:
         from kafkalog_spark.log.check.segment_check import RecordCheck  # loads Numba
@@ -72,7 +72,7 @@ def repair_partition(
 
 
 def _repair_segments(
-    source: PartitionLog, directory: Path, log: LogSoFar, report: PartitionReport, bad_records: FirstBad | None
+    source: PartitionLog, directory: Path, log: RepairState, report: PartitionReport, bad_records: FirstBad | None
 ) -> None:
     """Make a segment for each of the source, or for each that pieces of copies are of."""
     writer: SegmentRepair | None = None

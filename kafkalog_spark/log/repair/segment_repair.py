@@ -35,7 +35,7 @@ _OF_TRANSACTIONS = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
 
 
 @dataclass(slots=True)
-class LogSoFar:
+class RepairState:
     """State of a repair that one segment passes on to the next. known_epochs: start offsets by the source's checkpoint,
     which may know of epochs before the batches; log_start: below it records were deleted."""
 
@@ -53,7 +53,7 @@ class LogSoFar:
 class SegmentRepair:
     """Writes a segment to `directory`: what is good in a file, or in parts of several. `finish` ends it."""
 
-    def __init__(self, base_offset: int, directory: Path, log: LogSoFar, report: PartitionReport) -> None:
+    def __init__(self, base_offset: int, directory: Path, log: RepairState, report: PartitionReport) -> None:
         self._log = log
         self._report = report
         self._path = directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE
-from kafkalog_spark.log.check.dir_files import DirFiles, check_directories
+from kafkalog_spark.log.check.dir_files import LogDirState, check_directories
 from kafkalog_spark.log.check.finding import Findings
 from kafkalog_spark.log.check.partition_task import check_partition
 from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
@@ -50,7 +50,7 @@ class _Reader:
         self._end_of = cache(self._find_end)
         self._checkpoints = Checkpoints()
         self._closed: dict[str, bool] = {}
-        self._dir_files: dict[str, DirFiles] = {}
+        self._dir_states: dict[str, LogDirState] = {}
 
     def batches(self, unit: table.TableUnit) -> Batches:
         query = self._query
@@ -81,8 +81,8 @@ class _Reader:
         if self._query.of is table.PARTITIONS:
             return [partition_row(place, self._checkpoints, closed=place.has_checkpoints and self._is_closed(place))]
         if self._query.of is table.FINDINGS:
-            files = self._files_of(place.local) if place.local.has_checkpoints else None
-            return _finding_rows(partial(check_partition, place, files=files))
+            state = self._dir_state(place.local) if place.local.has_checkpoints else None
+            return _finding_rows(partial(check_partition, place, state=state))
         log = self._log(place)
         match self._query.table:
             case "consumer_offsets":
@@ -111,10 +111,10 @@ class _Reader:
             self._closed[place.log_dir] = CLEAN_SHUTDOWN_FILE in place.store.list(place.log_dir).names
         return self._closed[place.log_dir]
 
-    def _files_of(self, place: PartitionLocation) -> DirFiles:
-        if place.log_dir not in self._dir_files:
-            self._dir_files[place.log_dir] = DirFiles.read(place.log_dir, place.store, Findings())
-        return self._dir_files[place.log_dir]
+    def _dir_state(self, place: PartitionLocation) -> LogDirState:
+        if place.log_dir not in self._dir_states:
+            self._dir_states[place.log_dir] = LogDirState.read(place.log_dir, place.store, Findings())
+        return self._dir_states[place.log_dir]
 
     def _find_end(self, topic: str, partition: int) -> int | None:
         place = self._around.places.get((topic, partition))
@@ -135,7 +135,7 @@ class _Reader:
 def _finding_rows(check: Callable[[Findings], object]) -> Iterator[dict[str, Any]]:
     findings = Findings()
     check(findings)
-    findings.tell_rest()
+    findings.add_omitted()
     for finding in findings.kept:
         topic, _, number = (finding.topic_partition or "").rpartition("-")
         row = {"severity": finding.severity.value, "path": finding.path} | finding.fault._asdict()

@@ -213,7 +213,7 @@ def segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
         if isinstance(part, Damage):
             damaged += part.size
             error = error or part.error
-            offsets.lost()
+            offsets.skip_damage()
             continue
         table = part.table
         offsets_wrong += sum(1 for _ in offsets.take(table, end_offset - 1, int(table[0, HeaderColumn.POSITION])))

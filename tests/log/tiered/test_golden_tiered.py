@@ -12,8 +12,8 @@ from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted, parse_transaction_index
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.key_ring import KeyRing
-from kafkalog_spark.log.tiered.lineage import NotOfTheLog, newest, without_empty_epochs
-from kafkalog_spark.log.tiered.lineage_merge import LineageMerge, LogPiece, NotNeeded, merge_lineage, topic_id_of
+from kafkalog_spark.log.tiered.lineage import ExclusionReason, newest, without_empty_epochs
+from kafkalog_spark.log.tiered.lineage_merge import LineageMerge, LogPiece, RedundancyReason, merge_lineage, topic_id_of
 from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, parse_manifest
 from kafkalog_spark.log.tiered.remote_log_metadata import (
     RemoteSegmentState,
@@ -248,8 +248,8 @@ def test_a_topic_created_again_is_read_by_its_id() -> None:
                 if objects.partition.topic == "recreated"}) == 2  # fmt: skip
     assert topic_id_of(segments) == living
     assert living in ids
-    left = {part.reason for part in walk_of(CLEAN, "recreated", 0).left_out}
-    assert left <= {NotNeeded.OTHER_TOPIC_ID}
+    left = {part.reason for part in walk_of(CLEAN, "recreated", 0).excluded}
+    assert left <= {RedundancyReason.OTHER_TOPIC_ID}
 
 
 def test_deleted_records_are_clipped_within_a_segment() -> None:
@@ -266,8 +266,8 @@ def test_deleted_records_are_clipped_within_a_segment() -> None:
 def test_local_segments_are_preferred() -> None:
     walk = walk_of(CLEAN, "overlap", 0)
     assert [piece.source for piece in walk.pieces] == [None]
-    assert {left.reason for left in walk.left_out} == {NotNeeded.LOCAL}
-    assert len(walk.left_out) >= 3
+    assert {left.reason for left in walk.excluded} == {RedundancyReason.LOCAL}
+    assert len(walk.excluded) >= 3
 
 
 def test_segments_of_leaders_in_turns_are_one_log() -> None:
@@ -281,9 +281,13 @@ def test_segments_of_leaders_in_turns_are_one_log() -> None:
     stale = [
         EpochEntry(entry.epoch, entry.start_offset + (entry.epoch > 1)) for entry in LEADERS.leader_epochs("leaders", 0)
     ]
-    reasons = {left.reason for left in merge_lineage(segments, stale).left_out}  # as after an unclean election
-    assert reasons <= {NotOfTheLog.OTHER_NEXT_EPOCH, NotOfTheLog.BEGINS_BEFORE_EPOCH, NotOfTheLog.ENDS_AFTER_EPOCH}
-    assert NotOfTheLog.OTHER_NEXT_EPOCH in reasons
+    reasons = {left.reason for left in merge_lineage(segments, stale).excluded}  # as after an unclean election
+    assert reasons <= {
+        ExclusionReason.OTHER_NEXT_EPOCH,
+        ExclusionReason.BEGINS_BEFORE_EPOCH,
+        ExclusionReason.ENDS_AFTER_EPOCH,
+    }
+    assert ExclusionReason.OTHER_NEXT_EPOCH in reasons
 
 
 def test_nothing_is_left_of_a_topic_that_was_deleted() -> None:

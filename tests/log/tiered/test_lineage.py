@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.log.tiered.lineage import NotOfTheLog, newest, why_not_of_the_log, without_empty_epochs
+from kafkalog_spark.log.tiered.lineage import ExclusionReason, exclusion_reason, newest, without_empty_epochs
 from kafkalog_spark.log.tiered.remote_log_metadata import NEXT_STATES, RemoteSegmentState
 from tests.log.tiered.kafkas_rules import recorded
 from tests.log.tiered.made_segments import epochs, segment
@@ -45,37 +45,37 @@ def test_empty_epochs_are_dropped() -> None:
     ],
 )
 def test_segments_of_the_log(start: int, end: int, given_epochs: dict[int, int]) -> None:
-    assert why_not_of_the_log(segment(start, end, given_epochs), LINEAGE, END) is None
+    assert exclusion_reason(segment(start, end, given_epochs), LINEAGE, END) is None
 
 
 @pytest.mark.parametrize(
     ("start", "end", "given_epochs", "reason"),
     [
-        (10, 19, {}, NotOfTheLog.NO_EPOCHS),
-        (0, 9, {0: 0}, NotOfTheLog.EPOCH_OUTSIDE),
-        (70, 89, {7: 70, 8: 80}, NotOfTheLog.EPOCH_OUTSIDE),
-        (60, 69, {5: 60, 6: 65}, NotOfTheLog.OTHER_NEXT_EPOCH),
-        (60, 75, {5: 60, 6: 65, 7: 70}, NotOfTheLog.OTHER_NEXT_EPOCH),
-        (65, 69, {6: 65}, NotOfTheLog.EPOCH_UNKNOWN),
-        (15, 29, {2: 15}, NotOfTheLog.BEGINS_BEFORE_EPOCH),
-        (15, 29, {1: 15, 2: 21}, NotOfTheLog.OTHER_NEXT_EPOCH),
-        (15, 29, {1: 15, 2: 19}, NotOfTheLog.OTHER_NEXT_EPOCH),
-        (15, 35, {1: 15, 3: 30}, NotOfTheLog.OTHER_NEXT_EPOCH),
-        (20, 30, {2: 20}, NotOfTheLog.ENDS_AFTER_EPOCH),
-        (20, 50, {2: 20, 3: 30}, NotOfTheLog.ENDS_AFTER_EPOCH),
-        (70, 90, {7: 70}, NotOfTheLog.ENDS_AFTER_LOG),
+        (10, 19, {}, ExclusionReason.NO_EPOCHS),
+        (0, 9, {0: 0}, ExclusionReason.EPOCH_OUTSIDE),
+        (70, 89, {7: 70, 8: 80}, ExclusionReason.EPOCH_OUTSIDE),
+        (60, 69, {5: 60, 6: 65}, ExclusionReason.OTHER_NEXT_EPOCH),
+        (60, 75, {5: 60, 6: 65, 7: 70}, ExclusionReason.OTHER_NEXT_EPOCH),
+        (65, 69, {6: 65}, ExclusionReason.EPOCH_UNKNOWN),
+        (15, 29, {2: 15}, ExclusionReason.BEGINS_BEFORE_EPOCH),
+        (15, 29, {1: 15, 2: 21}, ExclusionReason.OTHER_NEXT_EPOCH),
+        (15, 29, {1: 15, 2: 19}, ExclusionReason.OTHER_NEXT_EPOCH),
+        (15, 35, {1: 15, 3: 30}, ExclusionReason.OTHER_NEXT_EPOCH),
+        (20, 30, {2: 20}, ExclusionReason.ENDS_AFTER_EPOCH),
+        (20, 50, {2: 20, 3: 30}, ExclusionReason.ENDS_AFTER_EPOCH),
+        (70, 90, {7: 70}, ExclusionReason.ENDS_AFTER_LOG),
     ],
 )
-def test_segments_that_are_not(start: int, end: int, given_epochs: dict[int, int], reason: NotOfTheLog) -> None:
-    assert why_not_of_the_log(segment(start, end, given_epochs), LINEAGE, END) is reason
+def test_segments_that_are_not(start: int, end: int, given_epochs: dict[int, int], reason: ExclusionReason) -> None:
+    assert exclusion_reason(segment(start, end, given_epochs), LINEAGE, END) is reason
 
 
 def test_without_a_live_log_nothing_is_compared_with_its_end() -> None:
-    assert why_not_of_the_log(segment(70, 90, {7: 70}), LINEAGE) is None
+    assert exclusion_reason(segment(70, 90, {7: 70}), LINEAGE) is None
 
 
 def test_without_a_lineage_nothing_is_of_the_log() -> None:
-    assert why_not_of_the_log(segment(0, 9), []) is NotOfTheLog.NO_EPOCHS
+    assert exclusion_reason(segment(0, 9), []) is ExclusionReason.NO_EPOCHS
 
 
 def test_the_newest_segment_is_of_the_highest_epoch_then_goes_furthest() -> None:
@@ -94,7 +94,7 @@ def test_kafkas_verdicts_on_random_segments() -> None:
     for case, said in verdicts:
         lineage = without_empty_epochs(EpochEntry(*entry) for entry in case["lineage"])
         start, end, given_epochs = case["segment"]
-        ours = why_not_of_the_log(segment(start, end, dict(given_epochs)), lineage, case["log_end"])
+        ours = exclusion_reason(segment(start, end, dict(given_epochs)), lineage, case["log_end"])
         assert (ours is None) == said, f"{case}: {ours}"
     assert {said for _, said in verdicts} == {True, False}
 
@@ -123,4 +123,4 @@ def test_a_segment_made_of_the_log_is_of_the_log(given_epochs: dict[int, int]) -
                 for entry, follower in zip(lineage, [*lineage[1:], EpochEntry(99, 2**40)], strict=True)
                 if entry.start_offset <= end and follower.start_offset > start
             }
-            assert why_not_of_the_log(segment(start, end, there), lineage, 31) is None
+            assert exclusion_reason(segment(start, end, there), lineage, 31) is None

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.log.tiered.lineage import NotOfTheLog, newest, why_not_of_the_log, without_empty_epochs
+from kafkalog_spark.log.tiered.lineage import ExclusionReason, exclusion_reason, newest, without_empty_epochs
 from kafkalog_spark.log.tiered.lineage_merge import (
     LineageMerge,
     LogPiece,
-    NotNeeded,
     OffsetSpan,
+    RedundancyReason,
     merge_lineage,
     topic_id_of,
 )
@@ -25,8 +25,8 @@ from tests.log.tiered.made_segments import PARTITION, epochs, segment
 LINEAGE = epochs({0: 0})
 
 
-def reasons(walk: LineageMerge) -> dict[RemoteSegment, NotOfTheLog | NotNeeded]:
-    return {left.segment: left.reason for left in walk.left_out}
+def reasons(walk: LineageMerge) -> dict[RemoteSegment, ExclusionReason | RedundancyReason]:
+    return {left.segment: left.reason for left in walk.excluded}
 
 
 def test_segments_one_after_the_other() -> None:
@@ -41,7 +41,7 @@ def test_a_larger_upload_replaces_a_smaller_one() -> None:
     small, large = segment(0, 100, time=2), segment(0, 200, time=1)
     walk = merge_lineage([small, large], LINEAGE)
     assert walk.pieces == (LogPiece(large, 0, 201),)
-    assert reasons(walk) == {small: NotNeeded.COVERED}
+    assert reasons(walk) == {small: RedundancyReason.COVERED}
 
 
 def test_uploads_that_overlap() -> None:
@@ -49,7 +49,7 @@ def test_uploads_that_overlap() -> None:
     first, second, third = segment(10, 90, {0: 10}), segment(5, 100, {0: 5}), segment(101, 200, {0: 101})
     walk = merge_lineage([first, second, third], LINEAGE)
     assert walk.pieces == (LogPiece(second, 5, 101), LogPiece(third, 101, 201))
-    assert reasons(walk) == {first: NotNeeded.COVERED}
+    assert reasons(walk) == {first: RedundancyReason.COVERED}
 
 
 def test_uploads_that_interlock() -> None:
@@ -62,14 +62,14 @@ def test_equal_uploads_the_newest_is_read() -> None:
     for given_order in ([old, new], [new, old]):
         walk = merge_lineage(given_order, LINEAGE)
         assert walk.pieces == (LogPiece(new, 0, 101),)
-        assert reasons(walk) == {old: NotNeeded.COVERED}
+        assert reasons(walk) == {old: RedundancyReason.COVERED}
 
 
 def test_the_local_log_is_preferred() -> None:
     a, b, c = segment(0, 99), segment(100, 199, {0: 100}), segment(200, 299, {0: 200})
     walk = merge_lineage([a, b, c], LINEAGE, local=[OffsetSpan(150, 300), OffsetSpan(300, 350)], log_end=350)
     assert walk.pieces == (LogPiece(a, 0, 100), LogPiece(b, 100, 150), LogPiece(None, 150, 350))
-    assert reasons(walk) == {c: NotNeeded.LOCAL}
+    assert reasons(walk) == {c: RedundancyReason.LOCAL}
 
 
 def test_only_local_and_only_remote_and_nothing() -> None:
@@ -97,7 +97,7 @@ def test_the_start_of_the_log_clips() -> None:
     a, b = segment(0, 99), segment(100, 199, {0: 100})
     walk = merge_lineage([a, b], LINEAGE, log_start=130, local=[OffsetSpan(120, 140)])
     assert walk.pieces == (LogPiece(None, 130, 140), LogPiece(b, 140, 200))
-    assert reasons(walk) == {a: NotNeeded.BELOW_LOG_START}
+    assert reasons(walk) == {a: RedundancyReason.BELOW_LOG_START}
     assert merge_lineage([a, b], LINEAGE, log_start=50).pieces[0] == LogPiece(a, 50, 100)
     assert merge_lineage([a, b], LINEAGE, log_start=100).pieces == (LogPiece(b, 100, 200),)
 
@@ -114,8 +114,8 @@ def test_what_an_unclean_election_put_aside_is_not_read() -> None:
     same = segment(50, 79, {0: 50})
     walk = merge_lineage([kept, aside, goes_on, same], lineage, log_end=200)
     assert walk.pieces == (LogPiece(kept, 0, 50), LogPiece(same, 50, 80), LogPiece(goes_on, 80, 121))
-    assert reasons(walk) == {aside: NotOfTheLog.ENDS_AFTER_EPOCH}
-    assert walk.left_out[0].reason.value == "it ends after the log's next leader epoch begins"
+    assert reasons(walk) == {aside: ExclusionReason.ENDS_AFTER_EPOCH}
+    assert walk.excluded[0].reason.value == "it ends after the log's next leader epoch begins"
 
 
 def test_without_a_live_log_the_newest_segment_has_the_lineage() -> None:
@@ -125,7 +125,7 @@ def test_without_a_live_log_the_newest_segment_has_the_lineage() -> None:
     assert newest(segments) is newer
     walk = merge_lineage(segments, epochs({0: 0, 2: 80}))  # what newer's leader-epoch file says
     assert walk.pieces == (LogPiece(new_leaders, 0, 80), LogPiece(newer, 80, 151))
-    assert reasons(walk) == {old_leaders: NotOfTheLog.ENDS_AFTER_EPOCH}
+    assert reasons(walk) == {old_leaders: ExclusionReason.ENDS_AFTER_EPOCH}
 
 
 def test_a_topic_created_again_has_nothing_of_the_one_before() -> None:
@@ -135,7 +135,7 @@ def test_a_topic_created_again_has_nothing_of_the_one_before() -> None:
     assert topic_id_of([]) is None
     walk = merge_lineage([old, new], LINEAGE, topic_id=PARTITION.topic_id)
     assert walk.pieces == (LogPiece(new, 0, 100),)
-    assert reasons(walk) == {old: NotNeeded.OTHER_TOPIC_ID}
+    assert reasons(walk) == {old: RedundancyReason.OTHER_TOPIC_ID}
 
 
 def check(walk: LineageMerge, valid: list[RemoteSegment], local: list[OffsetSpan], floor: int, log_start: int) -> None:
@@ -179,7 +179,7 @@ def test_every_offset_that_somebody_holds_is_read_once(
     local = [OffsetSpan(start, start + size) for start, size in given_spans]
     walk = merge_lineage([*aside, *uploads], lineage, local=local, log_start=log_start, log_end=LOG_END)
     floor = max(log_start or 0, lineage[0].start_offset)
-    valid = [part for part in uploads if why_not_of_the_log(part, lineage, LOG_END) is None]
+    valid = [part for part in uploads if exclusion_reason(part, lineage, LOG_END) is None]
     check(walk, valid, local, floor, log_start or 0)
     taken = {piece.source for piece in walk.pieces} - {None}
     assert reasons(walk).keys() | taken == {*aside, *uploads}

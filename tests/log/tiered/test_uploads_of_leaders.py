@@ -20,7 +20,7 @@ from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.remote.remote_dir_listing import epochs_within
 from kafkalog_spark.log.remote.tiered_log import TieredLog
-from kafkalog_spark.log.tiered.lineage import NotOfTheLog
+from kafkalog_spark.log.tiered.lineage import ExclusionReason
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from tests.log.helpers.rows import ALL_COLUMNS, plain_rows
@@ -116,9 +116,9 @@ def test_uploads_that_interlock_are_noticed_when_they_are_read(tmp_path: Path) -
     assert isinstance(log, TieredLog)
     start = parts[4].start_offset
     assert rows_of(log, start=start) == consumed(LEADERS, "leaders", start=start, end=log.log_end_offset)
-    assert log.finder.walk is None  # names told enough for these
+    assert log.finder.merged is None  # names told enough for these
     assert rows_of(log) == consumed(LEADERS, "leaders", end=log.log_end_offset)
-    assert log.finder.walk is not None
+    assert log.finder.merged is not None
     assert rows_of(opened(LEADERS.data, root, topic="leaders")) == consumed(LEADERS, "leaders")
 
 
@@ -144,10 +144,10 @@ def test_what_an_unclean_election_put_aside_is_not_read(with_local: bool, tmp_pa
     assert rows_of(log) == consumed(LEADERS, "leaders", end=log.log_end_offset)
     assert log.log_end_offset == (1950 if with_local else parts[-1].until)
     assert isinstance(log, TieredLog)
-    assert log.finder.walk is not None
-    left = [left.reason for left in log.finder.walk.left_out]
+    assert log.finder.merged is not None
+    left = [left.reason for left in log.finder.merged.excluded]
     assert left
-    assert set(left) == {NotOfTheLog.ENDS_AFTER_EPOCH}
+    assert set(left) == {ExclusionReason.ENDS_AFTER_EPOCH}
 
 
 def test_keys_with_a_prefix_without_a_slash(tmp_path: Path) -> None:
