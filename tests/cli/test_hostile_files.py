@@ -183,7 +183,7 @@ def test_links_out_of_the_source_are_not_copied(root: Path, tmp_path: Path) -> N
     (root / "__cluster_metadata-0").symlink_to(tmp_path / "outside")
     made = repair_log_dirs([root], tmp_path / "again")
     assert not (tmp_path / "again" / "__cluster_metadata-0").exists()
-    assert any("is left out: it is no directory, or a link to one" in note for note in made.notes)
+    assert any("is not copied: it is not a directory, or a symbolic link" in note for note in made.notes)
 
 
 def test_keys_of_a_topic_are_counted_past_a_batch_that_cannot_be_read(root: Path, tmp_path: Path) -> None:

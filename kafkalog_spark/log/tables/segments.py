@@ -27,7 +27,7 @@ from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog, leader_epochs
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_file import Table as HeaderTable
-from kafkalog_spark.log.repair.damaged_segment import Damage, stretches
+from kafkalog_spark.log.repair.damaged_segment import Damage, windows_and_damage
 from kafkalog_spark.log.repair.judged_segment import end_of
 from kafkalog_spark.log.tables.table import BATCHES, left_overs, segment_size, timestamp_us, timestamps
 
@@ -85,7 +85,7 @@ def batch_rows(
     maker = _Columns(file, log.topic, log.partition, max_decompressed)
     schema = BATCHES.schema(columns)
     position = file.locate(start) if start > file.base_offset else 0
-    for part in stretches(file, position, log.recovery_point):
+    for part in windows_and_damage(file, position, log.recovery_point):
         if isinstance(part, Damage):
             yield from BATCHES.batches(columns, [maker.of_damage(part)])
             continue
@@ -209,7 +209,7 @@ def segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
     error: str | None = None
     first_timestamp = max_timestamp = NO_TIMESTAMP
     end_offset = file.base_offset
-    for part in stretches(file, 0, log.recovery_point):
+    for part in windows_and_damage(file, 0, log.recovery_point):
         if isinstance(part, Damage):
             damaged += part.size
             error = error or part.error

@@ -1,4 +1,4 @@
-"""replicas=merge where the copy that counts ends in damage, in nothing, or has a segment that cannot be read."""
+"""replicas=merge with a primary copy that ends in damage, is empty, or has a segment that cannot be read."""
 
 from __future__ import annotations
 
