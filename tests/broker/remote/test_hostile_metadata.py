@@ -16,7 +16,8 @@ from kafkalog_spark.errors import CorruptManifest, CorruptRemoteMetadata, Remote
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC, is_internal
 from kafkalog_spark.format.partition_metadata import uuid_to_text
-from kafkalog_spark.log.remote.remote_storage import FolderStore, RemoteStorage
+from kafkalog_spark.log.remote.folder_store import FolderStore
+from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
 from kafkalog_spark.log.tiered.custom_metadata import encode_custom_metadata

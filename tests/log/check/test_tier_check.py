@@ -125,7 +125,7 @@ TABLE = [
     ),
     Damage(
         "an indexes object that was lost", lambda m: of(m[0], ".indexes").unlink(), ".log",
-        "the manifest tells of indexes, and there is no .indexes object",
+        "the manifest has indexes, but there is no .indexes object",
     ),
     Damage(
         "an indexes object that is too long",

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from kafkalog_spark.errors import RemoteResourceNotFound, RemoteStorageError
 from kafkalog_spark.log.remote import remote_storage
-from kafkalog_spark.log.remote.remote_storage import FolderStore, RemoteStorage
+from kafkalog_spark.log.remote.folder_store import FolderStore
+from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS, RemoteStorageOptions
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.remote_names import RemoteFile

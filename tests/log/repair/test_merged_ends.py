@@ -91,5 +91,5 @@ def test_tiered_storage_is_refused(tmp_path: Path) -> None:
     places = LogDirs.open(roots).copies[TOPIC, 0]
     remote = RemoteDir.__new__(RemoteDir)
     tiered = [TieredLocation(TOPIC, 0, place.directory, place.store, True, (remote,), NO_TIER) for place in places]
-    with pytest.raises(OptionError, match="orders-0 are in tiered storage"):
+    with pytest.raises(OptionError, match="orders-0 has segments in tiered storage"):
         merged_location(tiered)
