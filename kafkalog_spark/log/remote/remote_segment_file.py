@@ -69,7 +69,7 @@ class StoredSegment:
 
     @property
     def files(self) -> SegmentFiles:
-        """File names for a SegmentFile. Those of indexes are not names of objects, but have the suffix of their kind."""
+        """File names for a SegmentFile. Those of indexes are not object names, but have the suffix of their kind."""
         indexes = (self.segment.name + file.value if self.has(file) else None for file in INDEX_FILES)
         return SegmentFiles(self.segment.start_offset, self.objects[RemoteFile.LOG][0], *indexes)
 
