@@ -315,7 +315,7 @@ def test_what_cannot_be_read_is_told_and_the_other_partitions_are_checked(golden
     result = check_log_dirs([root])
     assert sorted(str(finding) for finding in result.findings.kept) == [
         f"error: segments-0 {epochs}: cannot be read: is not a regular file",
-        f"error: segments-1 {log}: listed in its directory, but does not exist: it does not exist",
+        f"error: segments-1 {log}: listed in its directory, but does not exist when it is opened",
     ]
     assert result.partitions["segments", 2].log_end_offset == 6000
 
@@ -414,7 +414,7 @@ def test_one_record_a_batch_and_odd_files(tmp_path: Path) -> None:
     assert all(line.startswith("note: ") for line in lines)
     assert any(line.endswith("notes.txt: not a file of a partition") for line in lines)
     assert any("index without a .log" in line for line in lines)
-    assert any("leader-epoch-checkpoint.tmp: is left over" in line for line in lines)
+    assert any("leader-epoch-checkpoint.tmp: left over" in line for line in lines)
 
 
 def test_check_of_a_partition_that_is_deleted_meanwhile_finds_nothing(
