@@ -79,7 +79,7 @@ HOSTILE: dict[str, tuple[Callable[[uuid.UUID], RemoteLogEvent], set[tuple[str, i
     ),
     "a negative partition": (lambda _: event(FINISHED, "pwned", -1), set(), "partition -1 of pwned"),
     "a topic without objects": (
-        lambda _: event(FINISHED, "pwned"), {("pwned", 0)}, "pwned-0 is offline .* cannot be read|is not there",
+        lambda _: event(FINISHED, "pwned"), {("pwned", 0)}, "pwned-0 is offline .* cannot be read|does not exist",
     ),
     "an end and an epoch beyond the log's": (
         lambda topic_id: event(FINISHED, "tiered", topic_id=topic_id, end=10**9, epoch=5), {("tiered", 0)},

@@ -69,7 +69,7 @@ def test_a_copied_segment_comes_back_and_goes(tmp_path: Path, properties: dict[s
         remote.delete(segment)
     assert not [path for path in (tmp_path / "tier").rglob("*-*.*") if path.is_file()]
     assert not list((tmp_path / "remote-log-index-cache").iterdir())
-    with pytest.raises(RemoteResourceNotFound, match=r"is not there"):
+    with pytest.raises(RemoteResourceNotFound, match=r"does not exist"):
         remote.fetch(SEGMENTS[0], 0, 1)
     remote.close()
 
