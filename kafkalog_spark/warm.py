@@ -38,7 +38,8 @@ def _scanning() -> None:
     """Every kernel of a scan, called once with nothing to do and with the argument types that reading uses."""
     from kafkalog_spark.kernels.batch_selection import first_invalid_batch
     from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
-    from kafkalog_spark.kernels.sweep import end_of_records, sweep
+    from kafkalog_spark.kernels.record_end import end_of_records
+    from kafkalog_spark.kernels.sweep import sweep
     from kafkalog_spark.log.decode.batch_selection import BatchSelection
     from kafkalog_spark.log.decode.row_buffers import RowBuffers
 
@@ -117,7 +118,7 @@ def _typed_writing() -> None:
 
 
 def _writing() -> None:
-    from kafkalog_spark.kernels import encode, partition  # noqa: F401  compiled when they are imported
+    from kafkalog_spark.kernels import encode, partitioner  # noqa: F401  compiled when they are imported
 
 
 def _load(entry: EntryPoint) -> None:

@@ -1,4 +1,4 @@
-"""Batch header as a value, in plain Python, for planning, which does not load the kernels (kernels.sweep)."""
+"""Header of one batch, parsed in plain Python, for planning, which does not load the kernels (kernels.sweep)."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ _V1 = struct.Struct(">qiIbbq")
 
 HEADER_SIZES = (*layout.LEGACY_MIN_SIZE, layout.RECORDS_AT)  # smallest size in bytes of a batch, by magic
 
-PREFIX_SIZE = layout.MAGIC_AT + 1  # bytes that tell format and size of a batch
+PREFIX_SIZE = layout.MAGIC_AT + 1  # bytes of a batch that contain its size and magic
 
-
-Read = Callable[[int, int], bytes]  # (position, size) to the bytes there, fewer at the end of the file
+Read = Callable[[int, int], bytes]
+"""read(position, size) returns the bytes of a file, fewer at its end."""
 
 BELIEVED = 16 << 20
-"""Bytes of a batch up to which memory is taken for it before its CRC is known: a larger length may be damage."""
+"""Size in bytes up to which a batch is read into memory before its CRC is checked: a larger length may be damage."""
 
-_CRC_READ = 1 << 20  # bytes read at once for a CRC in pieces
+_CRC_READ = 1 << 20  # bytes that are read at a time for the CRC of a large batch
 
 
 class BatchHeader(NamedTuple):
-    """A record batch (v2), or a message or wrapper (v0, v1). Timestamps: ms, sizes: bytes. Of a wrapper base_offset is
-    not known: it is the same as last_offset, and record_count is -1."""
+    """Header of a record batch (v2), or of a message or wrapper (v0, v1). Timestamps are in ms, sizes in bytes.
+
+    The header of a wrapper does not have the first offset and the number of records: base_offset equals last_offset,
+    and record_count is -1.
+    """
 
     position: int
     size: int
@@ -55,7 +58,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """-1 without sequences; 0 follows 2^31-1, within a batch too."""
+        """Sequence of the last record; -1 without sequences. 0 follows 2^31-1, even within a batch."""
         if self.base_sequence < 0:
             return layout.NO_SEQUENCE
         return (self.base_sequence + self.last_offset - self.base_offset) & layout.MAX_INT32
@@ -80,8 +83,17 @@ class BatchHeader(NamedTuple):
 
 
 def parse_prefix(data: bytes | memoryview, at: int, position: int) -> tuple[int, int]:
-    """(size in bytes, magic) of the batch at data[at:], which is at `position` of the file; needs PREFIX_SIZE bytes.
-    Raises CorruptBatch for a length no batch can have, UnsupportedFormat for an unknown magic."""
+    """Return (size in bytes, magic) of the batch at data[at:], which has at least PREFIX_SIZE bytes.
+
+    Args:
+        data: Bytes of the file.
+        at: Start of the batch in `data`.
+        position: Start of the batch in the file, for errors.
+
+    Raises:
+        CorruptBatch: For a length that no batch can have.
+        UnsupportedFormat: For an unknown magic.
+    """
     offset, length, magic = _PREFIX.unpack_from(data, at)
     if not any(data[at : at + PREFIX_SIZE]):
         raise CorruptBatch("zeros where a batch should begin", position=position)
@@ -98,7 +110,7 @@ def parse_prefix(data: bytes | memoryview, at: int, position: int) -> tuple[int,
 
 
 def parse_header(data: bytes | memoryview, at: int, position: int) -> BatchHeader:
-    """As parse_prefix; needs HEADER_SIZES[magic] bytes."""
+    """Parse the header of the batch at data[at:], which has at least HEADER_SIZES[magic] bytes. See `parse_prefix`."""
     size, magic = parse_prefix(data, at, position)
     if magic == 2:
         (
@@ -123,7 +135,7 @@ def parse_header(data: bytes | memoryview, at: int, position: int) -> BatchHeade
 
 
 def whole_batch(data: bytes | memoryview, at: int, left: int, position: int) -> tuple[int, int]:
-    """As parse_prefix; CorruptBatch when the batch does not end within the `left` bytes there are."""
+    """As `parse_prefix`, but also raise CorruptBatch if the batch is longer than `left`, the rest of the file."""
     if left <= layout.MAGIC_AT:
         raise CorruptBatch(f"the file ends {left} bytes into a batch header", position=position)
     size, magic = parse_prefix(data, at, position)
@@ -133,8 +145,11 @@ def whole_batch(data: bytes | memoryview, at: int, left: int, position: int) -> 
 
 
 def announced_batch(read: Read, position: int, end: int, believed: int) -> BatchHeader:
-    """The header of the batch at `position`, which is whole before byte `end`. Of one of more than `believed` bytes the
-    CRC is checked, piece by piece: a length that lies must not cost its size in memory. Raises as whole_batch."""
+    """Read the header of the batch at `position`, and check that the batch ends before byte `end`.
+
+    The CRC of a batch of more than `believed` bytes is checked piece by piece, so that a wrong length does not cause an
+    allocation of that size. Raises as `whole_batch`.
+    """
     head = read(position, layout.RECORDS_AT)
     left = end - position if len(head) == layout.RECORDS_AT else min(len(head), end - position)
     size, _ = whole_batch(head, 0, left, position)
@@ -145,7 +160,10 @@ def announced_batch(read: Read, position: int, end: int, believed: int) -> Batch
 
 
 def crc_in_pieces(read: Read, header: BatchHeader) -> int:
-    """The CRC of a batch that may be too large to hold; of what is there, when the file was cut since."""
+    """Compute the CRC of a batch without reading it into memory as a whole.
+
+    If the file was truncated meanwhile, it is the CRC of the remaining bytes.
+    """
     crc, at = 0, header.position + crc_begins(header.magic)
     while at < header.end and (piece := read(at, min(_CRC_READ, header.end - at))):
         crc, at = continued_crc(crc, piece, header.magic), at + len(piece)
@@ -153,7 +171,10 @@ def crc_in_pieces(read: Read, header: BatchHeader) -> int:
 
 
 def wrapper_value_at(batch: bytes | memoryview, magic: int) -> int:
-    """Where the compressed message set of a whole wrapper (v0, v1) begins; it ends with it. Raises CorruptBatch."""
+    """Return the position of the compressed message set in a wrapper (v0, v1), which it fills to the end.
+
+    Raises CorruptBatch if key and value do not fill the wrapper.
+    """
     key_at = layout.LEGACY_KEY_AT[magic]
     key_size = int.from_bytes(batch[key_at : key_at + 4], "big", signed=True)
     value_at = key_at + 8 + max(key_size, 0)
@@ -164,22 +185,22 @@ def wrapper_value_at(batch: bytes | memoryview, magic: int) -> int:
 
 
 def computed_crc(batch: bytes | memoryview, magic: int) -> int:
-    """CRC of a whole batch as its format wants it: CRC-32C (v2) or CRC-32 (v0, v1)."""
+    """Return the CRC of a batch by its format: CRC-32C (v2) or CRC-32 (v0, v1)."""
     return continued_crc(0, memoryview(batch)[crc_begins(magic) :], magic)
 
 
 def crc_begins(magic: int) -> int:
-    """The first byte of a batch that its CRC covers; the last one is the batch's last."""
+    """Return the first byte of a batch that its CRC covers. The CRC covers all bytes after it."""
     return layout.ATTRIBUTES_AT if magic == 2 else layout.MAGIC_AT
 
 
 def continued_crc(crc: int, data: bytes | memoryview, magic: int) -> int:
-    """The CRC with `data` after the bytes that gave `crc`; 0 to begin with."""
+    """Continue `crc`, the CRC of the previous bytes (0 without any), with `data`."""
     return crc32c(data, crc) if magic == 2 else zlib.crc32(data, crc)
 
 
 def check_crc(header: BatchHeader, batch: bytes | memoryview) -> None:
-    """Raise CorruptBatch when the CRC of `batch`, the header's whole batch, is not what the header says."""
+    """Raise CorruptBatch if the CRC of `batch`, all bytes of the header's batch, differs from that in the header."""
     compare_crc(header, computed_crc(batch, header.magic))
 
 

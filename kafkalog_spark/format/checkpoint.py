@@ -1,17 +1,17 @@
-"""Checkpoint files: a version line, a line with the number of entries, then one line an entry (CheckpointFile).
+"""Checkpoint files: a version line, a line with the number of entries, then a line for each entry (CheckpointFile).
 
 In a log directory, lines `topic partition offset`:
 
-    recovery-point-offset-checkpoint   up to where a log was flushed: recovery scans from there
+    recovery-point-offset-checkpoint   offset up to which a log was flushed: recovery scans from there
     replication-offset-checkpoint      high watermarks
     log-start-offset-checkpoint        log start offsets, only of logs that start above their first segment's base
-    cleaner-offset-checkpoint          up to where compaction has come
+    cleaner-offset-checkpoint          offset up to which compaction has cleaned a log
 
 In a partition directory, lines `epoch startOffset`, by epoch:
 
     leader-epoch-checkpoint            the first offset of each leader epoch
 
-They are checkpoints of a running broker's memory, written now and then: after a crash they may be old.
+A running broker writes them periodically, so they may be out of date after a crash.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
 MOST_LEADER_EPOCH_BYTES = 4 << 20
-"""Largest leader-epoch-checkpoint in bytes: with an election each hour for ten years it has 2 MB."""
+"""Largest leader-epoch-checkpoint in bytes. With an election each hour for ten years, it has 2 MB."""
 
 VERSION = 0
 
@@ -51,7 +51,12 @@ class EpochEntry(NamedTuple):
 
 
 def parse_offset_checkpoint(data: bytes) -> dict[TopicPartition, int]:
-    """In the order of the lines; none in empty data. Raises CorruptFile with the line's number, UnsupportedFormat."""
+    """Return the offsets in the order of the lines; empty data has none.
+
+    Raises:
+        CorruptFile: For a malformed line, with its number.
+        UnsupportedFormat: For an unknown version.
+    """
     offsets: dict[TopicPartition, int] = {}
     for line in _entries(data, "topic partition offset"):
         partition = line.integer(1, MAX_INT32)
@@ -66,7 +71,10 @@ def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def parse_leader_epochs(data: bytes) -> list[EpochEntry]:
-    """In the order of the lines, which, as in Kafka, need not rise; raises as `parse_offset_checkpoint`."""
+    """Return the entries in the order of the lines; as in Kafka, they need not increase.
+
+    Raises as `parse_offset_checkpoint`.
+    """
     lines = _entries(data, "epoch startOffset")
     return [EpochEntry(line.integer(0, MAX_INT32), line.integer(1, MAX_INT64)) for line in lines]
 
@@ -95,7 +103,7 @@ def write_leader_epochs(path: str | os.PathLike[str], epochs: Iterable[tuple[int
 
 
 class _Line(NamedTuple):
-    """A line of a checkpoint: its number from 1, the byte where it begins, and what it should be."""
+    """A line of a checkpoint: its number from 1, its first byte, its words, and a description of the expected form."""
 
     number: int
     position: int
@@ -108,7 +116,7 @@ class _Line(NamedTuple):
         return CorruptFile(f"line {self.number} is {shown}, expected {self.form!r}", position=self.position)
 
     def integer(self, word: int, largest: int) -> int:
-        """The word as an integer of -largest-1 to largest."""
+        """Parse a word as an integer from -largest-1 to largest."""
         text = self.words[word]
         value = int(text) if _INTEGER.fullmatch(text) else None
         if value is None or not -largest - 1 <= value <= largest:
@@ -117,8 +125,8 @@ class _Line(NamedTuple):
 
 
 def _lines(data: bytes, form: str) -> Iterator[_Line]:
-    # As Java's readLine: a line ends at \n, \r\n or the end of the file. Every byte is a character here, so that no
-    # byte fails to decode; a byte that does not belong makes its line malformed.
+    # As in Java's readLine, a line ends at \n, \r\n or the end of the file. Latin-1 decodes every byte; an invalid one
+    # makes its line malformed.
     position = 0
     for number, line in enumerate(io.BytesIO(data), start=1):
         yield _Line(number, position, [word.decode("latin-1") for word in line.split()], form)
@@ -126,8 +134,10 @@ def _lines(data: bytes, form: str) -> Iterator[_Line]:
 
 
 def _entries(data: bytes, form: str) -> Iterator[_Line]:
-    """The lines after the version and the count, with as many words as `form`; CorruptFile at the end when there are
-    not as many as the count."""
+    """Yield the lines after the version and the count. Each has as many words as `form`.
+
+    Raises CorruptFile at the end, if the number of lines is not the count.
+    """
     lines = _lines(data, form)
     head: list[int] = []
     for head_form in ("version", "number of entries"):

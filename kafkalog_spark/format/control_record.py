@@ -15,18 +15,20 @@ from kafkalog_spark.format.varints import read_varint, read_varlong
 
 KEY = struct.Struct(">hh")
 VALUE = struct.Struct(">hi")
-VERSION = 0  # of both, as it is written
+VERSION = 0  # of key and value, as Kafka writes them
 TRANSACTION_ENDS = frozenset({ControlType.ABORT, ControlType.COMMIT})
 
 
 def control_type(batch: bytes | memoryview) -> int:
-    """The type (layout.ControlType). Raises CorruptBatch when the key is too short."""
+    """Return the type of the record, a layout.ControlType. Raises CorruptBatch if the key is too short."""
     return _key(batch)[0]
 
 
 def transaction_end(batch: bytes | memoryview) -> tuple[ControlType, int] | None:
-    """(COMMIT or ABORT, coordinator epoch) of a marker; None when it ends no transaction (leader change and the like).
-    Raises CorruptBatch when key or value is too short."""
+    """Return (COMMIT or ABORT, coordinator epoch) of a transaction marker; None for other control records.
+
+    Raises CorruptBatch if key or value is too short.
+    """
     kind, at = _key(batch)
     if kind not in TRANSACTION_ENDS:
         return None
@@ -37,7 +39,7 @@ def transaction_end(batch: bytes | memoryview) -> tuple[ControlType, int] | None
 
 
 def _key(batch: bytes | memoryview) -> tuple[int, int]:
-    """(Type, position after the key)."""
+    """Return (type, position after the key)."""
     try:
         at = read_varint(batch, layout.RECORDS_AT, len(batch))[1] + 1  # length, attributes
         at = read_varlong(batch, at, len(batch))[1]  # timestamp delta
@@ -51,7 +53,7 @@ def _key(batch: bytes | memoryview) -> tuple[int, int]:
 
 
 def _field(batch: bytes | memoryview, at: int) -> tuple[bytes | memoryview, int]:
-    """(Bytes of the sized field at batch[at:], as far as they are there; position after it)."""
+    """Return (bytes of the length-prefixed field at batch[at:], which may be cut; position after it)."""
     try:
         size, at = read_varint(batch, at, len(batch))
     except IndexError:

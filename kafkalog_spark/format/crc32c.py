@@ -9,8 +9,11 @@ _library: Callable[[Any, int], int] | None = None
 
 
 def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
-    """The CRC with `data` after the bytes that gave `crc`; 0 to begin with. The library is imported by the first call,
-    for 40 ms; an import statement in each call would cost as much as a batch of 8 kB does."""
+    """Continue `crc`, the CRC of the previous bytes (0 without any), with `data`.
+
+    The first call imports the library, because its import is slow. An import statement in the function would slow down
+    each call.
+    """
     global _library
     if _library is None:
         import crc32c as library

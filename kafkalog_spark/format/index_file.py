@@ -25,7 +25,10 @@ _READ_SIZE = 240 * 1024  # a multiple of both entry sizes (8 and 12 bytes), larg
 
 
 def check_end(size: int, entry_size: int, kind: str, relative: npt.NDArray[np.int64], base_offset: int) -> None:
-    """Raise CorruptIndex for a file of `size` bytes that ends within an entry, or with one below the base offset."""
+    """Raise CorruptIndex if a file of `size` bytes ends within an entry, or has a last offset below the base offset.
+
+    relative: Relative offsets of the entries, int64[n].
+    """
     if size % entry_size:
         what = f"{kind} has a multiple of {entry_size} bytes, this one has {size}"
         raise CorruptIndex(what, position=size - size % entry_size)
@@ -35,7 +38,7 @@ def check_end(size: int, entry_size: int, kind: str, relative: npt.NDArray[np.in
 
 
 def read_entries(path: str | os.PathLike[str], entry_size: int) -> bytes:
-    """As entries_of; empty when there is no such file."""
+    """Read the entries of a file, see `entries_of`; empty if the file does not exist."""
     try:
         with open(open_regular(path), "rb", buffering=0) as file:
             return entries_of(lambda _, size: file.read(size), entry_size)
@@ -44,13 +47,18 @@ def read_entries(path: str | os.PathLike[str], entry_size: int) -> bytes:
 
 
 def most_index_bytes(log_size: int, entry_size: int) -> int:
-    """How many bytes of an index may be entries: each of them is about a batch of the .log, of 26 bytes at least."""
+    """Return the largest possible size of an index's entries: a batch has one entry at most, and at least 26 bytes."""
     return max(MAX_INDEX_SIZE, log_size // LEGACY_MIN_SIZE[0] * entry_size)
 
 
 def entries_of(read: Callable[[int, int], bytes], entry_size: int, most: int = MAX_INT32) -> bytes:
-    """An index file's bytes, at most about `most` (segment.index.bytes is an i32), up to the first piece that ends in
-    an entry of zeros: the rest is padding, up to 10 MiB. read: the bytes at (position, size), asked in order."""
+    """Read the entries of an index file, and stop at the first piece that ends in an entry of zeros, which is padding.
+
+    Args:
+        read: read(position, size) returns bytes of the file; called in order.
+        entry_size: Bytes of an entry.
+        most: Stop after about so many bytes (segment.index.bytes is an i32).
+    """
     pieces: list[bytes] = []
     size = 0
     while size < most and (piece := read(size, _READ_SIZE)):
@@ -62,15 +70,22 @@ def entries_of(read: Callable[[int, int], bytes], entry_size: int, most: int = M
 
 
 class IndexFile(OpenFile):
-    """An index file that one writer appends to, and trims before a clean close. max_entries: how many have room."""
+    """Index file with one writer, which appends entries, and trims the file before a clean close.
+
+    Attributes:
+        entries: Number of entries.
+        max_entries: Number of entries for which the file has room.
+    """
 
     ENTRY_SIZE: ClassVar[int]
     entries: int
 
     def __init__(self, path: str | os.PathLike[str], base_offset: int, max_index_size: int = MAX_INDEX_SIZE) -> None:
-        """Make the file, empty, with zeros up to `max_index_size` bytes rounded down to whole entries, in place of one
-        that is there: an index can always be built again from the .log. There is room for one entry at least:
-        segment.index.bytes may be 4, with which Kafka cannot make a segment ("Invalid max index size")."""
+        """Create the file with zeros, of `max_index_size` bytes rounded down to whole entries, but at least one entry.
+
+        An existing file is replaced, because an index can always be rebuilt from the .log. (With segment.index.bytes=4,
+        which has no room for an entry, Kafka fails with "Invalid max index size".)
+        """
         self._attach(path, base_offset, max_index_size, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         self.resize_to_max()
 
@@ -78,7 +93,10 @@ class IndexFile(OpenFile):
     def open_existing(
         cls, path: str | os.PathLike[str], base_offset: int, max_index_size: int = MAX_INDEX_SIZE
     ) -> Self:
-        """Open an active segment's index, up to its first bad entry, with room to go on. Raises FileNotFoundError."""
+        """Open the index of an active segment for appending, after dropping entries from the first invalid one on.
+
+        Raises FileNotFoundError if the file does not exist.
+        """
         self = cls.__new__(cls)
         self._attach(path, base_offset, max_index_size, os.O_RDWR)
         try:
@@ -99,18 +117,18 @@ class IndexFile(OpenFile):
         self._set_entries(0)
 
     def _valid_entries(self) -> int:
-        """How many entries at the beginning of the file are sorted and not zero."""
+        """Return the number of entries at the beginning of the file that are sorted and not zero."""
         raise NotImplementedError
 
     def _set_entries(self, entries: int) -> None:
-        """Take the first `entries` entries as the index, and remember the last of them."""
+        """Set the number of entries, and load the last one."""
         raise NotImplementedError
 
     def _read(self, slot: int) -> bytes:
         return os.pread(self._fd, self.ENTRY_SIZE, slot * self.ENTRY_SIZE)
 
     def _write_next(self, entry: bytes) -> None:
-        """Write after the last entry, without counting it."""
+        """Write an entry after the last one. The caller increments `entries`."""
         if os.pwrite(self._fd, entry, self.entries * self.ENTRY_SIZE) != self.ENTRY_SIZE:
             raise OSError(errno.ENOSPC, "only a part of an index entry could be written", self.path)
 
@@ -122,17 +140,17 @@ class IndexFile(OpenFile):
         return self._refused(SegmentFull, f"the index is full with {self.entries} entries", offset)
 
     def drop_last(self) -> None:
-        """Take the last entry back; its bytes are erased too."""
+        """Remove the last entry, and zero its bytes."""
         self._set_entries(self.entries - 1)
         self.trim()
         self.resize_to_max()
 
     def trim(self) -> None:
-        """Cut the file after its last entry. From then on the index is full, until `resize_to_max`."""
+        """Truncate the file after its last entry. The index is full then, until `resize_to_max`."""
         os.ftruncate(self._fd, self.entries * self.ENTRY_SIZE)
         self.max_entries = self.entries
 
     def resize_to_max(self) -> None:
-        """Give the file its preallocated size again; what is added is zeros and takes no room on disk."""
+        """Preallocate the file again. The added zeros are sparse, and take no space on disk."""
         self.max_entries = max(self.max_index_size // self.ENTRY_SIZE, self.entries)
         os.ftruncate(self._fd, self.max_entries * self.ENTRY_SIZE)

@@ -1,4 +1,4 @@
-"""Where every field of a record batch lies: the one place that the reader, the kernels and the writers share.
+"""Positions of all fields of a record batch, and codes of its attributes, for readers, kernels and writers.
 
 Record batch v2 (magic 2, Kafka >= 0.11; DefaultRecordBatch), all integers big-endian:
 
@@ -83,21 +83,20 @@ MAX_PRODUCER_EPOCH = 2**15 - 1
 NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 
-# The smallest v2 record: length 6, attributes, four one-byte varints, header count. Bounds a record count that lies.
 MIN_RECORD_SIZE = 7
+"""Size of the smallest v2 record: length 6, attributes, four one-byte varints, header count. Bounds a record count."""
 MAX_INT32 = 2**31 - 1
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 MAX_TIMESTAMP_MS = MAX_INT64 // 1000
-"""Larger ones (or smaller than the negative) overflow when ms become us; the connector fails on them too."""
+"""Timestamps above it, or below its negative, overflow when ms become us. Spark's Kafka connector fails on them too."""
 MAX_DECOMPRESSED = 64 << 20
-"""Bytes that one batch may decompress to. Producers fill batches of 16 KB to a few MB, and a broker takes 1 MB
-compressed by default (message.max.bytes). A worker has 170 MB before its first batch, and stays within 300 MB with such
-a one."""
+"""Largest decompressed size of a batch in bytes. Producers fill batches of 16 KB to a few MB, and a broker accepts 1 MB
+compressed by default (message.max.bytes). The limit bounds the memory of a Python worker."""
 MAX_SEGMENT_SIZE = MAX_INT32  # bytes of a .log file: positions in it are Java ints
 
 
 class FaultCode(IntEnum):
-    """Codes that compiled code answers with, each as `NAME = number` or `NAME = number, text`."""
+    """Codes that kernels return, each defined as `NAME = number` or `NAME = number, text`."""
 
     _value_: int
     text: str
@@ -132,7 +131,7 @@ class TimestampType(IntEnum):
 
 
 class ControlType(IntEnum):
-    """The i16 after the version in a control record's key; Kafka's ControlRecordType."""
+    """Type in the key of a control record, an i16 after the version; Kafka's ControlRecordType."""
 
     ABORT = 0
     COMMIT = 1
@@ -144,11 +143,11 @@ class ControlType(IntEnum):
 
 
 class HeaderColumn(IntEnum):
-    """Columns of a header table: int64[n, len(HeaderColumn)], one row a batch (v2) or message / wrapper (v0, v1)."""
+    """Columns of a header table, int64[n, len(HeaderColumn)], with a row for each batch, message or wrapper."""
 
-    POSITION = 0  # byte in the file, or in the buffer that was swept
-    SIZE = 1  # bytes, with the 12 bytes of offset and length
-    BASE_OFFSET = 2  # of a wrapper: unknown before it is opened, the same as LAST_OFFSET
+    POSITION = 0  # byte in the file, or in the buffer of the sweep
+    SIZE = 1  # bytes, including the 12 bytes of offset and length
+    BASE_OFFSET = 2  # of a wrapper, which has no first offset in its header: the same as LAST_OFFSET
     LAST_OFFSET = 3
     MAGIC = 4
     ATTRIBUTES = 5
@@ -159,6 +158,6 @@ class HeaderColumn(IntEnum):
     PRODUCER_ID = 10
     PRODUCER_EPOCH = 11
     BASE_SEQUENCE = 12
-    COUNT = 13  # records; of a message 1, of a wrapper -1 (unknown)
-    CRC_SEEN = 14  # 1 when the sweep has checked the CRC and found it right
-    PREVIOUS = 15  # last offset of the batch before; the sweep leaves it to its caller
+    COUNT = 13  # number of records; 1 for a message, -1 (unknown) for a wrapper
+    CRC_SEEN = 14  # 1 if the sweep has checked the CRC
+    PREVIOUS = 15  # last offset of the batch before; filled by the caller of the sweep

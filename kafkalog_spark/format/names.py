@@ -1,7 +1,7 @@
-"""Names in a log directory: partition directories, segment files, and the files of a listing that count.
+"""Names in a log directory: topics, partition directories, segment files, and the live segments of a listing.
 
-Facts of Kafka: LogFileUtils (file names and suffixes), UnifiedLog.parseTopicPartitionName (directories),
-Topic.validate (topic names), LogLoader (what becomes of files left by an interrupted cleaning, split or deletion).
+Kafka: LogFileUtils (file names and suffixes), UnifiedLog.parseTopicPartitionName (directories), Topic.validate (topic
+names), LogLoader (handling of files left by an interrupted cleaning, split or deletion).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 PRODUCER_SNAPSHOT_SUFFIX = ".snapshot"
 
-DELETED_SUFFIX = ".deleted"  # waits for its removal (file.delete.delay.ms)
-CLEANED_SUFFIX = ".cleaned"  # being written by the cleaner or by a split: not yet part of the log
-SWAP_SUFFIX = ".swap"  # written whole, and about to take the place of older segments
+DELETED_SUFFIX = ".deleted"  # removed after file.delete.delay.ms
+CLEANED_SUFFIX = ".cleaned"  # being written by the cleaner or by a split, not yet part of the log
+SWAP_SUFFIX = ".swap"  # complete, and about to replace older segments
 
 DELETE_DIR_SUFFIX = "-delete"
 
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"
 REMOTE_STORAGE_FILE = "kafkalog.remote-storage.properties"
-"""Properties that say where a broker's remote segments lie, in a log directory; kafkalog's own."""
+"""File in a log directory in which kafkalog-broker records the location of its remote segments."""
 REMOTE_STORAGE_MARKER = ".kafkalog-remote-storage"
 """File in the folder of remote storage by which a broker recognises it: an empty mount point does not have it."""
 INDEX_CACHE_DIR = "remote-log-index-cache"
-"""Copies of remote segments' indexes, in a log directory (RemoteIndexCache.DIR_NAME): no partition's directory."""
+"""Directory in a log directory with copies of remote segments' indexes (RemoteIndexCache.DIR_NAME)."""
 
 OFFSETS_TOPIC = "__consumer_offsets"  # groups and committed offsets (Topic.GROUP_METADATA_TOPIC_NAME)
 TRANSACTION_TOPIC = "__transaction_state"
@@ -43,19 +43,19 @@ SHARE_STATE_TOPIC = "__share_group_state"
 """Topic of the state of share partitions (Topic.SHARE_GROUP_STATE_TOPIC_NAME)."""
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC})
 REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
-"""Topic of the events of remote segments (TopicBasedRemoteLogMetadataManagerConfig). To clients it is a topic like any
-other, as in Kafka: Metadata does not call it internal."""
+"""Topic of the events of remote segments (TopicBasedRemoteLogMetadataManagerConfig). As in Kafka, a Metadata response
+does not mark it as internal."""
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-"""KRaft's own log. It may lie between the partitions, but it is no topic: no consumer can subscribe to it."""
+"""KRaft's own log. Its directory may be next to the partitions, but no consumer can subscribe to it."""
 
 MAX_PARTITIONS = 1_000_000
-"""Partitions of all topics that a file may speak of. Each has a directory of its own, so that no broker comes near.
-Without a bound, a number in a file would take the memory for 2^31 of them, or make as many directories."""
-MAX_TOPIC_NAME_LENGTH = 249  # characters; a directory name has 255 at most, and "-" and the partition follow
+"""Largest number of partitions of all topics that is accepted in a file. Without a bound, a wrong number would
+allocate memory for 2^31 partitions, or create as many directories."""
+MAX_TOPIC_NAME_LENGTH = 249  # characters; a directory name has at most 255, including "-" and the partition
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION_DIR = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})")
-# The topic part is greedy and the id holds no dot: as in Kafka, the last dot ends the name of the partition.
+# The topic part is greedy and the id has no dot: as in Kafka, the last dot ends the name of the partition.
 _RENAMED_DIR = re.compile(r"(?P<name>\S+)\.(?P<id>[^.\s]+)(?P<suffix>-delete|-future|-stray)")
 _SEGMENT_FILE = re.compile(
     r"(?P<offset>[0-9]{20})(?P<suffix>\.log|\.index|\.timeindex|\.txnindex|\.snapshot)"
@@ -69,17 +69,17 @@ _INDEXES = SEGMENT_SUFFIXES[1:]
 
 
 class DirKind(Enum):
-    """State of a partition directory. Readers of a log directory take LIVE ones only."""
+    """State of a partition directory. Readers use only LIVE ones."""
 
     LIVE = "live"
-    DELETE = "delete"  # the topic was deleted; the files go a minute later
+    DELETE = "delete"  # the topic was deleted; the files are removed a minute later
     FUTURE = "future"  # a replica that is being moved into this log directory, not yet complete
     STRAY = "stray"  # a partition that the cluster metadata does not place on this broker (Kafka >= 3.7)
     METADATA = "metadata"  # `__cluster_metadata-0`, KRaft's own log
 
 
 class PartitionDir(NamedTuple):
-    """`topic` may be cut short in DELETE and STRAY ones: names have 255 characters."""
+    """Parsed name of a partition directory. `topic` may be truncated if `kind` is DELETE or STRAY."""
 
     topic: str
     partition: int
@@ -87,7 +87,7 @@ class PartitionDir(NamedTuple):
 
 
 class SegmentFileName(NamedTuple):
-    """base_offset: of a `.snapshot` the next offset to be written."""
+    """Parsed name of a segment file. `base_offset` of a `.snapshot` is the next offset to be written."""
 
     base_offset: int
     suffix: str
@@ -96,7 +96,7 @@ class SegmentFileName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentFiles:
-    """File names, without directory, of one segment that is part of the log; None where there is no such file."""
+    """File names, without directory, of one live segment. None means that the file does not exist."""
 
     base_offset: int
     log: str
@@ -106,24 +106,24 @@ class SegmentFiles:
 
 
 def segment_name(base_offset: int) -> str:
-    """20 decimal digits: what the names of all files of a segment begin with."""
+    """Return the common part of the file names of a segment: the base offset in 20 decimal digits."""
     if not 0 <= base_offset <= MAX_INT64:
         raise ValueError(f"a base offset is between 0 and 2^63-1, got {base_offset}")
     return f"{base_offset:020d}"
 
 
 def is_internal(topic: str) -> bool:
-    """True for topics of the brokers themselves, which a subscription to everything leaves out."""
+    """True for topics of the brokers themselves, which a subscription by pattern does not include."""
     return topic in INTERNAL_TOPICS or topic == CLUSTER_METADATA_TOPIC
 
 
 def is_written_by_broker(topic: str) -> bool:
-    """True for topics whose records a broker believes at its start: nobody else has a reason to write to them."""
+    """True for topics whose records a broker loads and trusts at its start, so that clients must not write to them."""
     return is_internal(topic) or topic == REMOTE_LOG_METADATA_TOPIC
 
 
 def valid_topic_name(topic: str) -> bool:
-    """Topic.validate: 1 to 249 of the characters a-z A-Z 0-9 . _ - and neither "." nor ".."."""
+    """True for 1 to 249 of the characters a-z A-Z 0-9 . _ - except "." and ".." (Kafka: Topic.validate)."""
     return len(topic) <= MAX_TOPIC_NAME_LENGTH and topic not in (".", "..") and bool(_TOPIC_NAME.fullmatch(topic))
 
 
@@ -137,13 +137,16 @@ def similar_topics(topic: str, topics: Iterable[str]) -> list[str]:
 
 
 def metrics_name(topic: str) -> str:
-    """The name of a topic in metrics, where topics with a dot may collide (Topic.unifyCollisionChars)."""
+    """Return the name of a topic in metrics, in which dots and underscores are equal (Topic.unifyCollisionChars)."""
     return topic.replace(".", "_")
 
 
 def parse_partition_dir(name: str) -> PartitionDir | None:
-    """None when no broker would have made it. `topic-N` is LIVE; `topic-N.<id>-delete`, `-future`, `-stray` are the
-    others (Kafka accepts any id). The last dash before N ends the topic: `a-1-2` is partition 2 of `a-1`."""
+    """Parse the name of a partition directory; None for any other name.
+
+    `topic-N` is LIVE, `topic-N.<id>-delete`, `-future` and `-stray` are the other kinds; Kafka accepts any id. The last
+    dash before N ends the topic: `a-1-2` is partition 2 of `a-1`.
+    """
     kind = DirKind.LIVE
     renamed = _RENAMED_DIR.fullmatch(name)
     if renamed:
@@ -158,7 +161,7 @@ def parse_partition_dir(name: str) -> PartitionDir | None:
 
 
 def parse_segment_file(name: str) -> SegmentFileName | None:
-    """Take a file's name apart; None when it is not a segment's .log, index or producer snapshot."""
+    """Parse the name of a segment's .log, index or producer snapshot; None for any other name."""
     parts = _SEGMENT_FILE.fullmatch(name)
     if not parts or int(parts["offset"]) > MAX_INT64:
         return None
@@ -166,7 +169,7 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
 
 
 def producer_snapshots(names: Iterable[str]) -> list[tuple[int, str]]:
-    """(offset, file name) of the producer snapshots in a listing, by offset; the offset is the next one to write."""
+    """Return (offset, file name) of the producer snapshots in a listing, by offset."""
     return sorted(
         (file.base_offset, name)
         for name in names
@@ -175,21 +178,24 @@ def producer_snapshots(names: Iterable[str]) -> list[tuple[int, str]]:
 
 
 def live_segments(names: Iterable[str], next_offset: Callable[[str], int]) -> list[SegmentFiles]:
-    """Which segments a listing of a partition directory holds, by base offset, as LogLoader would decide.
+    """Return the segments of the log by base offset, from a listing of its directory, by the rules of LogLoader.
 
-    The cleaner (or a split) writes `.cleaned` files, renames them `.swap` from the highest base offset down, renames
-    the segments they replace `.deleted`, then strips `.swap`. At any instant of that, running or crashed:
+    The cleaner (or a split) writes `.cleaned` files, renames them to `.swap` from the highest base offset down, renames
+    the segments that they replace to `.deleted`, then removes the suffix `.swap`. At any time of this process, and
+    after a crash:
 
-    - `.deleted` files do not count;
-    - a `.swap` whose base offset is not below the lowest `.cleaned` one belongs to a change that was not finished
-      (KAFKA-6264): it does not count, and `.cleaned` files never do. The old segments are all there;
-    - the other `.swap` logs are the log. They replace each plain segment of the same base offset, and each with a base
-      offset in [lowest of theirs, highest next offset of theirs);
-    - an index without a .log does not count. A `.swap` log never takes a plain index: that one describes the old log.
-      A plain log takes a `.swap` index, because the .log is the first file to lose the suffix.
+    - `.deleted` and `.cleaned` files are ignored.
+    - A `.swap` file whose base offset is not below that of the lowest `.cleaned` file belongs to a replacement that did
+      not complete (KAFKA-6264). It is ignored, because all old segments still exist.
+    - The other `.swap` logs are part of the log. They replace every plain segment with the same base offset, or with a
+      base offset between their lowest base offset and their highest next offset.
+    - An index without a .log is ignored. A `.swap` log does not use a plain index, which describes the old log. A plain
+      log uses a `.swap` index, because the .log is the first file to be renamed.
 
-    next_offset(name): the offset after the last one in that `.log.swap` (its base offset when it is empty), asked once
-    for each that counts. A file that a running broker renamed meanwhile raises FileNotFoundError: list again.
+    Args:
+        names: File names in the directory.
+        next_offset: Returns the offset after the last record of a `.log.swap`, or its base offset if it is empty. It
+            may raise FileNotFoundError, if a running broker renamed the file: then list the directory again.
     """
     plain: dict[tuple[int, str], str] = {}
     swap: dict[tuple[int, str], str] = {}

@@ -1,13 +1,13 @@
-"""The offset index (.index): from an offset to the byte position where scanning for it can begin.
+"""The offset index (.index): maps an offset to the byte position at which a scan for it can begin.
 
 Entry, 8 bytes: offset - base offset i32, position i32, big-endian. The offset is the LAST one of a batch and the
 position the START of that batch (before Kafka 4.1, KAFKA-806: last offset of one append of several batches and start
 of the first of them; before 0.11 the first offset of the append). The first batch of a segment gets no entry, the
 next ones get one whenever more than index.interval.bytes were appended since the last entry.
 
-An index is a hint: an active or crashed one ends in zeros, a truncated log may leave entries of dropped batches
-after the valid ones, and a file may be damaged. So `parse_offset_index` never raises and stops at the first entry
-that cannot be right; whoever uses an entry checks it against the batch it points to.
+An index is only a hint: it ends in zeros while the segment is active or after a crash, it may have entries of batches
+that a truncation of the log removed, and it may be damaged. Therefore `parse_offset_index` never raises, and stops at
+the first entry that is impossible; the reader checks an entry against the batch to which it points.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ ENTRY_SIZE = 8
 _ENTRY = struct.Struct(">ii")
 ENTRY_DTYPE = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 _SEARCH_BLOCK = 512
-"""Entries that are read at once when a search in the file has come down to so many: one page."""
+"""Number of entries from which on the rest of a binary search is done in memory, after one read of a page."""
 
 
 class OffsetPosition(NamedTuple):
-    """An offset, and the byte position in the .log of the batch that it belongs to."""
+    """An offset, and the byte position in the .log of the batch with that offset."""
 
     offset: int
     position: int
@@ -40,7 +40,13 @@ class OffsetPosition(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OffsetIndex:
-    """offsets: int64[n], absolute; positions: int64[n], bytes in the .log. Both strictly increase."""
+    """Entries of an offset index.
+
+    Attributes:
+        offsets: int64[n], absolute, strictly increasing.
+        positions: int64[n], bytes in the .log, strictly increasing.
+        base_offset: Base offset of the segment.
+    """
 
     offsets: npt.NDArray[np.int64]
     positions: npt.NDArray[np.int64]
@@ -50,17 +56,19 @@ class OffsetIndex:
         return len(self.offsets)
 
     def floor(self, offset: int) -> OffsetPosition:
-        """The last entry whose offset is <= `offset`; (base offset, 0) when there is none (OffsetIndex.lookup). The
-        batch that contains `offset` lies at its position or after it."""
+        """Return the last entry whose offset is <= `offset`; (base offset, 0) without one (Kafka: OffsetIndex.lookup).
+
+        The batch that contains `offset` begins at its position or after it.
+        """
         return self._entry(int(np.searchsorted(self.offsets, offset, side="right")) - 1)
 
     def ceiling_position(self, position: int) -> OffsetPosition | None:
-        """The first entry whose position is >= `position` bytes; None when there is none."""
+        """Return the first entry whose position is >= `position`; None without one."""
         slot = int(np.searchsorted(self.positions, position, side="left"))
         return None if slot == len(self) else self._entry(slot)
 
     def floor_position(self, position: int) -> OffsetPosition:
-        """The last entry whose position is <= `position`; (base offset, 0) when there is none."""
+        """Return the last entry whose position is <= `position`; (base offset, 0) without one."""
         return self._entry(int(np.searchsorted(self.positions, position, side="right")) - 1)
 
     def _entry(self, slot: int) -> OffsetPosition:
@@ -69,19 +77,19 @@ class OffsetIndex:
         return OffsetPosition(int(self.offsets[slot]), int(self.positions[slot]))
 
     def entries_after(self, offset: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """(offsets, positions) of the entries whose offset is > `offset`; views, not copies."""
+        """Return (offsets, positions) of the entries whose offset is > `offset`, int64[n] each, as views."""
         slot = int(np.searchsorted(self.offsets, offset, side="right"))
         return self.offsets[slot:], self.positions[slot:]
 
 
 def _columns(data: bytes | bytearray | memoryview) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(relative offsets, positions) of all whole entries, int64[n] each, as they stand there."""
+    """Return (relative offsets, positions) of all complete entries, int64[n] each, unchecked."""
     entries = np.frombuffer(data, dtype=ENTRY_DTYPE, count=len(data) // ENTRY_SIZE)
     return entries["relative_offset"].astype(np.int64), entries["position"].astype(np.int64)
 
 
 def _valid_prefix(relative: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], base_offset: int) -> int:
-    """How many entries at the beginning can be right: offsets rise from above 0, which is padding, positions from 0."""
+    """Return the number of possible entries at the beginning: offsets increase from 1 on, positions from 0 on."""
     good = np.diff(relative, prepend=0) > 0
     good &= np.diff(positions, prepend=-1) > 0
     good &= relative <= MAX_INT64 - base_offset
@@ -89,21 +97,29 @@ def _valid_prefix(relative: npt.NDArray[np.int64], positions: npt.NDArray[np.int
 
 
 def parse_offset_index(data: bytes | bytearray | memoryview, base_offset: int) -> OffsetIndex:
-    """Parse up to the first entry that is zero, unsorted, negative or partial. Never raises for them."""
+    """Parse the entries up to the first one that is zero, unsorted, negative or incomplete. Never raises for them."""
     relative, positions = _columns(data)
     valid = _valid_prefix(relative, positions, base_offset)
     return OffsetIndex(relative[:valid] + base_offset, positions[:valid], base_offset)
 
 
 def load_offset_index(path: str | os.PathLike[str], base_offset: int) -> OffsetIndex:
-    """As `parse_offset_index`; a missing file is an empty index."""
+    """Read and parse an index file, see `parse_offset_index`; a missing file is an empty index."""
     return parse_offset_index(read_entries(path, ENTRY_SIZE), base_offset)
 
 
 def search_file(fd: int, entries: int, target: int, field: int) -> tuple[int, int]:
-    """(relative offset, position) of the last entry in an index file whose relative offset (field 0) or position
-    (field 1) is not above `target`; (0, 0) if there is none. No copy of it is held. Zeros after the entries are
-    padding."""
+    """Search an index file without loading it. Zeros after the entries are padding.
+
+    Args:
+        fd: Descriptor of the file.
+        entries: Number of entries that the file has room for.
+        target: Relative offset, or position.
+        field: 0 to compare relative offsets, 1 to compare positions.
+
+    Returns:
+        (relative offset, position) of the last entry that is not above `target`; (0, 0) without one.
+    """
     low, high, found = 0, entries, (0, 0)
     block, block_at = b"", 0  # the last steps of the search need no system call each
     while low < high:
@@ -122,8 +138,13 @@ def search_file(fd: int, entries: int, target: int, field: int) -> tuple[int, in
 
 
 def check_offset_index(data: bytes | bytearray | memoryview, base_offset: int) -> None:
-    """Raise CorruptIndex, with the byte position of the entry, where OffsetIndex.sanityCheck would (a size that is no
-    multiple of 8, a last offset below the base offset), and where entries do not rise up to the zero padding."""
+    """Check an offset index.
+
+    Raises:
+        CorruptIndex: With the byte position of the entry, if OffsetIndex.sanityCheck would fail (the size is not a
+            multiple of 8, or the last offset is below the base offset), or if the entries before the zero padding do
+            not increase.
+    """
     relative, positions = _columns(data)
     check_end(len(data), ENTRY_SIZE, "an offset index", relative, base_offset)
     slot = _valid_prefix(relative, positions, base_offset)
@@ -136,21 +157,27 @@ def check_offset_index(data: bytes | bytearray | memoryview, base_offset: int) -
 
 
 class OffsetIndexWriter(IndexFile):
-    """An .index file open for appending; `last_offset` is the last entry's, or the base offset when there is none."""
+    """An .index file open for appending. `last_offset` is that of the last entry, or the base offset without one."""
 
     ENTRY_SIZE = ENTRY_SIZE
     last_offset: int
 
     @property
     def is_full(self) -> bool:
-        """True when the next entry does not fit: the segment is to be rolled before anything is appended."""
+        """True if the next entry does not fit: roll the segment before the next append."""
         return self.entries >= self.max_entries
 
     def append(self, offset: int, position: int) -> None:
-        """offset: the last one of a batch; position: the byte where that batch begins.
+        """Append an entry.
 
-        Raises CorruptIndex when offset is not above the last entry's (Kafka's InvalidOffsetException), SegmentFull
-        when the index is full, or the offset or the position lies more than 2^31-1 past the segment's beginning.
+        Args:
+            offset: Last offset of a batch.
+            position: Byte at which that batch begins.
+
+        Raises:
+            CorruptIndex: If the offset is not above that of the last entry (Kafka: InvalidOffsetException).
+            SegmentFull: If the index is full, or if offset or position is more than 2^31-1 past the beginning of
+                the segment.
         """
         if self.entries >= self.max_entries:
             raise self._full(offset)
@@ -169,7 +196,7 @@ class OffsetIndexWriter(IndexFile):
 
     @property
     def last(self) -> OffsetPosition:
-        """The last entry; (base offset, 0) when there is none."""
+        """The last entry; (base offset, 0) without one."""
         if not self.entries:
             return OffsetPosition(self.base_offset, 0)
         relative, position = _ENTRY.unpack(self._read(self.entries - 1))

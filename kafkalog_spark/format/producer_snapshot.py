@@ -1,4 +1,4 @@
-"""Producer snapshots (.snapshot): what a log knows of its producers, up to the offset in the file's name.
+"""Producer snapshots (.snapshot): state of a log's producers, up to the offset in the file's name.
 
 ProducerStateManager, version 1, big-endian:
 
@@ -8,7 +8,7 @@ ProducerStateManager, version 1, big-endian:
         10  entries, 46 bytes each: producerId i64, producerEpoch i16, lastSequence i32, lastOffset i64,
             offsetDelta i32, timestamp i64 (ms), coordinatorEpoch i32, currentTxnFirstOffset i64
 
-Of each producer only its last batch survives in a snapshot: sequences and offsets of that batch.
+A snapshot has only the last batch of each producer: its sequences and offsets.
 """
 
 from __future__ import annotations
@@ -27,17 +27,24 @@ VERSION = 1
 NO_TRANSACTION = -1
 
 MOST_BYTES = 128 << 20
-"""Largest snapshot in bytes: almost three million producers of one partition, whose ids expire after a day."""
+"""Largest snapshot in bytes: it has room for almost three million producers of one partition."""
 _HEAD = struct.Struct(">hIi")
 _CRC_FROM = 6
 _ENTRY = struct.Struct(">qhiqiqiq")
-_HINT = "Kafka drops such a snapshot and takes an older one"
+_HINT = "Kafka drops such a snapshot and uses an older one"
 
 
 class ProducerEntry(NamedTuple):
-    """last_sequence, last_offset: of its last batch, -1 when only markers are left of it; offset_delta: last minus
-    first offset of that batch; timestamp: ms, the batch's largest or the marker's; coordinator_epoch: -1 without
-    transactions; transaction_first_offset: first offset of its open transaction, -1 when none is open."""
+    """State of a producer.
+
+    Attributes:
+        last_sequence: Of its last batch; -1 if the log has only markers of the producer.
+        last_offset: Of its last batch; -1 if the log has only markers of the producer.
+        offset_delta: Last minus first offset of its last batch.
+        timestamp: Largest timestamp of its last batch, or that of the last marker, in ms.
+        coordinator_epoch: -1 without transactions.
+        transaction_first_offset: First offset of its open transaction; -1 without one.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -50,7 +57,7 @@ class ProducerEntry(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """The last batch's; sequences go on with 0 after 2^31-1, within a batch too (DefaultRecordBatch)."""
+        """First sequence of its last batch. 0 follows 2^31-1, even within a batch (Kafka: DefaultRecordBatch)."""
         if self.last_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         first = self.last_sequence - self.offset_delta
@@ -66,7 +73,12 @@ class ProducerEntry(NamedTuple):
 
 
 def parse_producer_snapshot(data: bytes) -> list[ProducerEntry]:
-    """Raises CorruptSnapshot (cut short, wrong CRC, a count that lies) and UnsupportedFormat."""
+    """Parse the entries.
+
+    Raises:
+        CorruptSnapshot: If the file is truncated, or has a wrong CRC or count.
+        UnsupportedFormat: For an unknown version.
+    """
     if len(data) < _HEAD.size:
         raise CorruptSnapshot(
             f"a snapshot has at least {_HEAD.size} bytes, this one has {len(data)}", position=0, hint=_HINT
@@ -86,7 +98,7 @@ def parse_producer_snapshot(data: bytes) -> list[ProducerEntry]:
 
 
 def open_transactions(producers: Sequence[ProducerEntry]) -> dict[int, int]:
-    """Producer id to first offset, of the producers with an open transaction."""
+    """Return the first offset by producer id of the open transactions."""
     return {entry.producer_id: entry.transaction_first_offset for entry in producers if entry.has_open_transaction}
 
 
@@ -96,18 +108,23 @@ def format_producer_snapshot(entries: Sequence[ProducerEntry]) -> bytes:
 
 
 def read_producer_snapshot(path: str | os.PathLike[str]) -> list[ProducerEntry]:
-    """As `parse_producer_snapshot`. Raises CorruptFile, FileNotFoundError: no snapshot is not an empty one."""
+    """Read and parse a snapshot, see `parse_producer_snapshot`.
+
+    Raises:
+        FileNotFoundError: If it does not exist. A missing snapshot is not an empty one.
+        CorruptFile: If it is too large.
+    """
     return parsed(lambda size: read_whole(path, size), parse_producer_snapshot, os.fspath(path), MOST_BYTES)
 
 
 def write_producer_snapshot(
     path: str | os.PathLike[str], entries: Sequence[ProducerEntry], *, sync: bool = True
 ) -> None:
-    """Replace a snapshot. Its name needs an fsync of the directory, which the flush of the log does for all new names.
+    """Replace a snapshot. The flush of the log fsyncs the directory, for all new names together.
 
     Args:
-        sync: The bytes are on disk before they get the name. Without it a power cut may leave an empty file, which
-            loading ignores, until the caller has fsynced it.
+        sync: Fsync the bytes before the file gets its name. Otherwise, until the caller has fsynced the file, a power
+            cut may leave it empty; loading ignores such a file.
 
     Raises:
         OSError: If the file cannot be written.

@@ -1,6 +1,6 @@
-"""The records of one v2 batch in plain Python: read, and written. For few records; many are for kernels.
+"""Read and write the records of one v2 batch in plain Python. It is meant for few records; use kernels for many.
 
-The rules for reading are those of Java's DefaultRecord.readFrom; `kernels.record_fields` is the same, compiled.
+The rules for reading are those of Java's DefaultRecord.readFrom, which `kernels.record_fields` implements as well.
 """
 
 from __future__ import annotations
@@ -14,26 +14,28 @@ from kafkalog_spark.format.varints import read_varint, read_varlong, write_varin
 
 
 class RecordFault(FaultCode):
+    """What is wrong with a record."""
+
     NONE = 0
-    TOO_FEW = 1, "the records end early: {index} of {count} are whole"  # the bytes end before the records do
+    TOO_FEW = 1, "the records end early: {index} of {count} are whole"
     BAD_LENGTH = 2, "record {index} has a negative length"
     BAD_RECORD = 3, "record {index} is malformed"
     TOO_MANY = 4, "bytes are left after the {count} records that the header announces"
 
 
 class ManyHeaders(Exception):
-    """The records have more headers than the caller wants to walk over in plain Python."""
+    """The records have more headers than the caller allows to be parsed in plain Python."""
 
 
 class RecordView(NamedTuple):
-    """Positions of a record's parts in the payload. Sizes are negative for null."""
+    """Positions of a record's fields in the payload. The size of null is negative."""
 
-    place: int  # in the batch, from 0
+    number: int  # of the record in the batch, from 0
     body: int  # position after the length
     delta_at: int
     delta_end: int
     end: int
-    timestamp: int  # ms, base timestamp added
+    timestamp: int  # ms, absolute
     offset_delta: int
     key_at: int
     key_size: int
@@ -43,7 +45,7 @@ class RecordView(NamedTuple):
 
 _SHORT = [(byte >> 1) ^ -(byte & 1) for byte in range(0x80)]  # values of zigzag varints of one byte
 
-_new = tuple.__new__  # RecordView(...) makes the same in three times the time
+_new = tuple.__new__  # faster than RecordView(...), with the same result
 
 
 def fault(kind: RecordFault, index: int, count: int) -> CorruptBatch:
@@ -53,8 +55,18 @@ def fault(kind: RecordFault, index: int, count: int) -> CorruptBatch:
 def read_records(
     payload: memoryview | bytes, count: int, base_timestamp: int, most_headers: int | None = None
 ) -> Iterator[RecordView]:
-    """The `count` records of an uncompressed payload. Raises CorruptBatch after the last one that is well-formed, and
-    when bytes are left after `count` of them; ManyHeaders when they have more than `most_headers` headers together."""
+    """Yield the records of an uncompressed payload.
+
+    Args:
+        payload: Bytes of the records.
+        count: Number of records.
+        base_timestamp: Of the batch, in ms.
+        most_headers: Largest total number of headers; None for any number.
+
+    Raises:
+        CorruptBatch: At the first malformed record, or if bytes are left after the last record.
+        ManyHeaders: If the records have more than `most_headers` headers.
+    """
     end = len(payload)
     at = headers_seen = 0
     for index in range(count):
@@ -68,8 +80,8 @@ def read_records(
             raise fault(RecordFault.TOO_FEW, index, count)
         at = body + size
         try:
-            # One byte is enough for most, and the call costs more than reading it. It may be one after the record: then
-            # the record does not end where it says, which is found below.
+            # Most of these varints have one byte, and reading it is faster than a call. If the byte is past the end of
+            # the record, the check of `cur` below fails.
             if (byte := payload[body + 1]) < 0x80:
                 timestamp_delta, delta_at = _SHORT[byte], body + 2
             else:
@@ -84,7 +96,7 @@ def read_records(
                 key_size, key_at = read_varint(payload, delta_end, at)
             value_size, value_at = read_varint(payload, key_at + key_size if key_size > 0 else key_at, at)
             cur = value_at + value_size if value_size > 0 else value_at
-            if cur < at and payload[cur] == 0:  # no headers: nearly always
+            if cur < at and payload[cur] == 0:  # no headers, the usual case
                 cur += 1
             else:
                 headers, cur = read_varint(payload, cur, at)
@@ -108,11 +120,11 @@ def read_records(
 
 
 def renumbered(payload: memoryview, count: int, base_timestamp: int) -> bytes:
-    """The records with offset deltas 0, 1, 2 ... and all else as it was. Raises CorruptBatch."""
+    """Return the records with the offset deltas 0, 1, 2 and so on, otherwise unchanged. Raises CorruptBatch."""
     out = bytearray()
     for record in read_records(payload, count, base_timestamp):
         body = bytearray(payload[record.body : record.delta_at])
-        write_varint(body, record.place)
+        write_varint(body, record.number)
         body += payload[record.delta_end : record.end]
         write_varint(out, len(body))
         out += body
@@ -120,8 +132,8 @@ def renumbered(payload: memoryview, count: int, base_timestamp: int) -> bytes:
 
 
 def write_record(out: bytearray, offset_delta: int, key: bytes | None, value: bytes | None) -> None:
-    """Append one record without headers, with the timestamp that the batch begins with."""
-    body = bytearray(b"\0\0")  # attributes, of which none are in use, and timestamp delta
+    """Append a record without headers to `out`, with the base timestamp of the batch."""
+    body = bytearray(b"\0\0")  # attributes, which are unused, and timestamp delta
     write_varint(body, offset_delta)
     for part in (key, value):
         if part is None:

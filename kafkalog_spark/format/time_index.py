@@ -1,4 +1,4 @@
-"""The time index (.timeindex): from a timestamp to an offset, no record before which is as late as the timestamp.
+"""The time index (.timeindex): maps a timestamp to an offset; all records before it have smaller timestamps.
 
 Entry, 12 bytes: timestamp i64 in ms, offset - base offset i32, big-endian. The timestamp is the largest of the
 segment up to then, the offset that of the batch that reached it (its last one; some releases and formats: the
@@ -37,8 +37,14 @@ class TimestampOffset(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TimeIndex:
-    """timestamps: int64[n], ms, strictly increasing; offsets: int64[n], absolute, not decreasing. whole: nothing but
-    these entries was in the file; otherwise the segment was not closed cleanly, and later timestamps may be missing."""
+    """Entries of a time index.
+
+    Attributes:
+        timestamps: int64[n], ms, strictly increasing.
+        offsets: int64[n], absolute, not decreasing.
+        whole: True if the file had only these entries. Otherwise the segment was not closed cleanly, and entries for
+            later timestamps may be missing.
+    """
 
     timestamps: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
@@ -49,27 +55,30 @@ class TimeIndex:
 
     @property
     def last(self) -> TimestampOffset | None:
-        """The last entry; None when there is none."""
+        """The last entry; None without one."""
         return TimestampOffset(int(self.timestamps[-1]), int(self.offsets[-1])) if len(self) else None
 
     def floor_before(self, timestamp: int) -> TimestampOffset | None:
-        """The last entry whose timestamp is < `timestamp` ms: no record up to its offset is as late. None without."""
+        """Return the last entry whose timestamp (ms) is < `timestamp`; None without one.
+
+        All records up to its offset have smaller timestamps than `timestamp`.
+        """
         slot = int(np.searchsorted(self.timestamps, timestamp, side="left")) - 1
         return None if slot < 0 else TimestampOffset(int(self.timestamps[slot]), int(self.offsets[slot]))
 
 
 def _columns(data: bytes | bytearray | memoryview) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(timestamps, relative offsets) of all whole entries, int64[n] each, as they stand there."""
+    """Return (timestamps, relative offsets) of all complete entries, int64[n] each, unchecked."""
     entries = np.frombuffer(data, dtype=ENTRY_DTYPE, count=len(data) // ENTRY_SIZE)
     return entries["timestamp"].astype(np.int64), entries["relative_offset"].astype(np.int64)
 
 
 def _valid_prefix(timestamps: npt.NDArray[np.int64], relative: npt.NDArray[np.int64], base_offset: int) -> int:
-    """How many entries at the beginning can be right: timestamps rise from 0, offsets do not fall.
+    """Return the number of possible entries at the beginning: timestamps increase from 0 on, offsets do not decrease.
 
     Relative offset 0 is legal in the first entry only (the segment's first record may be its latest), and there only
-    with a timestamp above 0; after it, it marks the padding, as in DumpLogSegments. Twelve zero bytes are always taken
-    as padding: read as "largest timestamp 0" they would hide the records of a crashed segment.
+    with a timestamp above 0; in later entries it marks the padding, as in DumpLogSegments. Twelve zero bytes are always
+    padding: read as "largest timestamp 0", they would hide the records of a crashed segment.
     """
     if not len(timestamps):
         return 0
@@ -82,21 +91,26 @@ def _valid_prefix(timestamps: npt.NDArray[np.int64], relative: npt.NDArray[np.in
 
 
 def parse_time_index(data: bytes | bytearray | memoryview, base_offset: int) -> TimeIndex:
-    """Parse up to the first entry that is zero, unsorted, negative or partial. Never raises for them."""
+    """Parse the entries up to the first one that is zero, unsorted, negative or incomplete. Never raises for them."""
     timestamps, relative = _columns(data)
     valid = _valid_prefix(timestamps, relative, base_offset)
     return TimeIndex(timestamps[:valid], relative[:valid] + base_offset, valid * ENTRY_SIZE == len(data))
 
 
 def load_time_index(path: str | os.PathLike[str], base_offset: int) -> TimeIndex:
-    """As `parse_time_index`; a missing file is an empty index."""
+    """Read and parse an index file, see `parse_time_index`; a missing file is an empty index."""
     return parse_time_index(read_entries(path, ENTRY_SIZE), base_offset)
 
 
 def check_time_index(data: bytes | bytearray | memoryview, base_offset: int) -> None:
-    """Raise CorruptIndex, with the byte position of the entry, where TimeIndex.sanityCheck would: the size is a
-    multiple of 12, the last timestamp is not below the first, the last offset not below the base offset. So entries
-    followed by zero padding are a fault here, unlike in the offset index. Further: up to the padding, entries rise."""
+    """Check a time index.
+
+    Raises:
+        CorruptIndex: With the byte position of the entry, if TimeIndex.sanityCheck would fail (the size is not a
+            multiple of 12, the last timestamp is below the first one, or the last offset is below the base offset), or
+            if the entries before the padding do not increase. Zero padding after entries is a fault, unlike in the
+            offset index.
+    """
     timestamps, relative = _columns(data)
     if len(timestamps) and timestamps[-1] < timestamps[0]:
         padding = " (zeros: the segment was not closed)" if not any(data[-ENTRY_SIZE:]) else ""
@@ -112,7 +126,10 @@ def check_time_index(data: bytes | bytearray | memoryview, base_offset: int) -> 
 
 
 class TimeIndexWriter(IndexFile):
-    """`last_timestamp` and `last_offset` are the last entry's, or -1 and the base offset when there is none."""
+    """A .timeindex file open for appending.
+
+    `last_timestamp` and `last_offset` are those of the last entry, or -1 and the base offset without one.
+    """
 
     ENTRY_SIZE = ENTRY_SIZE
     last_timestamp: int
@@ -120,14 +137,24 @@ class TimeIndexWriter(IndexFile):
 
     @property
     def is_full(self) -> bool:
-        """True when only one slot is left: it is kept for the entry that rolling the segment adds."""
+        """True if only one slot is free, which is reserved for the entry that rolling the segment appends."""
         return self.entries >= self.max_entries - 1
 
     def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> bool:
-        """Add an entry if `timestamp` (ms), the segment's largest so far, is above the last one's; True if it was
-        added. offset: of the batch that has it. skip_full_check: on roll and close, when the slot kept for that is used
-        too. Raises CorruptIndex when the offset is below the last entry's (Kafka's InvalidOffsetException), SegmentFull
-        when the index is full or the offset lies more than 2^31-1 above the base offset."""
+        """Append an entry if `timestamp` is above that of the last entry.
+
+        Args:
+            timestamp: Largest timestamp of the segment so far, in ms.
+            offset: Last offset of the batch with that timestamp.
+            skip_full_check: Also use the reserved slot; for rolling and closing the segment.
+
+        Returns:
+            True if the entry was appended.
+
+        Raises:
+            CorruptIndex: If the offset is below that of the last entry (Kafka: InvalidOffsetException).
+            SegmentFull: If the index is full, or if the offset is more than 2^31-1 above the base offset.
+        """
         if timestamp <= self.last_timestamp:
             return False
         if self.entries >= (self.max_entries if skip_full_check else self.max_entries - 1):

@@ -4,8 +4,8 @@ Entry, 34 bytes, big-endian (AbortedTxn): version i16 = 0, producerId i64, first
 marker), lastStableOffset i64 (the LSO when the marker was written). Last offsets rise. The file exists only in
 segments with aborted transactions that held records.
 
-Unlike the other indexes this one is not a hint: records of an aborted transaction are hidden only because it stands
-here. So damage is an error, and Kafka rebuilds the segment then.
+Unlike the other indexes, this one is not a hint: readers hide the records of an aborted transaction only because of its
+entry. Therefore damage is an error, and Kafka rebuilds the index.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ _ENTRY = struct.Struct(">hqqqq")
 
 
 class AbortedTransaction(NamedTuple):
-    """Entry of the index. Offsets: of the transaction's first record, of its abort marker, and the LSO at that time."""
+    """Entry of the index.
+
+    Attributes:
+        first_offset: Of the first record of the transaction.
+        last_offset: Of the abort marker.
+        last_stable_offset: The LSO when the marker was written.
+    """
 
     producer_id: int
     first_offset: int
@@ -35,14 +41,22 @@ class AbortedTransaction(NamedTuple):
 
 
 class AbortedSearch(NamedTuple):
-    """Aborted transactions of a segment for a range of offsets. `complete`: later segments have nothing to add."""
+    """Aborted transactions of a segment for a range of offsets.
+
+    `complete` is True if no later segment has further ones for the range.
+    """
 
     transactions: list[AbortedTransaction]
     complete: bool
 
 
 def parse_transaction_index(data: bytes | bytearray | memoryview, base_offset: int = 0) -> list[AbortedTransaction]:
-    """Raises CorruptIndex with the entry's byte, also for those below `base_offset` (TransactionIndex.sanityCheck)."""
+    """Parse the entries.
+
+    Raises:
+        CorruptIndex: With the byte position of the first invalid entry; entries below `base_offset` are invalid, too
+            (Kafka: TransactionIndex.sanityCheck).
+    """
     transactions: list[AbortedTransaction] = []
     whole = len(data) // ENTRY_SIZE * ENTRY_SIZE
     for slot, (version, *fields) in enumerate(_ENTRY.iter_unpack(memoryview(data)[:whole])):
@@ -75,7 +89,7 @@ def _fault(version: int, transaction: AbortedTransaction, previous: int, base_of
 
 
 def load_transaction_index(path: str | os.PathLike[str], base_offset: int = 0) -> list[AbortedTransaction]:
-    """As `parse_transaction_index`; a missing file has no entries."""
+    """Read and parse an index file, see `parse_transaction_index`; a missing file has no entries."""
     return read_state(path, lambda data: parse_transaction_index(data, base_offset)) or []
 
 
@@ -84,8 +98,11 @@ def format_transaction(transaction: AbortedTransaction) -> bytes:
 
 
 def collect_aborted(transactions: Sequence[AbortedTransaction], fetch_offset: int, upper_bound: int) -> AbortedSearch:
-    """Those of one segment with records in [fetch_offset, upper_bound) (TransactionIndex.collectAbortedTxns). Ask the
-    following segments too until `complete`: an LSO at or above `upper_bound` proves that no later marker matters."""
+    """Return the aborted transactions with records in [fetch_offset, upper_bound), by the entries of one segment.
+
+    Repeat with the following segments until the result is `complete`: an LSO at or above `upper_bound` proves that no
+    later marker is relevant. Kafka: TransactionIndex.collectAbortedTxns.
+    """
     aborted = []
     first = bisect_left(transactions, fetch_offset, key=lambda transaction: transaction.last_offset)
     for slot in range(first, len(transactions)):
@@ -98,7 +115,7 @@ def collect_aborted(transactions: Sequence[AbortedTransaction], fetch_offset: in
 
 
 class TransactionIndexWriter(OpenFile):
-    """A .txnindex that one writer appends to; the first entry makes the file. Raises CorruptIndex for a damaged one."""
+    """A .txnindex file with one writer. The first entry creates it. Raises CorruptIndex if the file is damaged."""
 
     def __init__(self, path: str | os.PathLike[str], base_offset: int = 0) -> None:
         self.path = os.fspath(path)
@@ -113,11 +130,11 @@ class TransactionIndexWriter(OpenFile):
 
     @property
     def transactions(self) -> Sequence[AbortedTransaction]:
-        """All entries. A view that grows, not to be changed."""
+        """All entries, as a live view: do not modify it."""
         return self._transactions
 
     def append(self, transaction: AbortedTransaction) -> None:
-        """Add an entry. Raises CorruptIndex when its last offset is not above the last entry's."""
+        """Append an entry. Raises CorruptIndex if its last offset is not above that of the last entry."""
         previous = self._transactions[-1].last_offset if self._transactions else self.base_offset - 1
         wrong = _fault(VERSION, transaction, previous, self.base_offset)
         if wrong:

@@ -1,17 +1,18 @@
-"""Varints: integers of seven bits a byte, the lowest first; zigzag in records, unsigned in flexible messages (KIP-482).
+"""Varints: integers with seven bits per byte, the lowest first (Kafka: ByteUtils; the same as in Protobuf and Avro).
 
-Kafka's ByteUtils. Protobuf and Avro have the same. All of them raise IndexError where a varint does not end in time.
+Records use zigzag varints, flexible messages (KIP-482) unsigned ones. Readers raise IndexError if a varint does not end
+in time.
 """
 
 from __future__ import annotations
 
-UVARINT_BYTES, UVARLONG_BYTES = 5, 10  # at most, of 32 and of 64 bits
+UVARINT_BYTES, UVARLONG_BYTES = 5, 10  # largest number of bytes of 32-bit and 64-bit varints
 
 _SHORT = [bytes((value,)) for value in range(0x80)]
 
 
 def read_unsigned(data: memoryview | bytes, at: int, end: int) -> tuple[int, int]:
-    """(value, position after it) of an unsigned varint in data[at:end], of any number of bits."""
+    """Return (value, position after it) of the unsigned varint in data[at:end], which may have any number of bits."""
     number = shift = 0
     while at < end:
         byte = data[at]
@@ -24,7 +25,7 @@ def read_unsigned(data: memoryview | bytes, at: int, end: int) -> tuple[int, int
 
 
 def read_uvarint(data: memoryview | bytes, at: int) -> tuple[int, int]:
-    """An unsigned varint of 32 bits. ValueError where it has more of them, or more bytes than they need."""
+    """Return (value, position after it) of a 32-bit unsigned varint. Raises ValueError if it has more bits or bytes."""
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1
@@ -40,7 +41,7 @@ def read_uvarint(data: memoryview | bytes, at: int) -> tuple[int, int]:
 
 
 def uvarint(value: int) -> bytes:
-    """value: not negative."""
+    """Return `value`, which is not negative, as an unsigned varint."""
     if value < 0x80:
         return _SHORT[value]
     out = bytearray()
@@ -52,7 +53,7 @@ def uvarint(value: int) -> bytes:
 
 
 def read_varint(data: memoryview | bytes, at: int, end: int) -> tuple[int, int]:
-    """(value, position after it) of a zigzag varint of 32 bits in data[at:end]. Bits above the 32nd are lost."""
+    """Return (value, position after it) of the 32-bit zigzag varint in data[at:end]. Higher bits are dropped."""
     if at >= end:
         raise IndexError
     byte = data[at]
@@ -64,7 +65,7 @@ def read_varint(data: memoryview | bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def read_varlong(data: memoryview | bytes, at: int, end: int) -> tuple[int, int]:
-    """As read_varint, of 64 bits."""
+    """Return (value, position after it) of the 64-bit zigzag varint in data[at:end]. Higher bits are dropped."""
     if at >= end:
         raise IndexError
     byte = data[at]
@@ -76,7 +77,7 @@ def read_varlong(data: memoryview | bytes, at: int, end: int) -> tuple[int, int]
 
 
 def write_varint(out: bytearray, value: int) -> None:
-    """Append a zigzag varint of at most 64 bits."""
+    """Append `value`, an int64, as a zigzag varint to `out`."""
     number = (value << 1) ^ (value >> 63)
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)

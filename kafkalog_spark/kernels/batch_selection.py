@@ -1,7 +1,8 @@
-"""Choice of batches from a header table: which ones can hold requested records, and how they are decoded.
+"""Selection of batches from a header table: check their order, drop those without requested records, and choose how
+the others are decoded.
 
-A window of a segment holds few batches or thousands. In numpy each rule would cost a pass with a temporary array, so
-one kernel applies all rules. It also checks that offsets increase.
+A window of a segment has few batches or thousands. In numpy each rule would cost a pass with a temporary array, so
+one kernel applies all rules.
 """
 
 from __future__ import annotations
@@ -16,34 +17,43 @@ from kafkalog_spark.kernels.primitives import kernel
 from kafkalog_spark.kernels.rows import Limit, UnitColumn
 
 _LAST_CODEC = int(max(Codec))
-RECORDS_A_BYTE = 4
-"""Records that a byte of a compressed batch is believed to hold. Each has another offset delta, so even records that
-are equal otherwise take about a byte each."""
+MAX_RECORDS_PER_BYTE = 4
+"""Most records per compressed byte that are accepted without opening the batch. Identical records still take about one
+byte each, because their offset deltas differ."""
 
 
 class BatchKind(IntEnum):
     """How a batch is decoded."""
 
-    PLAIN = 0  # v2 as it lies
-    COMPRESSED = 1  # v2
-    MESSAGE = 2  # v0, v1
-    WRAPPER = 3  # v0, v1
-    FROM_HEADER = 4  # v2 that need not be opened: its header tells the columns asked for
+    PLAIN = 0  # v2, uncompressed
+    COMPRESSED = 1  # v2, compressed
+    MESSAGE = 2  # a single message v0 or v1
+    WRAPPER = 3  # a compressed message set v0 or v1
+    FROM_HEADER = 4  # v2, not opened: its header gives all requested columns
 
 
-class Choice(IntEnum):
-    """Rows of `chosen`: row in the table, BatchKind, where the batch's records (or whole message) lie in the window."""
+class SelectionRow(IntEnum):
+    """Rows of `selection`, int64[len(SelectionRow), n], which has a column for each selected batch."""
 
-    ROW = 0
-    KIND = 1
-    START = 2
-    END = 3
+    ROW = 0  # row in the header table
+    KIND = 1  # a BatchKind
+    START = 2  # byte of the window where the records begin; of a message or wrapper, where it begins itself
+    END = 3  # byte of the window after the batch
 
 
 @kernel
 def first_invalid_batch(table, previous, lowest, highest):  # type: ignore[no-untyped-def]
-    """First row of `table` (int64[n, len(HeaderColumn)]) whose offsets or record count cannot be right, or n; fills in PREVIOUS in
-    all. Offsets rise from batch to batch, after `previous`, and lie in [lowest, highest]."""
+    """Fill in PREVIOUS in every row of `table`, and return the first row with impossible offsets or record count.
+
+    Args:
+        table: int64[n, len(HeaderColumn)]. Offsets must increase from row to row.
+        previous: Last offset of the batch before the first row.
+        lowest: Smallest valid base offset.
+        highest: Largest valid last offset.
+
+    Returns:
+        The row, or n if all batches are valid.
+    """
     wrong = table.shape[0]
     for i in range(table.shape[0]):
         base, last = table[i, HeaderColumn.BASE_OFFSET], table[i, HeaderColumn.LAST_OFFSET]
@@ -56,14 +66,24 @@ def first_invalid_batch(table, previous, lowest, highest):  # type: ignore[no-un
 
 
 @kernel
-def choose(table, hidden, limits, control_records, headers_only, uses_timestamps, max_records, chosen, units):  # type: ignore[no-untyped-def]
-    """The batches of `table` that can hold wanted records; provably none is left out (docs/architecture.md, rules).
+def select_batches(  # type: ignore[no-untyped-def]
+    table, hidden, limits, control_records, headers_only, uses_timestamps, max_records, selection, units
+):
+    """Select the batches of `table` that can contain requested records. No such batch is dropped.
 
-    hidden: uint8[n], 1 for batches that a read_committed reader does not see; empty when there are none. limits: see
-    rows.Limit. control_records, uses_timestamps: 0 or 1. headers_only: 1 when no column asked for lies in records alone.
-    max_records: a batch is not believed to hold more without being opened.
-    Fills, for each batch kept, a column of chosen (int64[len(Choice), n]) and a row of units (int64[n, len(UnitColumn)]; of v2).
-    Returns how many are kept.
+    Args:
+        table: int64[n, len(HeaderColumn)].
+        hidden: uint8[n], 1 for each batch that a read_committed reader does not see; empty if there is none.
+        limits: int64[len(Limit)].
+        control_records: 1 if control records are requested, else 0.
+        headers_only: 1 if every requested column can be derived from batch headers, else 0.
+        uses_timestamps: 1 if timestamps are requested or filtered, else 0.
+        max_records: A batch with a higher record count is always opened.
+        selection: int64[len(SelectionRow), n]; a column is filled for each selected batch.
+        units: int64[n, len(UnitColumn)]; a row is filled for each selected batch. Only meaningful for v2.
+
+    Returns:
+        Number of selected batches.
     """
     kept = 0
     for i in range(table.shape[0]):
@@ -81,10 +101,11 @@ def choose(table, hidden, limits, control_records, headers_only, uses_timestamps
         v2 = magic == 2
         if last < limits[Limit.OFFSET_FROM] or max_timestamp < limits[Limit.TIMESTAMP_FROM]:
             continue
-        # what the cleaner leaves of a producer's last batch: a header and no record
+        # The cleaner keeps the header of a producer's last batch, without a record.
         if count == 0 and size == layout.BATCH_OVERHEAD:
             continue
-        # the first offset of a wrapper is not in its header: it is opened if it can begin before the end
+        # `base` of a wrapper (count -1) is its last offset. The first one is not in its header, and may be below the
+        # end.
         if base >= limits[Limit.OFFSET_UNTIL] and count >= 0:
             continue
         log_append = v2 and attributes & layout.ATTRIBUTE_LOG_APPEND_TIME != 0
@@ -99,16 +120,16 @@ def choose(table, hidden, limits, control_records, headers_only, uses_timestamps
             kind = np.int64(BatchKind.PLAIN) if codec == Codec.NONE else np.int64(BatchKind.COMPRESSED)
         else:
             kind = np.int64(BatchKind.MESSAGE) if codec == Codec.NONE else np.int64(BatchKind.WRAPPER)
-        known = kind == BatchKind.COMPRESSED and codec <= _LAST_CODEC and count == last - base + 1
-        known = known and (uses_timestamps == 0 or log_append)
-        # What could not be decompressed within the limit is opened: that says why. And so is a batch with more records
-        # than its bytes are likely to hold: opening costs time, believing could give rows that do not exist.
-        likely = count <= max_records and count <= RECORDS_A_BYTE * (size - layout.BATCH_OVERHEAD)
-        if headers_only != 0 and known and likely:
+        is_known = kind == BatchKind.COMPRESSED and codec <= _LAST_CODEC and count == last - base + 1
+        is_known = is_known and (uses_timestamps == 0 or log_append)
+        # A batch with an implausible count is opened: the decoder then reports that it exceeds the limit on
+        # decompressed bytes, or that the count is wrong. Trusting the header could emit rows that do not exist.
+        is_plausible = count <= max_records and count <= MAX_RECORDS_PER_BYTE * (size - layout.BATCH_OVERHEAD)
+        if headers_only != 0 and is_known and is_plausible:
             kind = np.int64(BatchKind.FROM_HEADER)
-        chosen[Choice.ROW, kept], chosen[Choice.KIND, kept] = i, kind
-        chosen[Choice.START, kept] = at + layout.RECORDS_AT if v2 else at
-        chosen[Choice.END, kept] = at + size
+        selection[SelectionRow.ROW, kept], selection[SelectionRow.KIND, kept] = i, kind
+        selection[SelectionRow.START, kept] = at + layout.RECORDS_AT if v2 else at
+        selection[SelectionRow.END, kept] = at + size
         units[kept, UnitColumn.BASE_OFFSET] = base
         units[kept, UnitColumn.LAST_DELTA] = last - base
         units[kept, UnitColumn.COUNT] = count

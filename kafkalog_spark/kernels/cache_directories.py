@@ -1,10 +1,12 @@
-"""Directories of compiled kernels. Knows no Numba, so that planning can ask whether there are any.
+"""Directories in which compiled kernels are looked up and stored, in order of preference.
 
-NUMBA_CACHE_DIR                       where it is set
-compiled/ in the package              the kernels that a platform's wheel brings; never written to but by its build
-__pycache__ alongside the source      an environment that belongs to its user, or an image that was warmed
-~/.cache/numba                        a package that is read-only, or in a zip or wheel (spark-submit --py-files)
-$TMPDIR/kafkalog-kernels-<user id>    no home either: containers of YARN and Kubernetes
+NUMBA_CACHE_DIR                       if it is set
+compiled/ in the package              kernels in a platform's wheel; only the build of the wheel writes there
+__pycache__ alongside the source      environments that belong to their user, and images that were warmed
+~/.cache/numba                        packages that are read-only, or in a zip or wheel (spark-submit --py-files)
+$TMPDIR/kafkalog-kernels-<user id>    users without a home directory: containers of YARN and Kubernetes
+
+This module does not import Numba, so that planning can check cheaply whether kernels are compiled.
 """
 
 from __future__ import annotations
@@ -21,86 +23,91 @@ from typing import NamedTuple
 _log = logging.getLogger(__name__)
 
 BASELINE = {"x86_64": "x86-64-v3", "aarch64": "generic", "arm64": "generic"}
-"""Processor that a wheel's kernels are compiled for, by machine: AVX2 and BMI2 (2013), ARMv8 (LLVM's names)."""
+"""LLVM's name of the processor for which a wheel's kernels are compiled, by machine: AVX2 and BMI2 (2013), ARMv8."""
 
 
 class CacheDirectory(NamedTuple):
-    """base: directory that must be there, or be made. path: directory of the compiled kernels, in or below it."""
+    """A directory in which a module's compiled kernels may be.
+
+    Attributes:
+        base: Directory that must exist or be creatable.
+        path: Directory of the compiled kernels: `base` or a directory below it.
+        is_writable_at_runtime: False if only the build of a wheel writes there.
+    """
 
     base: str
     path: str
-    written_when_run: bool = True
+    is_writable_at_runtime: bool = True
 
 
 def cache_directories(module: str, py_file: str, digest: str) -> tuple[CacheDirectory, ...]:
-    """Directories for the kernels of a module, the preferred one first.
+    """Return the directories for the kernels of a module, the preferred one first.
 
-    digest: sources_digest of the module. It is in the names below directories that all programs of a user share; the
-    path of the source is not, since Spark gives each application a directory of its own, and so does pip.
+    Args:
+        module: Name of the module.
+        py_file: Path of its source.
+        digest: sources_digest of the module. It is part of the names in directories that all programs of a user share.
+            The path of the source is not, because Spark and pip give each application another one.
     """
-    packed, source, found = f"{module}-{digest[:16]}", os.path.dirname(os.path.abspath(py_file)), []
-    if named := os.environ.get("NUMBA_CACHE_DIR"):
-        found.append(CacheDirectory(named, os.path.join(named, packed)))
+    name, source, found = f"{module}-{digest[:16]}", os.path.dirname(os.path.abspath(py_file)), []
+    if configured := os.environ.get("NUMBA_CACHE_DIR"):
+        found.append(CacheDirectory(configured, os.path.join(configured, name)))
     if os.path.isdir(source):
         package = source
         for _ in range(module.count(".") - 1):
             package = os.path.dirname(package)
-        found.append(CacheDirectory(package, os.path.join(package, "compiled", packed), written_when_run=False))
+        compiled = os.path.join(package, "compiled", name)
+        found.append(CacheDirectory(package, compiled, is_writable_at_runtime=False))
         found.append(CacheDirectory(source, os.path.join(source, "__pycache__")))
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    if os.path.isabs(home):  # "~" stays "~" for a user whom the system does not know
-        found.append(CacheDirectory(home, os.path.join(home, "numba", packed)))
+    if os.path.isabs(home):  # expanduser leaves "~" for a user without an entry in the password database
+        found.append(CacheDirectory(home, os.path.join(home, "numba", name)))
     temporary = temporary_directory()
-    # Everybody can foresee its name, and what is in a cache is run.
+    # The name is predictable, and the code in a cache is executed: another user must not be able to put some there.
     if not os.path.lexists(temporary) or _is_private(temporary):
-        found.append(CacheDirectory(temporary, os.path.join(temporary, packed)))
+        found.append(CacheDirectory(temporary, os.path.join(temporary, name)))
     return tuple(found)
 
 
 def temporary_directory() -> str:
-    """The directory in TMPDIR, used if it belongs to this user alone."""
+    """Return the cache directory in TMPDIR. It is used only if no other user can write to it."""
     return os.path.join(tempfile.gettempdir(), f"kafkalog-kernels-{os.getuid()}")
-
-
-def _is_private(directory: str) -> bool:
-    """True if only this user can have put something there."""
-    found = os.lstat(directory)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 @cache
 def writable_directory(directories: tuple[CacheDirectory, ...]) -> str | None:
-    """The directory for what had to be compiled; None, with one line in the log, where there is none."""
-    for base, directory, written_when_run in directories:
-        temporary = base == temporary_directory()
-        new = not os.path.isdir(base)
-        if not written_when_run:
+    """Return the directory in which new kernels are stored; None, with a warning in the log, if none is writable."""
+    for base, directory, is_writable_at_runtime in directories:
+        is_temporary = base == temporary_directory()
+        is_new = not os.path.isdir(base)
+        if not is_writable_at_runtime:
             continue
         try:
-            if temporary:
+            if is_temporary:
                 os.makedirs(base, mode=0o700, exist_ok=True)
-                if not _is_private(base):  # somebody was faster
+                if not _is_private(base):  # another user created it since `cache_directories`
                     continue
             os.makedirs(directory, exist_ok=True)
             tempfile.TemporaryFile(dir=directory).close()
         except OSError:
             continue
-        if temporary and new:  # once a machine
+        if is_temporary and is_new:  # warn once per machine
             _log.warning(
-                "compiled kernels are kept in %s, since neither the package nor a home directory can be written to: "
-                "the first query on each machine compiles them, about 10 s; NUMBA_CACHE_DIR names a place that stays",
+                "compiled kernels are stored in %s, because neither the package nor a home directory is writable: the "
+                "first query on each machine compiles them, about 10 s; set NUMBA_CACHE_DIR to a permanent directory",
                 base,
             )
         return directory
     _log.warning(
-        "there is no place for compiled kernels: every Python process compiles those it needs, 1 to 10 s; set "
-        "NUMBA_CACHE_DIR to a directory that this user may write to (in Spark: spark.executorEnv.NUMBA_CACHE_DIR)"
+        "there is no writable directory for compiled kernels: every Python process compiles those it needs, 1 to 10 s; "
+        "set NUMBA_CACHE_DIR to a directory that this user may write to (in Spark: "
+        "spark.executorEnv.NUMBA_CACHE_DIR)"
     )
     return None
 
 
 def has_compiled(module: str) -> bool:
-    """True if some process has compiled kernels of this module before, of this version of it or of another."""
+    """True if compiled kernels of this module are stored, of this version of the module or of another one."""
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         return True
@@ -110,3 +117,9 @@ def has_compiled(module: str) -> bool:
         if next(Path(path if name == "__pycache__" else folder).glob(pattern), None) is not None:
             return True
     return False
+
+
+def _is_private(directory: str) -> bool:
+    """True if it is a directory of this user, and no other user can write to it."""
+    found = os.lstat(directory)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022

@@ -1,11 +1,11 @@
-"""Cache of compiled kernels: where they are looked up, who compiles a missing one, and where it is kept.
+"""Cache of compiled kernels.
 
-A kernel is looked up in the directories of cache_directories.py, in their order, whoever owns them. A missing one is
-compiled, by one process while the others wait for its file, and kept in the first of them that is writable.
+A kernel is looked up in the directories of cache_directories.py, in their order, even in those that are read-only. A
+missing kernel is compiled by one process, while the others wait, and stored in the first writable directory.
 
-Numba itself looks in one directory only, the first that it may write to, and takes a kernel for current while its own
-file is unchanged, whatever has become of the functions that it calls; here every file counts that the kernel's file
-imports. A kernel for this very processor is preferred to one for BASELINE processors.
+Numba's own cache uses a single directory, the first writable one, and treats a kernel as current while its own source
+file is unchanged. This cache also checks all files that the kernel's file imports, because their functions and
+constants are compiled into it. A kernel for this processor is preferred to one for BASELINE processors.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataC
 from kafkalog_spark.kernels.cache_directories import BASELINE, cache_directories, writable_directory
 
 _BASELINE_FEATURES = {"x86_64": ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")}
-"""Features a processor needs to run kernels of its machine's BASELINE (x86-64 psABI, level 3)."""
+"""Features that a processor must have to run kernels of its machine's BASELINE (x86-64 psABI, level 3)."""
 _IMPORT = re.compile(rb"^from (kafkalog_(?:spark|broker)[\w.]*) import \(?([^()\n]*(?:\n {4}[^()\n]*)*)", re.MULTILINE)
-"""`from a.b import c, d` of our packages, at the top of a module, over several lines too."""
+"""`from a.b import c, d` of this project's packages, at the top of a module, on one or several lines."""
 
 
 @cache
 def sources_digest(module: str) -> str:
-    """SHA-256 over the file of a module that has kernels and every file of ours that it imports, directly or not: what
-    they define, functions and constants alike, is compiled into the kernels. The module is loaded, or about to be."""
+    """Return the SHA-256 over the source of a module, and of all modules of this project that it imports, recursively.
+
+    Their functions and constants are compiled into the kernels of the module. The module must be in sys.modules.
+    """
     found, waiting = {module}, [module]
     while waiting:
         new = set(_source(waiting.pop())[1]) - found
@@ -45,8 +47,11 @@ def sources_digest(module: str) -> str:
 
 @cache
 def _source(module: str) -> tuple[str, tuple[str, ...]]:
-    """(SHA-256 of a module's file, the modules of ours that it imports), read once, when the first kernel that needs it
-    is defined: what this process compiles must not pass for that of a file changed since."""
+    """Return (SHA-256 of a module's file, names of the modules of this project that it imports).
+
+    The file is read once, when the first kernel that needs it is defined. If the file is changed later, the kernels
+    that this process compiles must not be stored as those of the new version.
+    """
     spec = sys.modules[module].__spec__
     loader: Any = getattr(spec, "loader", None)
     if spec is None or spec.origin is None or not hasattr(loader, "get_data"):
@@ -60,7 +65,7 @@ def _source(module: str) -> tuple[str, tuple[str, ...]]:
 
 
 class _Locator:
-    """Locator of a kernel's cache, as Numba asks for it (numba.core.caching._CacheLocator)."""
+    """Locator of a kernel's cache, with the interface of Numba's numba.core.caching._CacheLocator."""
 
     def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
         self._line = py_func.__code__.co_firstlineno
@@ -70,7 +75,7 @@ class _Locator:
     from_function = classmethod(lambda cls, py_func, py_file: cls(py_func, py_file))
 
     def ensure_cache_path(self) -> None:
-        """Nothing: the directory was made when it was found writable."""
+        """Do nothing: `writable_directory` has created the directory."""
 
     def get_cache_path(self) -> str:
         return ""
@@ -87,7 +92,7 @@ class _CacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
 
 
 class IndexFile(IndexDataCacheFile):  # type: ignore[misc]
-    """Index of a kernel's compiled code in a directory; one that names a class that is elsewhere now is empty."""
+    """Index of a kernel's compiled code in a directory. An index that names a class that was moved counts as empty."""
 
     def _load_index(self) -> Any:
         try:
@@ -97,15 +102,17 @@ class IndexFile(IndexDataCacheFile):  # type: ignore[misc]
 
 
 class KernelCache(FunctionCache):  # type: ignore[misc]
-    """Cache of one kernel's compiled code, by the types that it is called with. Numba readies its typing and lowering
-    before it looks into its own: 70 modules, 0.4 s of 0.9 s before a worker's first row. A kernel that is found needs
-    none."""
+    """Cache of one kernel's compiled code, by the types of its arguments.
+
+    Numba's FunctionCache imports the modules for typing and lowering before each look-up. This class imports them only
+    for a kernel that is missing, which shortens the start of a Python worker.
+    """
 
     _impl_class = _CacheImpl
 
     def __init__(self, py_func: Callable[..., Any]) -> None:
         super().__init__(py_func)
-        self._cache_path: str | None = None  # directory of the kernel that was loaded or saved last
+        self._cache_path: str | None = None  # directory of the last loaded or saved kernel
         self._directories = self._impl.locator.directories
         self._lock: FileIO | None = None
 
@@ -113,7 +120,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         return IndexFile(directory, self._impl.filename_base, self._impl.locator.get_source_stamp())
 
     def _index_keys(self, sig: Any, codegen: Any) -> Iterator[Any]:
-        """Keys of a kernel in an index: for this processor, and for the baseline where this one can run it."""
+        """Yield the keys of a kernel in an index: for this processor, then for the baseline, if this one can run it."""
         sig, (triple, processor, features), code = self._index_key(sig, codegen)
         yield sig, (triple, processor, features), code
         machine = platform.machine()
@@ -134,7 +141,10 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         return None
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled kernel for a signature; None makes the caller compile it, while other processes wait."""
+        """Return the compiled kernel for a signature.
+
+        If it returns None, the caller compiles the kernel and calls `save_overload`; until then other processes wait.
+        """
         found = self._look_up(sig, target_context)
         if found is None:
             target_context.refresh()
@@ -161,8 +171,10 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
 
 
 def _locked(path: str) -> FileIO | None:
-    """The file, locked by a lock of POSIX, which workers that Spark forks meanwhile do not inherit; None where the file
-    system has no locks: each process compiles for itself there."""
+    """Open and lock a file; return None if the file system has no locks, so that each process compiles for itself.
+
+    It is a POSIX record lock, because workers that Spark forks meanwhile do not inherit it.
+    """
     try:
         file = FileIO(path, "a")
     except OSError:

@@ -1,4 +1,4 @@
-"""Decode messages v0 and v1, alone or out of a compressed message set, into Arrow buffers."""
+"""Decode messages v0 and v1, single ones and those of decompressed message sets, into Arrow buffers."""
 
 from __future__ import annotations
 
@@ -26,8 +26,19 @@ _LENGTH_SIZE = 4  # bytes of the length before a key and before a value
 
 @kernel
 def inspect_message_set(payload, start, end, magic, crc32_table):  # type: ignore[no-untyped-def]
-    """Check every message of an opened wrapper: whole, of its magic, not compressed again, CRC-32 valid. Returns
-    (messages, last inner offset, Status, position of the fault in the payload)."""
+    """Check every message of a decompressed wrapper: complete, of the wrapper's magic, not compressed, valid CRC-32.
+
+    Args:
+        payload: uint8[]; the messages are payload[start:end].
+        start: Position of the first message.
+        end: Position after the last message.
+        magic: Magic of the wrapper, 0 or 1.
+        crc32_table: primitives.CRC32_TABLE.
+
+    Returns:
+        (number of valid messages, inner offset of the last one, a Status, position in the payload at which the check
+        stopped)
+    """
     smallest = _SMALLEST_V1 if magic == 1 else _SMALLEST_V0
     at = start
     count = 0
@@ -53,10 +64,18 @@ def inspect_message_set(payload, start, end, magic, crc32_table):  # type: ignor
 
 @kernel
 def decode_legacy(payload, starts, ends, units, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
-    """Append the messages of some message sets to `rows`, from where `cursor` stands.
+    """Append the messages of the given message sets to `rows`, beginning at the position in `cursor`.
 
-    payload: uint8[], read-only; set i lies in payload[starts[i]:ends[i]]: one message, or the opened value of a wrapper
-    that inspect_message_set has passed. units: int64[n, len(LegacyUnitColumn)]. The rest, and the answer, as decode_v2.
+    Args:
+        payload: uint8[], read-only. Set i is payload[starts[i]:ends[i]]: a single message, or the decompressed value of
+            a wrapper that passed inspect_message_set.
+        starts: int64[n].
+        ends: int64[n].
+        units: int64[n, len(LegacyUnitColumn)].
+        cursor, limits, offsets_in, timestamps_in, rows: As in decode_v2.
+
+    Returns:
+        As decode_v2.
     """
     for i in range(cursor[Cursor.UNIT], starts.size):
         at, previous = begin_unit(cursor, starts[i])
@@ -72,8 +91,14 @@ def decode_legacy(payload, starts, ends, units, cursor, limits, offsets_in, time
 
 @inlined
 def _messages(payload, at, end, previous, unit, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
-    """Append the messages in payload[at:end] that the filter keeps, after offset `previous`. Returns (Status, position
-    where it stopped, offset of the message before)."""
+    """Append the messages in payload[at:end] that pass the filter.
+
+    Args:
+        previous: Offset of the message before `at`.
+
+    Returns:
+        (Status, position of the message at which it stopped, offset of the message before it)
+    """
     magic, add, last = unit[LegacyUnitColumn.MAGIC], unit[LegacyUnitColumn.ADD], unit[LegacyUnitColumn.LAST_OFFSET]
     replaced, replacement = unit[LegacyUnitColumn.REPLACED] != 0, unit[LegacyUnitColumn.REPLACEMENT]
     max_key, max_value = limits[Limit.KEY_BYTES], limits[Limit.VALUE_BYTES]
@@ -105,7 +130,7 @@ def _messages(payload, at, end, previous, unit, cursor, limits, offsets_in, time
                 status = np.int64(Status.TIMESTAMP_RANGE)
                 cursor[Cursor.FAULT_OFFSET], cursor[Cursor.FAULT_TIMESTAMP] = offset, timestamp
                 break
-            # any negative size stands for null, as in Java (LegacyRecord.key, value)
+            # Any negative size means null, as in Java (LegacyRecord.key, value).
             key_at = at + (_KEY_AT_V1 if magic == 1 else _KEY_AT_V0) + _LENGTH_SIZE
             key_size = read_i32(payload, key_at - _LENGTH_SIZE)
             if key_size > body_end - key_at - _LENGTH_SIZE:

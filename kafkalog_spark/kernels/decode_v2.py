@@ -1,8 +1,8 @@
-"""Decode the records of v2 batches into Arrow buffers, one pass over the bytes.
+"""Decode the records of v2 batches into Arrow buffers, in one pass over the bytes.
 
-Structure is checked as it is read: a batch that got past its CRC can still lie when whoever wrote it was wrong.
-Records as most are go through `_plain_records`, which gives up at the first other one; `_any_records` takes it from
-there, so each rule is checked in one of the two before anything is written.
+The structure is checked while it is read: a batch with a valid CRC can be malformed, if its writer had a bug.
+`_plain_records` is the fast path; it stops before the first record that is not plain. `_any_records` continues there,
+and checks every rule. Both write a record only after all checks of that record.
 """
 
 from __future__ import annotations
@@ -34,55 +34,74 @@ from kafkalog_spark.kernels.rows import (
     stopped,
 )
 
-_LOOKED_AT = 16
-"""Bytes that are there from the beginning of a plain record on. Its length, attributes and two deltas take at most 10:
-they are loaded eight at once, the last ones from byte 4 at the latest."""
+_LOOKAHEAD = 16
+"""Readable bytes that the fast path requires from the beginning of a record. Its length, attributes and two deltas take
+at most 10 bytes. They are loaded eight at a time, the last time from byte 4 at the latest."""
 
 
-@helper
-def _put_headers(payload, at, end, count, cursor, rows):  # type: ignore[no-untyped-def]
-    """Append `count` headers lying in payload[at:end], for which there is room. Returns DONE or a fault."""
-    # any negative length of a value stands for null, of a key for a fault: as Java's DefaultRecord.readHeaders
-    header = cursor[Cursor.HEADERS]
-    key_filled, value_filled = cursor[Cursor.HEADER_KEY_BYTES], cursor[Cursor.HEADER_VALUE_BYTES]
-    for _ in range(count):
-        size, at = varint32(payload, at, end)
-        if at > end or size > end - at:
-            return np.int64(Status.FIELD_OVERRUNS)
-        if size < 0:
-            return np.int64(Status.HEADER_KEY_NULL)
-        copy_bytes(rows.header_key_data, key_filled, payload, at, size)
-        key_filled += size
-        rows.header_key_offsets[header + 1] = np.int32(key_filled)
-        at += size
-        size, at = varint32(payload, at, end)
-        if at > end or size > end - at:
-            return np.int64(Status.FIELD_OVERRUNS)
-        value_filled = put_bytes(
-            rows.header_value_data, rows.header_value_offsets, rows.header_value_valid, header, value_filled,
-            payload, at, size,
-        )  # fmt: skip
-        at += max(size, 0)
-        cursor[Cursor.HEADER_VALUE_NULLS] += size < 0
-        header += 1
-    cursor[Cursor.HEADERS] = header
-    cursor[Cursor.HEADER_KEY_BYTES], cursor[Cursor.HEADER_VALUE_BYTES] = key_filled, value_filled
-    return np.int64(Status.DONE) if at == end else np.int64(Status.RECORD_LENGTH)
+@kernel
+def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
+    """Append the records of the given v2 batches to `rows`, beginning at the position in `cursor`.
+
+    Args:
+        payload: uint8[], read-only; the uncompressed records of batch i are payload[starts[i]:ends[i]].
+        starts: int64[n].
+        ends: int64[n].
+        units: int64[n, len(UnitColumn)].
+        cursor: int64[], see rows.Cursor.
+        limits: int64[len(Limit)].
+        offsets_in: Offsets of the requested records, sorted int64[]; empty means no condition.
+        timestamps_in: Timestamps of the requested records in ms, sorted int64[]; empty means no condition.
+        rows: Rows.
+
+    Returns:
+        A Status. After a fault, cursor[UNIT] is the faulty batch, and cursor[FAULT_AT] the byte of the payload.
+    """
+    has_lists = offsets_in.size > 0 or timestamps_in.size > 0
+    for i in range(cursor[Cursor.UNIT], starts.size):
+        unit, end = units[i], ends[i]
+        at, previous_delta = begin_unit(cursor, starts[i])
+        record = cursor[Cursor.RECORD]
+        last_offset = unit[UnitColumn.BASE_OFFSET] + unit[UnitColumn.LAST_DELTA]
+        if (
+            not has_lists
+            and unit[UnitColumn.BASE_OFFSET] >= limits[Limit.OFFSET_FROM]
+            and last_offset < limits[Limit.OFFSET_UNTIL]
+        ):  # fmt: skip
+            record, at, previous_delta = _plain_records(
+                payload, at, end, record, previous_delta, unit, cursor, limits, rows
+            )
+        status, record, at, previous_delta = _any_records(
+            payload, at, end, record, previous_delta, unit, cursor, limits, (offsets_in, timestamps_in), rows
+        )
+        if status == Status.DONE and at != end:
+            status = np.int64(Status.TRAILING_BYTES)
+        if status != Status.DONE:
+            cursor[Cursor.RECORD] = record
+            return stopped(cursor, status, i, at, previous_delta)
+        cursor[Cursor.AT] = -1
+    cursor[Cursor.UNIT], cursor[Cursor.AT] = starts.size, -1
+    return np.int64(Status.DONE)
 
 
-# Optimised by itself and once more in the kernel, unlike `inlined`: with that small records decode 3 % slower.
+# Not `inlined`: LLVM must optimise this function by itself, and once more in the kernel. Otherwise small records decode
+# more slowly (benchmarks/decode.py).
 @njit(forceinline=True, _nrt=False)
 def _plain_records(payload, at, end, record, previous_delta, unit, cursor, limits, rows):  # type: ignore[no-untyped-def]
-    """Append records as most are: lengths of three bytes at most, no headers, wanted, room in the buffers. The first
-    other one ends it, unwritten. Returns (record, its position, offset delta before it), as `_any_records` takes
-    them."""
+    """Append plain records, and stop before the first record that is not plain.
+
+    A plain record has lengths of at most three bytes and no headers, passes the filter, and fits into the buffers.
+
+    Returns:
+        (number of the record at which it stopped, its position, offset delta of the record before it)
+    """
     base_offset, last_delta, count = unit[UnitColumn.BASE_OFFSET], unit[UnitColumn.LAST_DELTA], unit[UnitColumn.COUNT]
     base_timestamp, max_timestamp, log_append = (
         unit[UnitColumn.BASE_TIMESTAMP],
         unit[UnitColumn.MAX_TIMESTAMP],
         unit[UnitColumn.LOG_APPEND],
     )
-    # Arrays and limits are taken out once: what is stored in between could be them, for all the compiler knows.
+    # Load arrays and limits into variables once: a store into a buffer could change them, as far as LLVM knows.
     offset_out, timestamp_out, type_out = rows.offset, rows.timestamp, rows.timestamp_type
     key_offsets, key_data, key_valid = rows.key_offsets, rows.key_data, rows.key_valid
     value_offsets, value_data, value_valid = rows.value_offsets, rows.value_data, rows.value_valid
@@ -94,7 +113,7 @@ def _plain_records(payload, at, end, record, previous_delta, unit, cursor, limit
     time_from, time_last = limits[Limit.TIMESTAMP_FROM], limits[Limit.TIMESTAMP_LAST]
     row, key_filled, value_filled = cursor[Cursor.ROWS], cursor[Cursor.KEY_BYTES], cursor[Cursor.VALUE_BYTES]
     key_nulls, value_nulls, without_headers, headers_before = 0, 0, 0, np.int32(cursor[Cursor.HEADERS])
-    safe = end - _LOOKED_AT
+    safe = end - _LOOKAHEAD
     while record < count and at <= safe and row < max_rows:
         size, length = short_varint(load_u64(payload, at))
         body_end = at + length + size
@@ -162,42 +181,15 @@ def _plain_records(payload, at, end, record, previous_delta, unit, cursor, limit
 
 
 @inlined
-def _fields(payload, at, end):  # type: ignore[no-untyped-def]
-    """(DONE or a fault, key at, key size, value at, value size, headers, position of the first) in payload[at:end], the
-    rest of a record. Any negative size stands for null, as in Java (Utils.readBytes)."""
-    status = np.int64(Status.DONE)
-    key_size, key_at = varint32(payload, at, end)
-    if key_at > end or key_size > end - key_at:
-        status, key_size, key_at = np.int64(Status.FIELD_OVERRUNS), np.int64(0), end
-    value_size, value_at = varint32(payload, key_at + max(key_size, 0), end)
-    if value_at > end or value_size > end - value_at:
-        status, value_size, value_at = np.int64(Status.FIELD_OVERRUNS), np.int64(0), end
-    headers, cur = varint32(payload, value_at + max(value_size, 0), end)
-    # a header takes two bytes at least
-    if cur > end or headers < 0 or headers > (end - cur) // 2:
-        status = np.int64(Status.FIELD_OVERRUNS)
-    elif headers == 0 and cur != end:
-        status = np.int64(Status.RECORD_LENGTH)
-    return status, key_at, key_size, value_at, value_size, headers, cur
-
-
-@inlined
-def _room_for_headers(headers, room, cursor, limits):  # type: ignore[no-untyped-def]
-    """True if so many headers of `room` bytes together fit. Returns (DONE or NEED_*, what that buffer must hold)."""
-    if cursor[Cursor.HEADERS] + headers > limits[Limit.HEADERS]:
-        return np.int64(Status.NEED_HEADERS), headers
-    if cursor[Cursor.HEADER_KEY_BYTES] + room > limits[Limit.HEADER_KEY_BYTES]:
-        return np.int64(Status.NEED_HEADER_KEY_BYTES), room
-    if cursor[Cursor.HEADER_VALUE_BYTES] + room > limits[Limit.HEADER_VALUE_BYTES]:
-        return np.int64(Status.NEED_HEADER_VALUE_BYTES), room
-    return np.int64(Status.DONE), room
-
-
-@inlined
 def _any_records(payload, at, end, record, previous_delta, unit, cursor, limits, lists, rows):  # type: ignore[no-untyped-def]
-    """Append the records from `record` on that the filter keeps, with every rule checked. lists: offsets and timestamps
-    to keep, empty for no such condition. Returns (Status, record and position where it stopped, offset delta of the
-    record before)."""
+    """Check the records from number `record` on by all rules, and append those that pass the filter.
+
+    Args:
+        lists: (offsets_in, timestamps_in) of decode_v2.
+
+    Returns:
+        (Status, number of the record at which it stopped, its position, offset delta of the record before it)
+    """
     base_offset, last_delta, count = unit[UnitColumn.BASE_OFFSET], unit[UnitColumn.LAST_DELTA], unit[UnitColumn.COUNT]
     base_timestamp, max_timestamp, log_append = (
         unit[UnitColumn.BASE_TIMESTAMP],
@@ -250,7 +242,7 @@ def _any_records(payload, at, end, record, previous_delta, unit, cursor, limits,
                     status, cursor[Cursor.NEEDED] = np.int64(Status.NEED_VALUE_BYTES), value_size
                     break
                 if want_headers and headers > 0:
-                    # no key or value of a header is longer than the rest of the record
+                    # All header keys, and all values, together are no longer than the rest of the record.
                     status, needed = _room_for_headers(headers, body_end - cur, cursor, limits)
                     if status != Status.DONE:
                         cursor[Cursor.NEEDED] = needed
@@ -289,36 +281,70 @@ def _any_records(payload, at, end, record, previous_delta, unit, cursor, limits,
     return status, record, at, previous_delta
 
 
-@kernel
-def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
-    """Append the records of some v2 batches to `rows`, from where `cursor` stands.
+@inlined
+def _fields(payload, at, end):  # type: ignore[no-untyped-def]
+    """Locate the fields in payload[at:end], the part of a record after its offset delta.
 
-    payload: uint8[], read-only; batch i's uncompressed records lie in payload[starts[i]:ends[i]] (int64).
-    units: int64[n, len(UnitColumn)]. offsets_in, timestamps_in: sorted int64, empty for no condition. cursor, limits, rows: see
-    rows.py. Returns a Status. After a fault, cursor[UNIT] and cursor[FAULT_AT] say where.
+    Any negative size means null, as in Java (Utils.readBytes).
+
+    Returns:
+        (DONE or a fault, position of the key, its size, position of the value, its size, header count, position of the
+        first header)
     """
-    has_lists = offsets_in.size > 0 or timestamps_in.size > 0
-    for i in range(cursor[Cursor.UNIT], starts.size):
-        unit, end = units[i], ends[i]
-        at, previous_delta = begin_unit(cursor, starts[i])
-        record = cursor[Cursor.RECORD]
-        last_offset = unit[UnitColumn.BASE_OFFSET] + unit[UnitColumn.LAST_DELTA]
-        if (
-            not has_lists
-            and unit[UnitColumn.BASE_OFFSET] >= limits[Limit.OFFSET_FROM]
-            and last_offset < limits[Limit.OFFSET_UNTIL]
-        ):  # fmt: skip
-            record, at, previous_delta = _plain_records(
-                payload, at, end, record, previous_delta, unit, cursor, limits, rows
-            )
-        status, record, at, previous_delta = _any_records(
-            payload, at, end, record, previous_delta, unit, cursor, limits, (offsets_in, timestamps_in), rows
-        )
-        if status == Status.DONE and at != end:
-            status = np.int64(Status.TRAILING_BYTES)
-        if status != Status.DONE:
-            cursor[Cursor.RECORD] = record
-            return stopped(cursor, status, i, at, previous_delta)
-        cursor[Cursor.AT] = -1
-    cursor[Cursor.UNIT], cursor[Cursor.AT] = starts.size, -1
-    return np.int64(Status.DONE)
+    status = np.int64(Status.DONE)
+    key_size, key_at = varint32(payload, at, end)
+    if key_at > end or key_size > end - key_at:
+        status, key_size, key_at = np.int64(Status.FIELD_OVERRUNS), np.int64(0), end
+    value_size, value_at = varint32(payload, key_at + max(key_size, 0), end)
+    if value_at > end or value_size > end - value_at:
+        status, value_size, value_at = np.int64(Status.FIELD_OVERRUNS), np.int64(0), end
+    headers, cur = varint32(payload, value_at + max(value_size, 0), end)
+    # A header takes at least two bytes.
+    if cur > end or headers < 0 or headers > (end - cur) // 2:
+        status = np.int64(Status.FIELD_OVERRUNS)
+    elif headers == 0 and cur != end:
+        status = np.int64(Status.RECORD_LENGTH)
+    return status, key_at, key_size, value_at, value_size, headers, cur
+
+
+@inlined
+def _room_for_headers(headers, size, cursor, limits):  # type: ignore[no-untyped-def]
+    """Check that `headers` headers of `size` bytes in total fit. Returns (DONE or NEED_*, value for cursor[NEEDED])."""
+    if cursor[Cursor.HEADERS] + headers > limits[Limit.HEADERS]:
+        return np.int64(Status.NEED_HEADERS), headers
+    if cursor[Cursor.HEADER_KEY_BYTES] + size > limits[Limit.HEADER_KEY_BYTES]:
+        return np.int64(Status.NEED_HEADER_KEY_BYTES), size
+    if cursor[Cursor.HEADER_VALUE_BYTES] + size > limits[Limit.HEADER_VALUE_BYTES]:
+        return np.int64(Status.NEED_HEADER_VALUE_BYTES), size
+    return np.int64(Status.DONE), size
+
+
+@helper
+def _put_headers(payload, at, end, count, cursor, rows):  # type: ignore[no-untyped-def]
+    """Append the `count` headers in payload[at:end], for which the buffers have room. Returns DONE or a fault."""
+    # A negative length means null for a value, and is a fault for a key (Java: DefaultRecord.readHeaders).
+    header = cursor[Cursor.HEADERS]
+    key_filled, value_filled = cursor[Cursor.HEADER_KEY_BYTES], cursor[Cursor.HEADER_VALUE_BYTES]
+    for _ in range(count):
+        size, at = varint32(payload, at, end)
+        if at > end or size > end - at:
+            return np.int64(Status.FIELD_OVERRUNS)
+        if size < 0:
+            return np.int64(Status.HEADER_KEY_NULL)
+        copy_bytes(rows.header_key_data, key_filled, payload, at, size)
+        key_filled += size
+        rows.header_key_offsets[header + 1] = np.int32(key_filled)
+        at += size
+        size, at = varint32(payload, at, end)
+        if at > end or size > end - at:
+            return np.int64(Status.FIELD_OVERRUNS)
+        value_filled = put_bytes(
+            rows.header_value_data, rows.header_value_offsets, rows.header_value_valid, header, value_filled,
+            payload, at, size,
+        )  # fmt: skip
+        at += max(size, 0)
+        cursor[Cursor.HEADER_VALUE_NULLS] += size < 0
+        header += 1
+    cursor[Cursor.HEADERS] = header
+    cursor[Cursor.HEADER_KEY_BYTES], cursor[Cursor.HEADER_VALUE_BYTES] = key_filled, value_filled
+    return np.int64(Status.DONE) if at == end else np.int64(Status.RECORD_LENGTH)

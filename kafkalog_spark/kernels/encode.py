@@ -1,10 +1,10 @@
-"""Encode rows of Arrow columns as the records of v2 batches, one pass over the rows.
+"""Encode rows of Arrow columns as the records of v2 batches, in one pass over the rows.
 
-The kernel cuts the rows into batches, leaves room for each batch's header in front of its records, and tells the facts
-that the header needs. Headers, compression and CRC are the caller's.
+The kernel divides the rows into batches, leaves room for each batch's header before its records, and returns the facts
+for the header. The caller writes headers and CRCs, and compresses.
 
-Columns are read-only numpy views of Arrow buffers: Numba does not convert writable arrays inside of a tuple. An array
-of length 0 stands for: the column is null throughout (offsets), nothing is null (validity).
+Columns are read-only numpy views of Arrow buffers, because Numba does not convert writable arrays in a tuple. Empty
+`offsets` mean that every value is null; an empty validity bitmap means that none is.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from kafkalog_spark.kernels.primitives import copy_bytes, helper, inlined, kerne
 
 
 class BinaryColumn(NamedTuple):
-    """Values of a binary or string array."""
+    """Buffers of a binary or string array."""
 
-    offsets: np.ndarray  # int32[n + 1]; empty: all are null
-    data: np.ndarray  # uint8
-    valid: np.ndarray  # uint8 bitmap; empty: none is null
-    first_bit: int  # of the bitmap
+    offsets: np.ndarray  # int32[n + 1]; empty: every value is null
+    data: np.ndarray  # uint8[]
+    valid: np.ndarray  # uint8[], a bitmap; empty: no value is null
+    first_bit: int  # bit of the bitmap for value 0
 
 
 class HeadersColumn(NamedTuple):
-    """Lists of headers: those of row i are keys and values lists[i] to lists[i + 1]."""
+    """Buffers of an array of header lists. The headers of row i are keys and values lists[i] to lists[i + 1] - 1."""
 
     lists: np.ndarray  # int32[n + 1]; empty: no row has headers
-    valid: np.ndarray  # uint8 bitmap; empty: no list is null
-    first_bit: int  # of the bitmap
+    valid: np.ndarray  # uint8[], a bitmap; empty: no list is null
+    first_bit: int  # bit of the bitmap for row 0
     keys: BinaryColumn
     values: BinaryColumn
 
 
 class EncodeColumns(NamedTuple):
-    """The columns of some records."""
+    """Columns of the records to encode."""
 
     key: BinaryColumn
     value: BinaryColumn
     headers: HeadersColumn
-    timestamps: np.ndarray  # int64[rows], ms; empty: all have `timestamp_of_all`
-    timestamp_of_all: int
-    offsets: np.ndarray  # int64[rows]; empty: they count up from cursor[NEXT_OFFSET]
+    timestamps: np.ndarray  # int64[rows], ms; empty: every record has `timestamp_of_all`
+    timestamp_of_all: int  # ms
+    offsets: np.ndarray  # int64[rows]; empty: consecutive offsets from cursor[NEXT_OFFSET] on
 
 
 class Fact(IntEnum):
-    """Columns of the facts table, int64[n, len(Fact)], one row a batch."""
+    """Columns of `facts`, int64[n, len(Fact)], which has a row for each batch."""
 
-    START = 0  # byte in `out` where the header goes; the records follow it
+    START = 0  # byte in `out` where the header is to be written; the records follow it
     END = 1  # byte in `out` after the last record
     COUNT = 2
     BASE_OFFSET = 3
@@ -62,34 +62,35 @@ class Fact(IntEnum):
 
 
 class EncodeCursor(IntEnum):
-    """Entries of `cursor`, int64[len(EncodeCursor)]: where to go on, and what the caller must know."""
+    """Entries of `cursor`, int64[len(EncodeCursor)]: where to resume, and results for the caller."""
 
-    ROW = 0  # in, out: next row
+    ROW = 0  # in, out: next row to encode
     NEXT_OFFSET = 1  # in, out: lowest offset that the next record may have
-    BATCHES = 2  # out: rows of the facts table that are filled
-    NEEDED = 3  # out, with NEED_ROOM: bytes that `out` must have
+    BATCHES = 2  # out: number of filled rows of `facts`
+    NEEDED = 3  # out, with NEED_ROOM: size in bytes that `out` must have
 
 
 class EncodeStatus(FaultCode):
-    """Why the kernel came back. From OFFSET_ORDER on: row cursor[ROW] cannot be encoded."""
+    """Why the kernel returned. From OFFSET_ORDER on, row cursor[ROW] cannot be encoded."""
 
     DONE = 0
-    FULL = 1  # `out` or the facts table is full; take the batches away and call again
+    FULL = 1  # `out` or `facts` is full: the caller must take the batches, then call again
     NEED_ROOM = 2  # as FULL, and the next record is larger than `out`
-    OFFSET_ORDER = 10, "its offset does not rise"
-    TIMESTAMP_NEGATIVE = 11, "its timestamp lies before 1970 (Kafka takes none below -1 ms)"
+    OFFSET_ORDER = 10, "its offset does not increase"
+    TIMESTAMP_NEGATIVE = 11, "its timestamp is before 1970 (Kafka accepts none below -1 ms)"
     HEADER_KEY_NULL = 12, "a header has no key"
     RECORD_TOO_LARGE = 13, "it takes more than 2^31-1 bytes"
 
 
 @helper
 def zigzag(value):  # type: ignore[no-untyped-def]
+    """Return the zigzag form of an int64, as uint64."""
     return np.uint64((value << 1) ^ (value >> 63))
 
 
 @helper
 def varint_size(value):  # type: ignore[no-untyped-def]
-    """Bytes of `value` as a zigzag varint."""
+    """Return the number of bytes of `value`, an int64, as a zigzag varint."""
     raw = zigzag(value)
     size = 1
     while raw >= np.uint64(0x80):
@@ -100,7 +101,7 @@ def varint_size(value):  # type: ignore[no-untyped-def]
 
 @helper
 def write_uvarint(out, at, raw):  # type: ignore[no-untyped-def]
-    """Store the 64 bits `raw`, uint64, as a varint at out[at:]; returns the position after it."""
+    """Write `raw`, a uint64, as an unsigned varint to out[at:], and return the position after it."""
     while raw >= np.uint64(0x80):
         out[at] = np.uint8(raw & np.uint64(0x7F)) | np.uint8(0x80)
         raw >>= np.uint64(7)
@@ -111,20 +112,20 @@ def write_uvarint(out, at, raw):  # type: ignore[no-untyped-def]
 
 @helper
 def write_varint(out, at, value):  # type: ignore[no-untyped-def]
-    """The same of the zigzag form of an int64."""
+    """Write `value`, an int64, as a zigzag varint to out[at:], and return the position after it."""
     return write_uvarint(out, at, zigzag(value))
 
 
 @inlined
 def is_valid(bitmap, first_bit, i):  # type: ignore[no-untyped-def]
-    """True unless value i is null by a bitmap, of which an empty one has no nulls."""
+    """True if value i is not null. An empty bitmap means that no value is null."""
     bit = first_bit + i
     return bitmap.size == 0 or (bitmap[bit >> 3] >> (bit & 7)) & 1 != 0
 
 
 @inlined
 def size_of(column, i):  # type: ignore[no-untyped-def]
-    """Bytes of value i of a BinaryColumn, -1 for null."""
+    """Return the size in bytes of value i of a BinaryColumn, or -1 for null."""
     if column.offsets.size == 0 or not is_valid(column.valid, column.first_bit, i):
         return np.int64(-1)
     return np.int64(column.offsets[i + 1]) - np.int64(column.offsets[i])
@@ -132,7 +133,10 @@ def size_of(column, i):  # type: ignore[no-untyped-def]
 
 @inlined
 def write_sized(out, at, column, i, size):  # type: ignore[no-untyped-def]
-    """Store the length and, unless it is -1, the bytes of value i of a column; returns the position after them."""
+    """Write the length of value i of a BinaryColumn and its bytes, if it is not null, and return the position after it.
+
+    size: size_of(column, i).
+    """
     at = write_varint(out, at, size)
     if size > 0:
         copy_bytes(out, at, column.data, np.int64(column.offsets[i]), size)
@@ -141,13 +145,13 @@ def write_sized(out, at, column, i, size):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _left(cursor, status, row, next_offset, batch):  # type: ignore[no-untyped-def]
-    """Leave in `cursor` where encoding goes on; the status to return."""
+def _save(cursor, status, row, next_offset, batch):  # type: ignore[no-untyped-def]
+    """Store in `cursor` where encoding resumes, and return the status for the caller."""
     cursor[EncodeCursor.ROW], cursor[EncodeCursor.NEXT_OFFSET], cursor[EncodeCursor.BATCHES] = row, next_offset, batch
     return np.int64(status)
 
 
-BYTES_IN = types.Array(types.uint8, 1, "C", readonly=True)  # takes writable arrays too
+BYTES_IN = types.Array(types.uint8, 1, "C", readonly=True)  # accepts writable arrays, too
 BYTES_OUT = types.Array(types.uint8, 1, "C")
 INT32_IN = types.Array(types.int32, 1, "C", readonly=True)
 INT64_IN = types.Array(types.int64, 1, "C", readonly=True)
@@ -161,18 +165,25 @@ _SIGNATURE = types.int64(
 
 @kernel_for(_SIGNATURE)
 def encode_records(rows, columns, batch_size, out, facts, cursor):  # type: ignore[no-untyped-def]
-    """Write batches into `out` from row cursor[ROW] on, until the rows, `out` or `facts` are used up.
+    """Write batches into `out` from row cursor[ROW] on, until all rows are encoded, or `out` or `facts` is full.
 
-    columns: EncodeColumns. facts: int64[n, len(Fact)]. batch_size: bytes of a batch with its header that are not
-    exceeded, except by a batch of one record.
-    `out` has room for batch_size. Returns an EncodeStatus.
+    Args:
+        rows: Number of rows.
+        columns: EncodeColumns.
+        batch_size: Largest size in bytes of a batch with its header. Only a batch of one record may exceed it.
+        out: uint8[], of at least `batch_size` bytes.
+        facts: int64[n, len(Fact)]; a row is filled for each batch.
+        cursor: int64[len(EncodeCursor)].
+
+    Returns:
+        An EncodeStatus.
     """
     key, value, headers, timestamps, timestamp_of_all, offsets = columns
     row, next_offset = cursor[EncodeCursor.ROW], cursor[EncodeCursor.NEXT_OFFSET]
     at, batch = 0, 0
     while row < rows:
         if batch == facts.shape[0] or (batch > 0 and at + batch_size > out.size):
-            return _left(cursor, EncodeStatus.FULL, row, next_offset, batch)
+            return _save(cursor, EncodeStatus.FULL, row, next_offset, batch)
         start, first = at, row
         at += BATCH_OVERHEAD
         base_offset = offsets[row] if offsets.size > 0 else next_offset
@@ -206,14 +217,14 @@ def encode_records(rows, columns, batch_size, out, facts, cursor):  # type: igno
             if size > MAX_INT32:
                 status = np.int64(EncodeStatus.RECORD_TOO_LARGE)
             if status != EncodeStatus.DONE:
-                return _left(cursor, status, row, next_offset, batch)
+                return _save(cursor, status, row, next_offset, batch)
 
             whole = varint_size(size) + size
             if row > first and (at - start + whole > batch_size or offset - base_offset > MAX_INT32):
                 break
-            if at + whole > out.size:  # only a batch's first record: the others fit batch_size
+            if at + whole > out.size:  # possible only for the first record of a batch: the others fit into batch_size
                 cursor[EncodeCursor.NEEDED] = BATCH_OVERHEAD + whole
-                return _left(cursor, EncodeStatus.NEED_ROOM, row, next_offset, batch)
+                return _save(cursor, EncodeStatus.NEED_ROOM, row, next_offset, batch)
 
             at = write_varint(out, at, size)
             out[at] = 0  # record attributes: none are defined
@@ -232,4 +243,4 @@ def encode_records(rows, columns, batch_size, out, facts, cursor):  # type: igno
         facts[batch, Fact.BASE_OFFSET], facts[batch, Fact.LAST_OFFSET] = base_offset, next_offset - 1
         facts[batch, Fact.BASE_TIMESTAMP], facts[batch, Fact.MAX_TIMESTAMP] = base_timestamp, max_timestamp
         batch += 1
-    return _left(cursor, EncodeStatus.DONE, row, next_offset, batch)
+    return _save(cursor, EncodeStatus.DONE, row, next_offset, batch)

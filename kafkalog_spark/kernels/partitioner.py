@@ -1,4 +1,4 @@
-"""The partition of each record: Kafka's default partitioner (BuiltInPartitioner, Utils.murmur2), over Arrow."""
+"""Kafka's default partitioner (BuiltInPartitioner, Utils.murmur2) over Arrow columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MASK = np.uint64(0xFFFFFFFF)
 
 @helper
 def murmur2(data, at, size):  # type: ignore[no-untyped-def]
-    """MurmurHash2, 32 bits, of data[at:at + size] with Kafka's seed; a uint64 below 2^32."""
+    """Return the 32-bit MurmurHash2 of data[at:at + size] with Kafka's seed, as uint64."""
     h = (_SEED ^ np.uint64(size)) & _MASK
     end = at + (size & ~3)
     while at < end:
@@ -51,11 +51,23 @@ def murmur2(data, at, size):  # type: ignore[no-untyped-def]
     )
 )  # fmt: skip
 def choose_slots(rows, key, partitions, valid, first_bit, topics, counts, firsts, slots):  # type: ignore[no-untyped-def]
-    """slots[row] = firsts[topic] + partition: the row's own partition, else that of its key, else -1.
+    """Set slots[row] to firsts[topic] + partition, where the partition is the row's own one, else that of its key.
 
-    partitions: int32[rows], empty when no row names one. topics: int32[rows], indexes into `counts` (partitions of
-    each topic) and `firsts`; empty: all rows are of topic 0. Returns the first row whose partition its topic does not
-    have, or -1.
+    A row that has neither gets -1.
+
+    Args:
+        rows: Number of rows.
+        key: BinaryColumn.
+        partitions: int32[rows]; empty if no row names a partition.
+        valid: uint8[], validity bitmap of `partitions`; empty if no value is null.
+        first_bit: Bit of the bitmap for row 0.
+        topics: int32[rows], indices into `counts` and `firsts`; empty if every row is of topic 0.
+        counts: int64[topics], number of partitions of each topic.
+        firsts: int64[topics], slot of partition 0 of each topic.
+        slots: int32[rows], filled.
+
+    Returns:
+        The first row that names a partition which its topic does not have, or -1.
     """
     for row in range(rows):
         topic = np.int64(topics[row]) if topics.size > 0 else np.int64(0)

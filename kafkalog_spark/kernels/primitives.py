@@ -1,6 +1,6 @@
 """Building blocks of kernels: copying, big-endian integers, zigzag varints and the two CRCs, on uint8 arrays.
 
-Numba compiles these into the kernels that call them. Nothing here checks bounds unless its docstring says so.
+Numba compiles these into the kernels that call them. They check no bounds unless their docstring says so.
 """
 
 from __future__ import annotations
@@ -19,52 +19,58 @@ from numba.extending import intrinsic
 from kafkalog_spark.kernels.compile_cache import KernelCache
 from kafkalog_spark.kernels.helper_compiler import HelperCompiler
 
-_OPTIONS = {"nogil": True, "boundscheck": False, "_nrt": False}
+_KERNEL_OPTIONS = {"nogil": True, "boundscheck": False, "_nrt": False}
 """Options of every kernel. Without Numba's runtime (`_nrt`) a kernel cannot allocate, and arrays are not
-reference-counted: counting costs 100-200 ns a record."""
-
-
-_HELPER = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": HelperCompiler}
-"""Options of what only kernels call. Python must not call it: there is no code for that."""
-helper: Any = njit(**_HELPER)  # decorator of a function that kernels call; LLVM inlines it or not
-inlined: Any = njit(forceinline=True, **_HELPER)
-"""Decorator of a function that becomes part of each kernel that calls it. LLVM inlines it: it is typed once, where
-Numba's own inline="always" types each copy anew."""
+reference-counted, which would cost more than decoding a small record."""
+_HELPER_OPTIONS = {
+    "_nrt": False,
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+    "pipeline_class": HelperCompiler,
+}
+"""Options of functions that only kernels call. They have no wrapper, so Python cannot call them."""
+helper: Any = njit(**_HELPER_OPTIONS)
+"""Decorator of a function that kernels call. LLVM decides whether to inline it."""
+inlined: Any = njit(forceinline=True, **_HELPER_OPTIONS)
+"""Decorator of a function that LLVM inlines into each kernel that calls it. It is typed once, whereas Numba's own
+inline="always" types each copy again."""
 
 
 def kernel(function: Any) -> Any:
-    """A function that is compiled when it is first called, for the types it is called with, or taken from the cache."""
-    compiled = njit(**_OPTIONS)(function)
+    """Compile a function at its first call, for the types of the arguments, or load it from the cache."""
+    compiled = njit(**_KERNEL_OPTIONS)(function)
     if not config.DISABLE_JIT:
         compiled._cache = KernelCache(function)
     return compiled
 
 
 def kernel_for(signature: Any) -> Callable[[Any], Any]:
-    """As `kernel`, but ready when its module is imported, for these types and no others."""
+    """As `kernel`, but compile or load the function while its module is imported, for the types of `signature` only."""
 
-    def compiled_at_once(function: Any) -> Any:
+    def compile_for_signature(function: Any) -> Any:
         compiled = kernel(function)
-        if config.DISABLE_JIT:  # kernels are plain Python then
+        if config.DISABLE_JIT:  # the kernel stays a Python function
             return function
         with register_dispatcher(compiled):
             compiled.compile(signature)
         compiled.disable_compile()
         return compiled
 
-    return compiled_at_once
+    return compile_for_signature
 
 
 def byte_pointer(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    """LLVM's pointer to the byte `at` of a uint8 array."""
+    """Return the LLVM pointer to byte `at` of a uint8 array; for use in intrinsics."""
     data = cgutils.create_struct_proxy(kind)(context, builder, array).data
     return builder.gep(builder.bitcast(data, ir.IntType(8).as_pointer()), [at])
 
 
 @intrinsic
 def copy_bytes(typingctx, target, target_at, source, source_at, count):  # type: ignore[no-untyped-def]
-    """memcpy of `count` bytes from source[source_at:] to target[target_at:]; no bounds check, no overlap. A loop over
-    array elements runs at 4 GB/s, memcpy at 15 GB/s (100-byte values)."""
+    """Copy `count` bytes from source[source_at:] to target[target_at:] by memcpy; the ranges must not overlap.
+
+    For values of 100 bytes, a loop over array elements is several times slower.
+    """
     signature = types.void(target, types.int64, source, types.int64, types.int64)
 
     def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
@@ -76,16 +82,18 @@ def copy_bytes(typingctx, target, target_at, source, source_at, count):  # type:
 
 
 def _load(kind: Any, bits: Any) -> Any:
-    """An intrinsic (array, at): what the bytes of the uint8 array from `at` on are, the lowest first. No bounds check,
-    and none for an `at` below 0, which Numba makes at each index."""
+    """Make an intrinsic load(buffer, at) that reads a little-endian value from a uint8 array.
+
+    Unlike indexing, it does not check whether `at` is negative.
+    """
 
     @intrinsic
     def load(typingctx, buffer, at):  # type: ignore[no-untyped-def]
         signature = kind(buffer, types.int64)
 
         def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
-            place = byte_pointer(context, builder, sig.args[0], *args)
-            value = builder.load(builder.bitcast(place, bits.as_pointer()), align=1)
+            pointer = byte_pointer(context, builder, sig.args[0], *args)
+            value = builder.load(builder.bitcast(pointer, bits.as_pointer()), align=1)
             return builder.bswap(value) if sys.byteorder == "big" and kind is types.uint64 else value
 
         return signature, generate
@@ -97,12 +105,12 @@ load_u8, load_u64 = _load(types.uint8, ir.IntType(8)), _load(types.uint64, ir.In
 load_i32, load_i64 = _load(types.int32, ir.IntType(32)), _load(types.int64, ir.IntType(64))
 load_f32, load_f64 = _load(types.float32, ir.FloatType()), _load(types.float64, ir.DoubleType())
 
-HIGH_BITS = np.uint64(0x8080808080808080)
+HIGH_BITS = np.uint64(0x8080808080808080)  # eight bytes are ASCII if none of these bits is set
 
 
 @helper
 def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
-    """True if data[at:end] is UTF-8, without surrogates and overlong forms."""
+    """True if data[at:end] is valid UTF-8: without surrogates and overlong forms."""
     while at < end:
         if at + 8 <= end and load_u64(data, at) & HIGH_BITS == 0:
             at += 8
@@ -175,7 +183,7 @@ def write_i32(buffer, at, value):  # type: ignore[no-untyped-def]
 
 
 def crc_table(polynomial: int) -> np.ndarray:
-    """uint32[8, 256] for slicing-by-8 with the reflected `polynomial`."""
+    """Return the table of the slicing-by-8 algorithm for the reflected `polynomial`, uint32[8, 256]."""
     table = np.zeros((8, 256), np.uint32)
     for byte in range(256):
         crc = byte
@@ -193,19 +201,22 @@ CRC32_TABLE = crc_table(0xEDB88320)  # IEEE 802.3: messages v0, v1
 
 
 TOO_FAR = np.int64(2**62)
-"""Position after a varint that runs over its limit: beyond every end, so the next bounds check catches it."""
+"""Position after a varint that does not end in time. It is beyond every end, so the next bounds check catches it."""
 
 
 @njit(inline="always")
 def _signed(raw):  # type: ignore[no-untyped-def]
-    """The int64 that a zigzag uint64 stands for."""
+    """Decode a zigzag uint64 to int64."""
     return np.int64((raw >> np.uint64(1)) ^ (~(raw & np.uint64(1)) + np.uint64(1)))
 
 
 def _varint(bits: int, most_bytes: int) -> Any:
-    """A function that reads a zigzag varint of buffer[at:end] -> (value, position after it); (0, TOO_FAR) if it does
-    not end there, or not within `most_bytes`. What the last byte has above `bits` is lost."""
-    # Two functions: with the limit as an argument small records decode 7 % slower.
+    """Make a function read(buffer, at, end) that decodes the zigzag varint in buffer[at:end].
+
+    It returns (value, position after the varint), or (0, TOO_FAR) if the varint does not end before `end`, or has more
+    than `most_bytes` bytes. Bits above the lowest `bits` are dropped.
+    """
+    # `most_bytes` is a constant of the function, not an argument, because small records decode faster that way.
     mask, last_shift = np.uint64(2**bits - 1), np.uint64(7 * (most_bytes - 1))
 
     @helper
@@ -229,13 +240,17 @@ def _varint(bits: int, most_bytes: int) -> Any:
 
 
 varint = _varint(64, 10)
-"""Java's readVarlong: of a record only the timestamp delta is one, all else is varint32."""
+"""Java's readVarlong. Only the timestamp delta of a record is one; all other varints of a record are varint32."""
 varint32 = _varint(32, 5)  # Java's readVarint
 
 
 @njit(inline="always")
 def short_varint(word):  # type: ignore[no-untyped-def]
-    """Zigzag varint in the low bytes of a uint64 -> (value, bytes it takes); (0, 0) when it takes more than three."""
+    """Decode the zigzag varint in the low bytes of a uint64.
+
+    Returns:
+        (value, its number of bytes), or (0, 0) for a varint of more than three bytes.
+    """
     if word & np.uint64(0x80) == 0:
         raw, size = word & np.uint64(0x7F), 1
     elif word & np.uint64(0x8000) == 0:
@@ -253,7 +268,10 @@ def short_varint(word):  # type: ignore[no-untyped-def]
 
 @kernel
 def crc_of(buffer, start, end, table):  # type: ignore[no-untyped-def]
-    """CRC of buffer[start:end] by `table` (crc_table), as int64. 2 GB/s: for batches too small to be worth a call."""
+    """Return the CRC of buffer[start:end] as int64. table: made by crc_table.
+
+    It is slower than the library's CRC, but saves the call from Python: use it for small batches only.
+    """
     crc = np.uint32(0xFFFFFFFF)
     at = start
     while at + 8 <= end:

@@ -1,4 +1,4 @@
-"""Fields of one v2 record, located and validated: a function that is compiled into every kernel except the decoder.
+"""Locate and validate the fields of one v2 record. Compiled into every kernel that reads records, except decode_v2.
 
 The rules are those of Java's DefaultRecord.readFrom, which broker and consumer share:
 
@@ -7,8 +7,8 @@ The rules are those of Java's DefaultRecord.readFrom, which broker and consumer 
 - any negative length of a key, a value or a header value means null; a header key must not be null;
 - a record ends exactly where its length says.
 
-`kafkalog_spark.format.records` implements the same rules in plain Python, and decode_v2 in one pass with its copying;
-tests compare the three.
+`kafkalog_spark.format.records` implements the same rules in plain Python, and decode_v2 implements them in the pass
+that also copies the fields. Tests compare the three.
 """
 
 from __future__ import annotations
@@ -27,63 +27,22 @@ from kafkalog_spark.kernels.primitives import (
 )
 
 
-@helper
-def behind_headers(payload, at, end, headers):  # type: ignore[no-untyped-def]
-    """Position after `headers` record headers in payload[at:end]; TOO_FAR when they do not lie there."""
-    for _ in range(headers):
-        size, at = varint32(payload, at, end)
-        if at > end or size < 0 or size > end - at:
-            return TOO_FAR
-        size, at = varint32(payload, at + size, end)
-        if at > end or size > end - at:
-            return TOO_FAR
-        at += max(size, np.int64(0))
-    return at
-
-
-@helper
-def _with_care(payload, at, end):  # type: ignore[no-untyped-def]
-    """As record_fields, for records of any form."""
-    nothing = np.int64(0)
-    size, body = varint32(payload, at, end)
-    if body > end:
-        return np.int64(RecordFault.TOO_FEW), nothing, nothing, nothing, nothing, nothing, nothing
-    if size < 0:
-        return np.int64(RecordFault.BAD_LENGTH), nothing, nothing, nothing, nothing, nothing, nothing
-    if size > end - body:
-        return np.int64(RecordFault.TOO_FEW), nothing, nothing, nothing, nothing, nothing, nothing
-    body_end = body + size
-    # Each position is looked at once for several fields: one that ran over its end is TOO_FAR, and stays beyond it.
-    timestamp_delta, cur = varint(payload, body + 1, body_end)
-    delta, cur = varint32(payload, cur, body_end)
-    key_size, key_at = varint32(payload, cur, body_end)
-    if key_at > body_end or key_size > body_end - key_at:
-        return np.int64(RecordFault.BAD_RECORD), nothing, nothing, nothing, nothing, nothing, nothing
-    value_size, cur = varint32(payload, key_at + max(key_size, nothing), body_end)
-    if cur > body_end or value_size > body_end - cur:
-        return np.int64(RecordFault.BAD_RECORD), nothing, nothing, nothing, nothing, nothing, nothing
-    headers, cur = varint32(payload, cur + max(value_size, nothing), body_end)
-    if cur > body_end or headers < 0 or headers > body_end - cur:
-        return np.int64(RecordFault.BAD_RECORD), nothing, nothing, nothing, nothing, nothing, nothing
-    if headers > 0:
-        cur = behind_headers(payload, cur, body_end, headers)
-    if cur != body_end:
-        return np.int64(RecordFault.BAD_RECORD), nothing, nothing, nothing, nothing, nothing, nothing
-    return np.int64(RecordFault.NONE), body_end, timestamp_delta, delta, key_at, key_size, value_size
-
-
 @inlined
 def record_fields(payload, at, end):  # type: ignore[no-untyped-def]
-    """The record at payload[at:end] -> (fault, end of it, timestamp delta, offset delta, key at, key size, value size).
+    """Locate the fields of the record that begins at payload[at].
 
-    fault: a records.RecordFault; unless it is NONE the rest means nothing. Sizes are negative for null. Nothing outside
-    of payload[at:end] is read.
+    Nothing outside of payload[at:end] is read. payload: uint8[].
+
+    Returns:
+        (fault, position after the record, timestamp delta, offset delta, position of the key, its size, size of the
+        value). `fault` is a records.RecordFault; unless it is NONE, the other values are undefined. The size of null is
+        negative.
     """
     done = False
     body_end, timestamp_delta, delta, key_at, key_size, value_size = at, at, at, at, at, at
     fault = np.int64(RecordFault.NONE)
-    # Most records have lengths of three bytes at most, and no headers. Eight bytes are loaded at once, so they lie some
-    # way before the end.
+    # Fast path: most records have lengths of at most three bytes and no headers. Fields are loaded eight bytes at a
+    # time, so the record must not be close to the end of the payload.
     if end - at >= 16:
         size, length = short_varint(load_u64(payload, at))
         body_end = at + length + size
@@ -100,17 +59,19 @@ def record_fields(payload, at, end):  # type: ignore[no-untyped-def]
             if length != 0 and cur + 8 <= end:
                 value_size, length = short_varint(load_u64(payload, cur))
                 cur += length + max(value_size, np.int64(0))
-                # a field that ran over the record's end is beyond it for good
+                # If any field went past the end of the record, `cur` is past it as well.
                 done = length != 0 and cur + 1 == body_end and payload[cur] == 0
     if not done:
-        fault, body_end, timestamp_delta, delta, key_at, key_size, value_size = _with_care(payload, at, end)
+        fault, body_end, timestamp_delta, delta, key_at, key_size, value_size = _any_record_fields(payload, at, end)
     return fault, body_end, timestamp_delta, delta, key_at, key_size, value_size
 
 
 @helper
 def well_formed(payload, start, end, count, last_delta):  # type: ignore[no-untyped-def]
-    """True if payload[start:end] is exactly `count` well-formed records whose offset deltas rise, from 0 at least to
-    `last_delta` at most: what a reader asks for."""
+    """True if payload[start:end] is exactly `count` well-formed records, offset deltas increasing, up to `last_delta`.
+
+    These are the conditions under which a reader accepts the batch. payload: uint8[].
+    """
     at = start
     previous = np.int64(-1)
     for _ in range(count):
@@ -120,3 +81,48 @@ def well_formed(payload, start, end, count, last_delta):  # type: ignore[no-unty
         previous = delta
         at = record_end
     return at == end
+
+
+@helper
+def _any_record_fields(payload, at, end):  # type: ignore[no-untyped-def]
+    """As record_fields, without the fast path."""
+    nothing = np.int64(0)
+    size, body = varint32(payload, at, end)
+    if body > end:
+        return np.int64(RecordFault.TOO_FEW), nothing, nothing, nothing, nothing, nothing, nothing
+    if size < 0:
+        return np.int64(RecordFault.BAD_LENGTH), nothing, nothing, nothing, nothing, nothing, nothing
+    if size > end - body:
+        return np.int64(RecordFault.TOO_FEW), nothing, nothing, nothing, nothing, nothing, nothing
+    body_end = body + size
+    # One check covers several fields: a varint that goes past the end yields TOO_FAR, and positions only grow.
+    timestamp_delta, cur = varint(payload, body + 1, body_end)
+    delta, cur = varint32(payload, cur, body_end)
+    key_size, key_at = varint32(payload, cur, body_end)
+    if key_at > body_end or key_size > body_end - key_at:
+        return np.int64(RecordFault.BAD_RECORD), nothing, nothing, nothing, nothing, nothing, nothing
+    value_size, cur = varint32(payload, key_at + max(key_size, nothing), body_end)
+    if cur > body_end or value_size > body_end - cur:
+        return np.int64(RecordFault.BAD_RECORD), nothing, nothing, nothing, nothing, nothing, nothing
+    headers, cur = varint32(payload, cur + max(value_size, nothing), body_end)
+    if cur > body_end or headers < 0 or headers > body_end - cur:
+        return np.int64(RecordFault.BAD_RECORD), nothing, nothing, nothing, nothing, nothing, nothing
+    if headers > 0:
+        cur = _after_headers(payload, cur, body_end, headers)
+    if cur != body_end:
+        return np.int64(RecordFault.BAD_RECORD), nothing, nothing, nothing, nothing, nothing, nothing
+    return np.int64(RecordFault.NONE), body_end, timestamp_delta, delta, key_at, key_size, value_size
+
+
+@helper
+def _after_headers(payload, at, end, headers):  # type: ignore[no-untyped-def]
+    """Return the position after `headers` record headers in payload[at:end]; TOO_FAR if one is malformed or cut."""
+    for _ in range(headers):
+        size, at = varint32(payload, at, end)
+        if at > end or size < 0 or size > end - at:
+            return TOO_FAR
+        size, at = varint32(payload, at + size, end)
+        if at > end or size > end - at:
+            return TOO_FAR
+        at += max(size, np.int64(0))
+    return at

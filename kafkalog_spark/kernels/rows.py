@@ -1,7 +1,8 @@
 """The buffers that decode kernels fill, and how a row is added to them.
 
-A kernel gets `Rows` (the Arrow buffers of one record batch in the making), `cursor` (how far each is filled, and where
-decoding stopped) and `limits` (how large each is). It stops with a `Status` that the caller acts on.
+A kernel gets `Rows` (the Arrow buffers of the record batch that is being built), `cursor` (how far each buffer is
+filled, and where decoding stopped) and `limits` (the size of each buffer). It returns a `Status`, on which the caller
+acts.
 """
 
 from __future__ import annotations
@@ -13,15 +14,11 @@ import numpy as np
 from numba import njit
 
 from kafkalog_spark.format.layout import FaultCode
-from kafkalog_spark.kernels.primitives import (
-    copy_bytes,
-    helper,
-    inlined,
-)
+from kafkalog_spark.kernels.primitives import copy_bytes, helper, inlined
 
 
 class Rows(NamedTuple):
-    """Arrow buffers. Columns that are not asked for have arrays of length 0, and their `limits` entry is -1."""
+    """Arrow buffers. A column that is not requested has arrays of length 0, and its entry in `limits` is -1."""
 
     offset: np.ndarray  # int64[rows]
     timestamp: np.ndarray  # int64[rows], us
@@ -42,7 +39,7 @@ class Rows(NamedTuple):
 
 
 class Cursor(IntEnum):
-    """Entries of `cursor`, int64: what is filled, then where to go on, then what was wrong."""
+    """Entries of `cursor`, int64[SAVED + 10]: fill levels, then the position to resume at, then the fault."""
 
     ROWS = 0
     KEY_BYTES = 1
@@ -54,19 +51,19 @@ class Cursor(IntEnum):
     VALUE_NULLS = 7
     HEADER_LIST_NULLS = 8
     HEADER_VALUE_NULLS = 9
-    UNIT = 10  # batch (row of the header table) to go on with
-    RECORD = 11  # record of that batch
-    AT = 12  # byte of the payload; -1: the batch was not begun
-    LAST_DELTA = 13  # offset delta of the record before
+    UNIT = 10  # row in `units` of the batch to resume with
+    RECORD = 11  # next record of that batch
+    AT = 12  # byte of the payload where that record begins; -1 if the batch was not begun
+    LAST_DELTA = 13  # offset delta of the previous record
     FAULT_AT = 14  # byte of the payload where a fault was found
-    NEEDED = 15  # bytes or headers that the buffer that was too small must hold
+    NEEDED = 15  # with NEED_*: free bytes or headers that the next record requires in that buffer
     FAULT_OFFSET = 16  # with TIMESTAMP_RANGE: offset of the record
     FAULT_TIMESTAMP = 17  # with TIMESTAMP_RANGE: timestamp of the record, in ms
-    SAVED = 18  # the ten counts above (ROWS to HEADER_VALUE_NULLS) as they were when the batch was begun
+    SAVED = 18  # first of ten entries: ROWS to HEADER_VALUE_NULLS at the beginning of the batch, for rolling it back
 
 
 class Limit(IntEnum):
-    """Entries of `limits`, int64: capacity of each buffer, -1 for a column not asked for; then the row filter."""
+    """Entries of `limits`, int64[len(Limit)]: capacity of each buffer (-1: not requested), then the row filter."""
 
     ROWS = 0
     KEY_BYTES = 1
@@ -77,40 +74,41 @@ class Limit(IntEnum):
     OFFSET_FROM = 6
     OFFSET_UNTIL = 7
     TIMESTAMP_FROM = 8  # ms
-    TIMESTAMP_LAST = 9  # ms, inclusive: a record may have the largest timestamp there is
-    WANT_OFFSET = 10
+    TIMESTAMP_LAST = 9  # ms, inclusive, because a record may have the largest int64 as its timestamp
+    WANT_OFFSET = 10  # 1 if the column is requested, else 0
     WANT_TIMESTAMP = 11
     WANT_TIMESTAMP_TYPE = 12
 
 
 class UnitColumn(IntEnum):
-    """Columns of `units`, int64[n, len(UnitColumn)]: what a v2 batch's header says of its records."""
+    """Columns of `units`, int64[n, len(UnitColumn)]: fields of a v2 batch's header that decoding its records needs."""
 
     BASE_OFFSET = 0
     LAST_DELTA = 1
     COUNT = 2
     BASE_TIMESTAMP = 3  # ms
     MAX_TIMESTAMP = 4  # ms
-    LOG_APPEND = 5  # 1: every record has MAX_TIMESTAMP
+    LOG_APPEND = 5  # 1 with LogAppendTime: every record has MAX_TIMESTAMP
 
 
 class LegacyUnitColumn(IntEnum):
-    """Columns of `units`, int64[n, len(LegacyUnitColumn)]: what is known of a message or a wrapper's set of them (v0, v1)."""
+    """Columns of `units`, int64[n, len(LegacyUnitColumn)]: what is known of a message or a wrapper's set of them (v0,
+    v1)."""
 
     MAGIC = 0
-    ADD = 1  # to each offset
+    ADD = 1  # number to add to each message's offset
     LAST_OFFSET = 2
-    REPLACED = 3  # 1: the wrapper's timestamp replaces each message's (LogAppendTime)
+    REPLACED = 3  # 1 with LogAppendTime: the wrapper's timestamp replaces those of its messages
     REPLACEMENT = 4  # that timestamp, ms
-    TIMESTAMP_TYPE = 5  # -1, 0, 1
+    TIMESTAMP_TYPE = 5  # a layout.TimestampType
 
 
 class Status(FaultCode):
-    """Why a kernel came back. FULL and NEED_* are the normal course of things, the rest are faults of the batch."""
+    """Why a kernel returned. DONE, FULL and NEED_* are normal; all others are faults of the batch."""
 
     DONE = 0
-    FULL = 1  # the rows so far must be taken away; then go on at the cursor
-    NEED_KEY_BYTES = 2  # no row yet, and one record needs a larger buffer: cursor[NEEDED]
+    FULL = 1  # the caller must take the rows, then call again with the same cursor
+    NEED_KEY_BYTES = 2  # the buffer is too small for a single record: enlarge it for cursor[NEEDED], then call again
     NEED_VALUE_BYTES = 3
     NEED_HEADERS = 4
     NEED_HEADER_KEY_BYTES = 5
@@ -119,7 +117,7 @@ class Status(FaultCode):
     RECORD_LENGTH = 11, "a record's length does not match its fields"
     FIELD_OVERRUNS = 12, "a varint or field runs past the end of its record"
     TRAILING_BYTES = 13, "bytes are left after the last record (the record count is wrong)"
-    OFFSET_ORDER = 14, "a record's offset does not rise, or lies outside the batch"
+    OFFSET_ORDER = 14, "a record's offset does not increase, or is outside the batch"
     HEADER_KEY_NULL = 15, "a header has no key"
     TIMESTAMP_RANGE = 16, "a timestamp does not fit int64 microseconds"
     INNER_MAGIC = 17, "a message inside a compressed message set has another magic"
@@ -130,7 +128,7 @@ class Status(FaultCode):
 
 @helper
 def is_member(values, value):  # type: ignore[no-untyped-def]
-    """True if sorted int64 `values` holds `value`; an empty list means no condition."""
+    """True if `values` (sorted int64[]) contains `value`, or is empty, which means that there is no condition."""
     low, high = 0, values.size
     if high == 0:
         return True
@@ -145,8 +143,11 @@ def is_member(values, value):  # type: ignore[no-untyped-def]
 
 @inlined
 def begin_unit(cursor, start):  # type: ignore[no-untyped-def]
-    """(Byte of the payload, offset delta before it) where batch cursor[UNIT] goes on, or begins at `start`. The counts
-    are kept for the case that it is bad."""
+    """Begin batch cursor[UNIT] at byte `start` of the payload, or resume it, and save the fill levels for a rollback.
+
+    Returns:
+        (byte of the payload to read next, offset delta of the previous record)
+    """
     for i in range(Cursor.UNIT):
         cursor[Cursor.SAVED + i] = cursor[i]
     if cursor[Cursor.AT] < 0:
@@ -157,8 +158,10 @@ def begin_unit(cursor, start):  # type: ignore[no-untyped-def]
 
 @helper
 def stopped(cursor, status, unit, at, previous):  # type: ignore[no-untyped-def]
-    """Leave in `cursor` where decoding stopped; the Status to return. The rows of a bad batch are removed from the
-    buffers. With TIMESTAMP_RANGE, those before the record stay."""
+    """Store in `cursor` where decoding stopped, and return the Status for the caller.
+
+    The rows of a faulty batch are removed from the buffers; with TIMESTAMP_RANGE, the rows before the record remain.
+    """
     if Status.NEED_KEY_BYTES <= status <= Status.NEED_HEADER_VALUE_BYTES and cursor[Cursor.ROWS] > 0:
         status = np.int64(Status.FULL)
     if status >= Status.RECORD_OVERRUNS and status != Status.TIMESTAMP_RANGE:
@@ -175,13 +178,17 @@ def set_bit(bitmap, at):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def clear_bit(bitmap, at):  # type: ignore[no-untyped-def]
-    """Bits are cleared too, not only set: a bad batch that was rolled back may have left one."""
+    """Clear a bit. The bitmap begins zeroed, but a batch that was rolled back may have left bits set."""
     bitmap[at >> 3] &= np.uint8(~(1 << (at & 7)) & 0xFF)
 
 
 @njit(inline="always")
 def put_bytes(data, offsets, valid, row, filled, source, at, size):  # type: ignore[no-untyped-def]
-    """Append source[at:at + size] (size -1: null) as value `row` of a binary column; how far `data` is filled then."""
+    """Append source[at:at + size] as value `row` of a binary column, or null if `size` is negative.
+
+    Returns:
+        The new fill level of `data`, in bytes.
+    """
     if size >= 0:
         copy_bytes(data, filled, source, at, size)
         filled += size

@@ -1,4 +1,4 @@
-"""Walk the batch headers of a buffer: what decides which batches are worth a CRC, a decompression or a record."""
+"""Walk the batch headers in a buffer into a header table, and check the CRC of small batches."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ import numpy as np
 
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import HeaderColumn
-from kafkalog_spark.kernels.primitives import crc_of, kernel, read_i16, read_i32, read_i64, read_u32, varint32
+from kafkalog_spark.kernels.primitives import crc_of, kernel, read_i16, read_i32, read_i64, read_u32
 
 SMALL_BATCH = 1024
-"""Bytes up to which the sweep checks the CRC itself: a call of crc32c costs 0.2 us, as much as 400 bytes here."""
-
+"""Size in bytes up to which the sweep checks the CRC itself: for such batches a call of the library costs more."""
 
 _SMALLEST_V0, _SMALLEST_V1 = layout.LEGACY_MIN_SIZE
-
-NOT_WHOLE = -1
-BAD_RECORD_LENGTH = -2  # result of end_of_records where the records do not end
 
 
 class SweepStatus(IntEnum):
     """Why the sweep stopped, always at the start of a batch."""
 
-    OUT_OF_BYTES = 0  # the next batch is not whole in the buffer
+    OUT_OF_BYTES = 0  # the buffer ends before the next batch does
     TABLE_FULL = 1
     BAD_LENGTH = 2
     BAD_MAGIC = 3
@@ -32,10 +28,20 @@ class SweepStatus(IntEnum):
 
 @kernel
 def sweep(buffer, start, end, table, crc32c_table, crc32_table):  # type: ignore[no-untyped-def]
-    """Fill `table` (int64[n, len(HeaderColumn)], see layout.HeaderColumn) with the headers of the whole batches in buffer[start:end].
+    """Fill `table` with the headers of the complete batches in buffer[start:end].
 
-    POSITION is that in the buffer. Returns (rows filled, position of the first batch not filled in, SweepStatus).
-    The CRC of batches up to SMALL_BATCH bytes is checked, that of larger ones is left to the caller (CRC_SEEN).
+    The CRC of batches of up to SMALL_BATCH bytes is checked; for larger ones CRC_SEEN stays 0, and the caller checks.
+
+    Args:
+        buffer: uint8[].
+        start: Byte at which the first batch begins.
+        end: Byte after the readable bytes.
+        table: int64[n, len(HeaderColumn)]. POSITION is relative to the buffer; PREVIOUS is not filled.
+        crc32c_table: primitives.CRC32C_TABLE.
+        crc32_table: primitives.CRC32_TABLE.
+
+    Returns:
+        (number of filled rows, position in the buffer of the first batch without a row, a SweepStatus)
     """
     rows = 0
     at = start
@@ -96,20 +102,3 @@ def sweep(buffer, start, end, table, crc32c_table, crc32_table):  # type: ignore
             row[HeaderColumn.CRC_SEEN] = 1
         rows += 1
         at += size
-
-
-@kernel
-def end_of_records(payload, start, end, count):  # type: ignore[no-untyped-def]
-    """Position after `count` v2 records in payload[start:end]; NOT_WHOLE or BAD_RECORD_LENGTH. Lets the decompression
-    of a batch stop as soon as its own record count has been served."""
-    at = start
-    for _ in range(count):
-        size, body = varint32(payload, at, end)
-        if body > end:
-            return np.int64(NOT_WHOLE)
-        if size < 0:
-            return np.int64(BAD_RECORD_LENGTH)
-        if size > end - body:
-            return np.int64(NOT_WHOLE)
-        at = body + size
-    return at

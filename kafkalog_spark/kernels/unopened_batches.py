@@ -1,20 +1,21 @@
-"""Rows of batches that are not decompressed, because their headers tell offsets and timestamps."""
+"""Rows of batches that are not decompressed, because their headers give the requested offsets and timestamps."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
-from kafkalog_spark.kernels.primitives import (
-    kernel,
-)
+from kafkalog_spark.kernels.primitives import kernel
 from kafkalog_spark.kernels.rows import Cursor, Limit, Status, UnitColumn, is_member
 
 
 @kernel
 def rows_from_headers(payload, starts, ends, units, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
-    """Append a row for each offset of some v2 batches, with the batch's max timestamp. Arguments, of which payload,
-    starts and ends tell nothing here, and answer as decode_v2."""
+    """Append a row for each offset of the given v2 batches, with the batch's max timestamp.
+
+    Arguments and result are those of decode_v2, so that the caller treats both kernels alike. `payload` and `ends` are
+    not used; `starts` gives only the number of batches.
+    """
     offset_out, timestamp_out, type_out = rows.offset, rows.timestamp, rows.timestamp_type
     row = cursor[Cursor.ROWS]
     for unit in range(cursor[Cursor.UNIT], starts.size):
@@ -28,7 +29,8 @@ def rows_from_headers(payload, starts, ends, units, cursor, limits, offsets_in, 
         if cursor[Cursor.AT] >= 0:
             first = cursor[Cursor.AT]
         for offset in range(first, min(base_offset + last_delta + 1, limits[Limit.OFFSET_UNTIL])):
-            # uses_timestamps is false unless all timestamps are the header's: then the filter sees what it should
+            # With a filter on timestamps, select_batches leaves only batches with LogAppendTime to this kernel: all of
+            # their records have the header's timestamp.
             if limits[Limit.TIMESTAMP_FROM] > timestamp or timestamp > limits[Limit.TIMESTAMP_LAST]:
                 break
             if not (is_member(offsets_in, offset) and is_member(timestamps_in, timestamp)):

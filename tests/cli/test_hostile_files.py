@@ -138,7 +138,7 @@ def test_every_command_ends(
     if command == "repair" and of_log and kind != "link to nowhere":
         assert path.name in out
     if command == "repair" and name.startswith("__cluster") and kind != "many lines":
-        assert f"{path} is left out" in out
+        assert f"{path} is not copied" in out
         assert not (tmp_path / "repaired" / name).exists()
 
 
@@ -178,12 +178,12 @@ def test_links_out_of_the_source_are_not_copied(root: Path, tmp_path: Path) -> N
     made = repair_log_dirs([root], tmp_path / "repaired")
     copied = tmp_path / "repaired" / "__cluster_metadata-0"
     assert [path.name for path in copied.iterdir()] == ["quorum-state"]
-    assert f"{root / '__cluster_metadata-0' / 'secret'} is left out: it is a link" in made.notes
+    assert f"{root / '__cluster_metadata-0' / 'secret'} is not copied: it is a link" in made.notes
     shutil.move(root / "__cluster_metadata-0", tmp_path / "outside")
     (root / "__cluster_metadata-0").symlink_to(tmp_path / "outside")
     made = repair_log_dirs([root], tmp_path / "again")
     assert not (tmp_path / "again" / "__cluster_metadata-0").exists()
-    assert any("is left out: it is no directory, or a link to one" in note for note in made.notes)
+    assert any("is not copied: it is not a directory, or a symbolic link" in note for note in made.notes)
 
 
 def test_keys_of_a_topic_are_counted_past_a_batch_that_cannot_be_read(root: Path, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ if "unwritable" in sys.argv:  # permissions stop anybody but root
 if "nowhere" in sys.argv:
     cache_directories.temporary_directory = lambda: "/proc/kafkalog"
 from kafkalog_spark.kernels.batch_selection import first_invalid_batch
-from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.layout import HeaderColumn
 first_invalid_batch(np.empty((0, len(HeaderColumn)), np.int64), -1, 0, 1)
 stats = first_invalid_batch.stats
 print(json.dumps([stats.cache_path, sum(stats.cache_hits.values()), compile_cache.__file__]))
@@ -304,7 +304,7 @@ ANEW = {
     },  # constants
     "offset_map_kernel.py": {"cleaner_kernel.py"},
     "rows.py": {"decode_v2.py"},  # inlined helpers
-    "record_fields.py": {"record_walk_kernel.py", "cleaner_kernel.py"},
+    "record_fields.py": {"record_walk_kernel.py", "cleaner_kernel.py"},  # inlined helpers
 }
 """A file that changes, and the files whose kernels have something of it."""
 

@@ -51,5 +51,5 @@ def test_no_place_in_an_array_is_named_by_a_number(path: Path) -> None:
 def test_numbers_are_found_where_they_are() -> None:
     names = {path.name for path in KERNELS}
     assert {"decode_v2.py", "sweep.py", "cleaner_kernel.py", "record_walk_kernel.py", "wire.py"} <= names
-    found = numbered("a[3] = b[i, 2] + c[C.ROWS] + d.shape[0] + e[i:j]")
+    found = numbered("a[3] = b[i, 2] + c[Cursor.ROWS] + d.shape[0] + e[i:j]")
     assert sorted(found) == ["line 1: a[3]", "line 1: b[i, 2]"]

@@ -19,8 +19,9 @@ from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.kernels import primitives
 from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE, TOO_FAR, crc_of
+from kafkalog_spark.kernels.record_end import BAD_RECORD_LENGTH, TRUNCATED, end_of_records
 from kafkalog_spark.kernels.rows import is_member
-from kafkalog_spark.kernels.sweep import BAD_RECORD_LENGTH, NOT_WHOLE, SMALL_BATCH, SweepStatus, end_of_records, sweep
+from kafkalog_spark.kernels.sweep import SMALL_BATCH, SweepStatus, sweep
 from tests.golden_data import golden_logs
 from tests.log.helpers.batch_builder import V2Record, batch, encoded, varint
 
@@ -135,8 +136,8 @@ def test_the_end_of_records_is_found_by_their_lengths() -> None:
     ends = [len(encoded(records[:count], 0, 5)) for count in range(5)]
     payload = array(encoded(records, 0, 5))
     assert [end_of_records(payload, 0, len(payload), count) for count in range(5)] == ends
-    assert end_of_records(payload, 0, len(payload), 5) == NOT_WHOLE
-    assert end_of_records(payload, 0, ends[4] - 1, 4) == NOT_WHOLE
+    assert end_of_records(payload, 0, len(payload), 5) == TRUNCATED
+    assert end_of_records(payload, 0, ends[4] - 1, 4) == TRUNCATED
     assert end_of_records(array(varint(-1)), 0, 1, 1) == BAD_RECORD_LENGTH
 
 
@@ -146,7 +147,7 @@ def test_a_kernel_that_is_compiled_already_is_loaded_without_the_compilers_rules
     code = (
         "import sys\n"
         "import numpy as np\n"
-        "from kafkalog_spark.kernels.sweep import end_of_records\n"
+        "from kafkalog_spark.kernels.record_end import end_of_records\n"
         "payload = np.zeros(8, np.uint8)\n"
         "payload.flags.writeable = False\n"
         "print(end_of_records(payload, 0, 0, 0), 'numba.np.arrayobj' in sys.modules)\n"

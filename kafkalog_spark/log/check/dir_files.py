@@ -1,7 +1,6 @@
-"""Pieces of a check that know nothing of each other, so that tasks can run them: each partition, and the files of log
-directories themselves.
+"""Check of the files that lie directly in log directories: checkpoints, meta.properties, and names of directories.
 
-Checkpoints are read before the logs: read later, they could be ahead of what was seen of a log that is written to.
+Checkpoints are read before the logs. Read afterwards, they might be ahead of a log that is still being written.
 """
 
 from __future__ import annotations
@@ -33,66 +32,78 @@ CHECKPOINTS = (
     checkpoint.HIGH_WATERMARK_CHECKPOINT,
     checkpoint.CLEANER_OFFSET_CHECKPOINT,
 )
-_KAFKAS = {META_PROPERTIES_FILE, names.CLEAN_SHUTDOWN_FILE, names.LOCK_FILE, "bootstrap.checkpoint", *CHECKPOINTS}
+_KAFKA_FILES = {META_PROPERTIES_FILE, names.CLEAN_SHUTDOWN_FILE, names.LOCK_FILE, "bootstrap.checkpoint", *CHECKPOINTS}
 _OWN_PREFIX = "kafkalog."
 """Prefix of the files that kafkalog-broker keeps beside Kafka's, and of the sink's directories in a bucket."""
 
 
 @dataclass(frozen=True, slots=True)
-class DirFiles:
-    """closed: it has a clean-shutdown marker. checkpoints: by file name."""
+class LogDirState:
+    """State of a log directory by the files that lie directly in it.
 
-    closed: bool
+    Attributes:
+        is_clean_shutdown: True if it has a clean-shutdown marker.
+        checkpoints: Offsets by file name and partition. A missing or unreadable file has none.
+    """
+
+    is_clean_shutdown: bool
     checkpoints: Mapping[str, Mapping[TopicPartition, int]]
 
     @classmethod
-    def read(cls, path: str, store: Store, findings: Findings) -> DirFiles:
-        closed, checkpoints = names.CLEAN_SHUTDOWN_FILE in store.list(path).names, {}
+    def read(cls, path: str, store: Store, findings: Findings) -> LogDirState:
+        """Read the files of the log directory `path`, and report those that cannot be parsed to `findings`."""
+        is_clean_shutdown, checkpoints = names.CLEAN_SHUTDOWN_FILE in store.list(path).names, {}
         for name in CHECKPOINTS:
             file = os.path.join(path, name)
             parsed = findings.read(file, partial(parsed_file, store, file, checkpoint.parse_offset_checkpoint))
             checkpoints[name] = parsed or {}
         findings.read(os.path.join(path, META_PROPERTIES_FILE), partial(read_meta_properties, store, path))
-        return cls(closed, checkpoints)
+        return cls(is_clean_shutdown, checkpoints)
 
 
 def check_directories(
-    roots: Iterable[Root], places: Mapping[TopicPartition, PartitionLocation], findings: Findings
-) -> dict[str, DirFiles]:
-    """Check the files of log directories themselves, and topic ids; the files' contents, by log directory."""
-    local = local_places(places)
-    parents = {place.log_dir: place.store for place in local.values()}
-    files = {path: DirFiles.read(path, store, findings) for path, store in parents.items()}
-    tiers = [place for place in places.values() if isinstance(place, TieredLocation)]
+    roots: Iterable[Root], locations: Mapping[TopicPartition, PartitionLocation], findings: Findings
+) -> dict[str, LogDirState]:
+    """Check the files of log directories, and that all partitions of a topic have the same topic id.
+
+    Args:
+        roots: Paths of the check.
+        locations: All partitions in them.
+        findings: Gets the faults.
+
+    Returns:
+        The state of each log directory, by its path.
+    """
+    local = local_logs(locations)
+    log_dirs = {location.log_dir: location.store for location in local.values()}
+    states = {path: LogDirState.read(path, store, findings) for path, store in log_dirs.items()}
+    tiered = [location for location in locations.values() if isinstance(location, TieredLocation)]
     for path, store in roots:
-        of_tier = any(
-            any(remote.directory.startswith(path + "/") for remote in place.remote)
-            and not (place.is_local and place.directory.startswith(path + "/"))
-            for place in tiers
-        )
-        if not of_tier and (path in parents or not names.parse_partition_dir(os.path.basename(path))):
+        is_partition = path not in log_dirs and names.parse_partition_dir(os.path.basename(path))
+        if not is_partition and not _is_remote_root(path, tiered):
             _check_listing(path, store, findings)
-    ids: dict[str, tuple[uuid.UUID, int]] = {}
-    for (topic, partition), place in local.items():
-        try:
-            topic_id = place.topic_id()
-        except NotALogDirectory:
-            continue  # the check of the partition reads the same file, and reports the error
-        if topic_id is not None:
-            first_id, first = ids.setdefault(topic, (topic_id, partition))
-            if first_id != topic_id:
-                expected = f"that of partition {first}, {uuid_to_text(first_id)}"
-                fault = Fault("the topic id", expected=expected, got=uuid_to_text(topic_id))
-                findings.of(f"{topic}-{partition}").add(Severity.ERROR, place.directory, fault)
-    return files
+    _check_topic_ids(local, findings)
+    return states
 
 
-def _is_local(place: PartitionLocation) -> bool:
-    return not isinstance(place, TieredLocation) or place.is_local
+def has_local_log(location: PartitionLocation) -> bool:
+    """True if a log directory has a part of the log, perhaps all of it."""
+    return not isinstance(location, TieredLocation) or location.is_local
 
 
-def local_places(places: Mapping[TopicPartition, PartitionLocation]) -> dict[TopicPartition, PartitionLocation]:
-    return {key: place.local for key, place in places.items() if _is_local(place)}
+def local_logs(locations: Mapping[TopicPartition, PartitionLocation]) -> dict[TopicPartition, PartitionLocation]:
+    """Return the locations of the partitions that have a local log, without their remote segments."""
+    return {key: location.local for key, location in locations.items() if has_local_log(location)}
+
+
+def _is_remote_root(path: str, tiered: Iterable[TieredLocation]) -> bool:
+    """True if `path` has remote segments of a partition whose local log, if any, is elsewhere."""
+    below = f"{path}/"
+    for location in tiered:
+        has_local = location.is_local and location.directory.startswith(below)
+        if not has_local and any(remote.directory.startswith(below) for remote in location.remote):
+            return True
+    return False
 
 
 def _check_listing(path: str, store: Store, findings: Findings) -> None:
@@ -104,24 +115,40 @@ def _check_listing(path: str, store: Store, findings: Findings) -> None:
             if store.remote and name.startswith(_OWN_PREFIX):
                 continue
             if parsed is None and name != names.INDEX_CACHE_DIR:
-                what = "is no partition's directory (<topic>-<partition>): Apache Kafka does not start with it"
+                what = "not a partition directory (<topic>-<partition>): Apache Kafka refuses to start with it"
                 findings.add(Severity.ERROR, file, Fault(what))
             elif parsed is not None and parsed.kind not in (DirKind.LIVE, DirKind.METADATA):
-                findings.add(Severity.NOTE, file, Fault(f"is not looked at: a -{parsed.kind.value} directory"))
+                findings.add(Severity.NOTE, file, Fault(f"skipped: -{parsed.kind.value} directory"))
         elif name.endswith(TEMPORARY_SUFFIX):
-            findings.add(Severity.NOTE, file, Fault("is left over from a crash"))
-        elif name not in _KAFKAS and not name.startswith(_OWN_PREFIX):
-            findings.add(Severity.NOTE, file, Fault("is no file of a broker"))
+            findings.add(Severity.NOTE, file, Fault("temporary file left over from a crash"))
+        elif name not in _KAFKA_FILES and not name.startswith(_OWN_PREFIX):
+            findings.add(Severity.NOTE, file, Fault("not a broker file"))
 
 
-def _check_checkpoints(
-    place: PartitionLocation, files: DirFiles, result: PartitionResult, findings: Findings, *, closed: bool
+def _check_topic_ids(local: Mapping[TopicPartition, PartitionLocation], findings: Findings) -> None:
+    ids: dict[str, tuple[uuid.UUID, int]] = {}
+    for (topic, partition), location in local.items():
+        try:
+            topic_id = location.topic_id()
+        except NotALogDirectory:
+            continue  # the check of the partition reads the same file, and reports the error
+        if topic_id is not None:
+            first_id, first = ids.setdefault(topic, (topic_id, partition))
+            if first_id != topic_id:
+                expected = f"that of partition {first}, {uuid_to_text(first_id)}"
+                fault = Fault("the topic id", expected=expected, got=uuid_to_text(topic_id))
+                findings.of(f"{topic}-{partition}").add(Severity.ERROR, location.directory, fault)
+
+
+def check_checkpoints(
+    location: PartitionLocation, state: LogDirState, result: PartitionResult, findings: Findings, *, closed: bool
 ) -> None:
+    """Compare a partition's offsets in the checkpoints of its log directory with the result of its check."""
     if result.gone or result.is_damaged:
         return
     end = result.log_end_offset
-    for name, offsets in files.checkpoints.items():
-        offset = offsets.get((place.topic, place.partition))
+    for name, offsets in state.checkpoints.items():
+        offset = offsets.get((location.topic, location.partition))
         if offset is None:
             continue
         if not 0 <= offset <= end:
@@ -130,8 +157,8 @@ def _check_checkpoints(
             expected = f"{end}, the log end offset, after a clean stop"
         else:
             continue
-        # What was flushed cannot be torn; a high watermark or the cleaner may have been further.
-        flushed = name in (checkpoint.RECOVERY_POINT_CHECKPOINT, checkpoint.LOG_START_OFFSET_CHECKPOINT)
-        severity = Severity.NOTE if result.has_torn_tail and not flushed else Severity.ERROR
+        # Flushed offsets cannot lie in a torn tail. The high watermark and the cleaner's checkpoint can.
+        is_flushed = name in (checkpoint.RECOVERY_POINT_CHECKPOINT, checkpoint.LOG_START_OFFSET_CHECKPOINT)
+        severity = Severity.NOTE if result.has_torn_tail and not is_flushed else Severity.ERROR
         fault = Fault(f"the offset in {name}", offset=offset, expected=expected, got=str(offset))
-        findings.add(severity, os.path.join(place.log_dir, name), fault)
+        findings.add(severity, os.path.join(location.log_dir, name), fault)

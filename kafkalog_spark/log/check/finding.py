@@ -1,4 +1,4 @@
-"""Results of checks: faults without a place, findings with one."""
+"""Results of checks: a Fault says what is wrong, a Finding also where (file, partition) and how severe it is."""
 
 from __future__ import annotations
 
@@ -14,18 +14,24 @@ from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
 Content = TypeVar("Content")
 
 MOST_OF_A_FILE = 10
-"""Findings of one file that are listed one by one: a damaged index may have a million wrong entries."""
+"""Largest number of findings that are listed for one file: a damaged index may have a million wrong entries."""
 
 
 class Severity(Enum):
-    """ERROR: no broker leaves such a thing. NOTE: brokers do, running or after a crash, and it does no harm."""
-
-    ERROR = "error"
-    NOTE = "note"
+    ERROR = "error"  # damage: no broker leaves a log in this state
+    NOTE = "note"  # harmless: a running broker, or one that crashed, leaves a log in this state
 
 
 class Fault(NamedTuple):
-    """Something wrong in a file that the caller knows. position: byte; offset: of Kafka; None where it has none."""
+    """Something that is wrong in a file that the caller knows.
+
+    Attributes:
+        what: What is wrong; with `expected` and `got`, the name of the wrong value.
+        position: Byte in the file, or None.
+        offset: Kafka offset, or None.
+        expected: The expected value, or None.
+        got: The found value; set if `expected` is.
+    """
 
     what: str
     position: int | None = None
@@ -36,7 +42,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A line of the report. `path`: the file or directory that it is about."""
+    """A line of the report: a fault in the file or directory `path`."""
 
     severity: Severity
     path: str
@@ -52,15 +58,17 @@ class Finding:
         what = fault.what
         if fault.expected is not None:
             what += f": expected {fault.expected}, got {fault.got}"
-        place = KafkalogError(
+        text = KafkalogError(
             what, topic_partition=self.topic_partition, path=self.path, position=fault.position, offset=fault.offset
         )
-        return f"{self.severity.value}: {place}"
+        return f"{self.severity.value}: {text}"
 
 
 class Findings:
-    """Collects the findings of a check. `listener` gets each as it comes; `errors`, `notes` count all of them. Of one
-    file MOST_OF_A_FILE are kept, and `tell_rest` adds one line for the others."""
+    """Collects the findings of a check.
+
+    At most MOST_OF_A_FILE findings of a file are kept and passed to `listener`; `errors` and `notes` count all of them.
+    """
 
     def __init__(self, listener: Callable[[Finding], None] | None = None) -> None:
         self.kept: list[Finding] = []
@@ -70,10 +78,10 @@ class Findings:
         self._of_path: Counter[tuple[str, Severity]] = Counter()
 
     def of(self, topic_partition: str) -> Findings:
-        """The same findings, to which its holder adds those of a partition."""
-        same = copy(self)
-        same._topic_partition = topic_partition
-        return same
+        """Return a view of this object that adds the partition's name to each finding."""
+        view = copy(self)
+        view._topic_partition = topic_partition
+        return view
 
     @property
     def errors(self) -> int:
@@ -94,7 +102,7 @@ class Findings:
             self.add(Severity.ERROR, path, fault)
 
     def add_unreadable(self, error: KafkalogError | OSError, path: str) -> None:
-        """Take what kept `path`, or the file that the error names, from being read as a finding of severity ERROR."""
+        """Add an ERROR for a file that cannot be read: the one that the error names, else `path`."""
         if isinstance(error, KafkalogError):
             what = error.what if error.hint is None else f"{error.what} ({error.hint})"
             self.add(Severity.ERROR, error.path or path, Fault(what, error.position, error.offset))
@@ -102,7 +110,7 @@ class Findings:
             self.add(Severity.ERROR, error.filename or path, Fault(f"cannot be read: {error.strerror}"))
 
     def read(self, path: str, read: Callable[[], Content]) -> Content | None:
-        """The content of a small file; None where there is none, or a finding tells that it cannot be read."""
+        """Return `read()`; None if the file does not exist, or if it cannot be read, which adds an ERROR for `path`."""
         try:
             return read()
         except FileNotFoundError:
@@ -111,8 +119,8 @@ class Findings:
             self.add_unreadable(error, path)
             return None
 
-    def tell_rest(self) -> None:
-        """Say of which files more was found than was listed."""
+    def add_omitted(self) -> None:
+        """Add one finding for each file that has more than MOST_OF_A_FILE. Call it once, at the end of the check."""
         for (path, severity), count in self._of_path.items():
             if count > MOST_OF_A_FILE:
                 self._keep(Finding(severity, path, Fault(f"{count - MOST_OF_A_FILE} more like these in this file")))

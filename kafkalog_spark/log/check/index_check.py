@@ -1,7 +1,7 @@
-"""Offset and time index held against the batches that they speak of, a header table at a time. Values only.
+"""Comparison of offset and time indexes with the batches, one header table at a time. No I/O.
 
-An entry is true when it does what an index is for: reading on from its position finds its offset, and no record up to
-its offset is later than its timestamp. Releases differ in which of several right answers they write.
+An entry is correct if a reader can use it: reading from its position finds its offset, and no record up to its offset
+has a larger timestamp. Kafka's releases differ in which of several correct entries they write.
 """
 
 from __future__ import annotations
@@ -19,8 +19,13 @@ from kafkalog_spark.log.read.header_windows import Table
 
 
 class _IndexCheck:
-    """The entries of an index file, so many. faults: at once, those of the file by itself. padding: bytes of zeros that
-    follow the entries and fill the file; 0 when there are none, or something else follows."""
+    """Check of one index file.
+
+    Attributes:
+        entries: Number of valid entries at the beginning of the file.
+        padding: Number of zero bytes after the entries; 0 if the rest of the file is not all zeros.
+        faults: Faults of the file by itself, without the batches.
+    """
 
     _kind: ClassVar[str]
     _entry_size: ClassVar[int]
@@ -41,17 +46,24 @@ class _IndexCheck:
 
 
 class OffsetIndexCheck(_IndexCheck):
-    """The entries of one .index."""
+    """Check of one .index file."""
 
     _kind, _entry_size = "offset index", offset_index.ENTRY_SIZE
 
     def __init__(self, data: bytes, base_offset: int) -> None:
         self._index = offset_index.parse_offset_index(data, base_offset)
-        self._waiting: tuple[int, int] | None = None  # (slot, offset) of an entry for several batches
+        self._waiting: tuple[int, int] | None = None
+        """(slot, offset) of an entry for several batches, of which the last one was not seen yet."""
         super().__init__(data, len(self._index), base_offset, offset_index.check_offset_index)
 
     def take(self, table: Table, previous: int, begin: int) -> Iterator[Fault]:
-        """Faults of entries that point into `table`, which begins at byte `begin` after `previous`; not into damage."""
+        """Yield the faults of the entries that point into `table`.
+
+        Args:
+            table: Header table of the next batches.
+            previous: Last offset before them.
+            begin: Byte at which they begin. Entries that point to earlier bytes, into damage, are skipped.
+        """
         index, slot = self._index, self._next
         positions, last = table[:, HeaderColumn.POSITION], table[:, HeaderColumn.LAST_OFFSET]
         end = int(positions[-1] + table[-1, HeaderColumn.SIZE])
@@ -65,7 +77,7 @@ class OffsetIndexCheck(_IndexCheck):
                 yield self._fault(entry, offset, "a position where a batch begins", f"byte {position}, inside a batch")
                 continue
             before = int(last[row - 1]) if row else previous
-            if table[row, HeaderColumn.COUNT] < 0:  # a wrapper, whose first offset is not in its header
+            if table[row, HeaderColumn.COUNT] < 0:  # of a wrapper, the first offset is not in the header
                 if not before < offset:
                     yield self._fault(entry, offset, f"an offset above {before} for byte {position}", str(offset))
                 continue
@@ -78,7 +90,7 @@ class OffsetIndexCheck(_IndexCheck):
         self._next = max(slot, stop)
 
     def _settle(self, last: np.ndarray, limit: int, positions: np.ndarray) -> Iterator[Fault]:
-        """Look for the batch that ends with the waiting entry's offset, among those that begin before byte `limit`."""
+        """Find the batch that ends with the waiting entry's offset, among those that begin before byte `limit`."""
         if self._waiting is None or not len(last):
             return
         entry, offset = self._waiting
@@ -89,12 +101,12 @@ class OffsetIndexCheck(_IndexCheck):
                 expected = f"the last offset of a batch at or after byte {int(self._index.positions[entry])}"
                 yield self._fault(entry, offset, expected, f"offset {offset}")
 
-    def lost(self) -> None:
-        """Damage follows: the batch that an entry waits for may lie in it."""
+    def skip_damage(self) -> None:
+        """Forget the waiting entry: its batch may be part of the damage that follows."""
         self._waiting = None
 
     def finish(self, end: int) -> Iterator[Fault]:
-        """The log's good batches end at byte `end`: what points there or after it, points to nothing."""
+        """Yield a fault for each entry that points to byte `end`, the end of the good batches, or after it."""
         for entry in range(self._next, len(self._index)):
             position, offset = int(self._index.positions[entry]), int(self._index.offsets[entry])
             yield self._fault(entry, offset, f"a position below byte {end}, the end of the log", f"byte {position}")
@@ -104,7 +116,12 @@ class OffsetIndexCheck(_IndexCheck):
 
 
 class TimeIndexCheck(_IndexCheck):
-    """The entries of one .timeindex. largest: timestamp (ms) so far, of the batch that ends with largest_offset."""
+    """Check of one .timeindex file.
+
+    Attributes:
+        largest: Largest timestamp so far, in ms.
+        largest_offset: Last offset of the batch with that timestamp.
+    """
 
     _kind, _entry_size = "time index", time_index.ENTRY_SIZE
 
@@ -115,7 +132,7 @@ class TimeIndexCheck(_IndexCheck):
         super().__init__(data, len(self._index), base_offset, time_index.check_time_index)
 
     def take(self, table: Table) -> Iterator[Fault]:
-        """Entries whose offset lies in the batches of `table`, which follow those seen before without a hole."""
+        """Yield the faults of entries whose offset is in `table`, which directly follows the previous batches."""
         index = self._index
         last = table[:, HeaderColumn.LAST_OFFSET]
         running = np.maximum.accumulate(np.concatenate(([self.largest], table[:, HeaderColumn.MAX_TIMESTAMP])))[1:]
@@ -131,16 +148,16 @@ class TimeIndexCheck(_IndexCheck):
             self.largest_offset = int(last[int(np.argmax(running == self.largest))])
 
     def finish(self) -> Iterator[Fault]:
-        """The segment was rolled: its last entry must tell its largest timestamp."""
+        """Yield the faults of a rolled segment: its last entry must have its largest timestamp."""
         for entry in range(self._next, len(self._index)):
             offset = int(self._index.offsets[entry])
             yield self._fault(entry, offset, "an offset of the segment", f"offset {offset}, past its last batch")
-        said = self._index.last
-        if self.largest > 0 and (said is None or said.timestamp != self.largest):
+        last = self._index.last
+        if self.largest > 0 and (last is None or last.timestamp != self.largest):
             yield Fault(
-                "the last entry of the time index of a segment that is not written to any more",
+                "the last entry of the time index of a closed segment",
                 max(len(self._index) - 1, 0) * time_index.ENTRY_SIZE,
                 self.largest_offset,
                 f"the largest timestamp {self.largest}",
-                "no entry" if said is None else str(said.timestamp),
+                "no entry" if last is None else str(last.timestamp),
             )

@@ -1,4 +1,4 @@
-"""Check of log directories: all pieces (dir_files.py), in one process."""
+"""Check of log directories in one process: their files (dir_files.py), then their partitions (partition_task.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
-from kafkalog_spark.log.check.dir_files import check_directories, local_places
+from kafkalog_spark.log.check.dir_files import check_directories, local_logs
 from kafkalog_spark.log.check.finding import Finding, Findings
 from kafkalog_spark.log.check.partition_check import PartitionResult
 from kafkalog_spark.log.check.partition_task import check_partition
@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class CheckResult:
-    """Totals of a check, and its findings. bytes: of .log files."""
+    """Findings and totals of a check.
+
+    Attributes:
+        findings: All findings.
+        partitions: Totals of each partition that could be read.
+        bytes: Number of checked bytes of .log files.
+    """
 
     findings: Findings
     partitions: dict[TopicPartition, PartitionResult] = field(default_factory=dict)
@@ -44,43 +50,55 @@ def check_log_dirs(
     on_finding: Callable[[Finding], None] | None = None,
     on_bytes: Callable[[int, int], None] | None = None,
 ) -> CheckResult:
-    """Look at every file of log directories, or of single partition directories. Changes nothing.
+    """Check every file of log directories, or of single partition directories. Changes no file.
 
-    closed: the brokers were stopped cleanly, so that a torn tail or a padded index is an error; a directory with a
-    clean-shutdown marker is taken so anyway. records: decode them, too: a valid CRC does not say that they can be read.
-    storage: how object stores are reached; tier: of remote segments. on_bytes: called with (bytes done, bytes in all).
-    Raises NotALogDirectory when a path is none, or where a partition lies in two of them: each is checked alone;
-    OptionError for remote storage that a log directory names and no option allows.
+    Args:
+        paths: Log directories or partition directories.
+        storage: Options for object stores.
+        tier: Options for remote segments.
+        closed: The brokers were stopped cleanly, so a torn tail or a padded index is an error. Implied by a
+            clean-shutdown marker.
+        records: Also decode the records of each batch: a batch with a valid CRC may be malformed.
+        on_finding: Called with each finding.
+        on_bytes: Called with (number of checked bytes, total number of bytes).
+
+    Returns:
+        Findings and totals.
+
+    Raises:
+        NotALogDirectory: If a path is not a log directory, or if two paths have the same partition: check each path
+            separately then.
+        OptionError: If a log directory names remote storage that no option allows.
     """
     dirs = LogDirs.open(paths, storage, tier)
     refuse_unallowed(dirs.locations.values())
     refuse_copies(dirs.copies, dirs.copies)
     result = CheckResult(Findings(on_finding))
-    of_path = check_directories(dirs.roots, dirs.locations, result.findings)
-    total = sum(map(_bytes_of, local_places(dirs.locations).values()))
+    states = check_directories(dirs.roots, dirs.locations, result.findings)
+    total = sum(map(_bytes_of, local_logs(dirs.locations).values()))
 
     def count(size: int) -> None:
         result.bytes += size
         if on_bytes is not None:
             on_bytes(result.bytes, total)
 
-    for key, place in dirs.locations.items():
-        files = of_path.get(place.log_dir)
-        if isinstance(place, LocationWithoutTopicId):
-            place = place.local  # an unreadable topic ID is a finding of its own
-        checked = check_partition(place, result.findings, files, closed=closed, on_bytes=count, records=records)
+    for key, location in dirs.locations.items():
+        state = states.get(location.log_dir)
+        if isinstance(location, LocationWithoutTopicId):
+            location = location.local  # an unreadable topic ID is a finding of its own
+        checked = check_partition(location, result.findings, state, closed=closed, on_bytes=count, records=records)
         if checked is not None:
             result.partitions[key] = checked
-    result.findings.tell_rest()
+    result.findings.add_omitted()
     return result
 
 
-def _bytes_of(place: PartitionLocation) -> int:
-    """Bytes of a partition's .log files; 0 when it cannot be listed: whoever opens it says what is wrong."""
-    if not place.store.remote:
-        return log_bytes(place.directory)
+def _bytes_of(location: PartitionLocation) -> int:
+    """Return the size of a partition's .log files; 0 if it cannot be listed, which its check reports."""
+    if not location.store.remote:
+        return log_bytes(location.directory)
     try:
-        files = place.store.list(place.directory).files
+        files = location.store.list(location.directory).files
     except OSError:
         return 0
     return sum(facts.size for name, facts in files.items() if name.endswith(names.LOG_SUFFIX))

@@ -1,4 +1,4 @@
-"""Check of a partition's directory: its segments in order, and the small files beside them."""
+"""Check of a partition directory: its segments in order, and the small files alongside them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,14 @@ from kafkalog_spark.log.read.missing_segments import compressed_segments, explai
 
 @dataclass(slots=True)
 class PartitionResult:
-    """Totals of a partition. gone: it was deleted during the check."""
+    """Totals of a partition.
+
+    Attributes:
+        records: Number of records by the batch headers.
+        is_damaged: A batch or a segment cannot be read, so faults that depend on it are not reported.
+        has_torn_tail: The last segment ends in an incomplete write, which the next start of a broker truncates.
+        gone: The partition was deleted during the check.
+    """
 
     log_start_offset: int = 0
     log_end_offset: int = 0
@@ -45,7 +52,15 @@ class PartitionResult:
 
 @dataclass(slots=True)
 class PartitionCheck:
-    """`log`: opened with what the checkpoints say. closed: as for SegmentCheck. records: whether they are decoded."""
+    """Check of one partition.
+
+    Attributes:
+        log: The log, opened with the offsets in the checkpoints.
+        findings: Gets the faults.
+        closed: See SegmentCheck.
+        on_bytes: Called with the number of bytes that were checked since the last call.
+        records: Also decode the records.
+    """
 
     log: partition_log.PartitionLog
     findings: Findings
@@ -60,7 +75,7 @@ class PartitionCheck:
     _has_gaps: bool = False  # compaction has removed batches
 
     def run(self) -> PartitionResult:
-        """Check the partition. Files that a broker takes away meanwhile are no finding."""
+        """Check the partition. Files that a broker removes meanwhile are not reported."""
         result, log = self._result, self.log
         result.segments = len(log.segments)
         result.log_start_offset = log.log_start_offset
@@ -77,7 +92,7 @@ class PartitionCheck:
             if entries is not None:
                 self._snapshots.append((offset, self._path(name), entries))
         self._producers = ProducerCheck(first, has_sequences=log.topic != names.OFFSETS_TOPIC)
-        # open before the first batch; None where nothing tells them
+        # Transactions that are open before the first batch; None if no snapshot gives them.
         snapshots = (open_transactions(entries) for offset, _, entries in self._snapshots if offset == first)
         self._transactions = TransactionCheck({} if first == 0 else next(snapshots, None))
         self._check_segments()
@@ -99,22 +114,23 @@ class PartitionCheck:
                 if log.gone:
                     result.gone = True
                     return
-                # Retention or the cleaner was here: what follows is looked at, and what it contradicts is unknown.
+                # Retention or the cleaner removed the segment. The following ones are checked by themselves, but no
+                # longer compared with what came before.
                 result.is_damaged = batches.has_gaps = True
                 if files.log in log.names:
-                    fault = Fault("is listed and cannot be opened: it does not exist")
+                    fault = Fault("listed in its directory, but does not exist when it is opened")
                     self.findings.add(Severity.ERROR, self._path(files.log), fault)
                 found = SegmentResult(files.base_offset)
-            except KafkalogError as error:  # a disk that cannot be read
+            except KafkalogError as error:  # I/O error
                 self.findings.add_unreadable(error, self._path(files.log))
                 result.is_damaged = True
                 return
             result.add(found)
 
     def _on_window(self, window: Window, batches: BatchCheck) -> Iterator[Fault]:
-        """Faults that need more than one segment."""
+        """Yield the faults that depend on more than one segment: producers and leader epochs."""
         table, done, self._has_gaps = window.table, 0, batches.has_gaps
-        while self._snapshots:  # producers are compared where a snapshot was taken
+        while self._snapshots:  # compare each snapshot after the batches below its offset
             row = int((table[:, HeaderColumn.LAST_OFFSET] < self._snapshots[0][0]).sum())
             if row == len(table):
                 break
@@ -139,18 +155,18 @@ class PartitionCheck:
         }
         for name in sorted(set(self.log.names) - live - OWN_FILES):
             file = names.parse_segment_file(name)
-            what = "is left over from a cleaning or a crash; the next start of a broker removes it"
+            what = "left over from a cleaning or a crash; the next start of a broker removes it"
             severity = Severity.NOTE
             if file is None and compressed_segments([name]):
-                what, severity = "is a compressed segment, whose records no reader finds: decompress it", Severity.ERROR
+                what, severity = "compressed segment file, which readers skip: decompress it", Severity.ERROR
             elif file is None:
-                what = what if name in UNFINISHED else "is no file of a partition"
+                what = what if name in UNFINISHED else "not a file of a partition"
             elif file.transient_suffix is None and file.suffix == names.PRODUCER_SNAPSHOT_SUFFIX:
                 continue
             elif file.transient_suffix is None and file.suffix != names.LOG_SUFFIX:
-                what = "is an index without a .log; the next start of a broker removes it"
+                what = "index without a .log; the next start of a broker removes it"
             elif file.transient_suffix == names.DELETED_SUFFIX:
-                what = "is of a deleted segment; a broker removes it after file.delete.delay.ms, or at its start"
+                what = "file of a deleted segment; a broker removes it after file.delete.delay.ms, or at its start"
             self.findings.add(severity, self._path(name), Fault(what))
 
     def _check_has_segments(self) -> None:
@@ -174,7 +190,7 @@ class PartitionCheck:
         return self.findings.read(self._path(name), read)
 
     def _check_ends(self) -> None:
-        """Report files that name offsets past the end, unless damage, perhaps a longer torn tail, leaves it unknown."""
+        """Report files with offsets past the log end offset, unless damage leaves the log end offset unknown."""
         if self._result.is_damaged:
             return
         end = self._result.log_end_offset
@@ -184,13 +200,13 @@ class PartitionCheck:
                 self._compare_snapshot(has_gaps=self._has_gaps)
                 continue
             self._snapshots.pop(0)
-            self._tell_behind(path, "the offset of a producer snapshot", offset, end)
+            self._add_past_end(path, "the offset of a producer snapshot", offset, end)
         for entry in self._epochs.entries:
             if entry.start_offset > end:
                 what = f"the start offset of leader epoch {entry.epoch}"
-                self._tell_behind(self._path(LEADER_EPOCH_CHECKPOINT), what, entry.start_offset, end)
+                self._add_past_end(self._path(LEADER_EPOCH_CHECKPOINT), what, entry.start_offset, end)
 
-    def _tell_behind(self, path: str, what: str, offset: int, end: int) -> None:
+    def _add_past_end(self, path: str, what: str, offset: int, end: int) -> None:
         severity = Severity.NOTE if self._result.has_torn_tail else Severity.ERROR
         fault = Fault(what, offset=offset, expected=f"{end}, the log end offset, at most", got=str(offset))
         self.findings.add(severity, path, fault)

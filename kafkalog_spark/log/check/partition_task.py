@@ -1,4 +1,7 @@
-"""Check of one partition: the unit of work of a task."""
+"""Check of one partition, the unit of work of a Spark task.
+
+Partitions are checked independently of each other, and of the files of their log directories (dir_files.py).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Callable
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import checkpoint
-from kafkalog_spark.log.check.dir_files import DirFiles, _check_checkpoints, _is_local
+from kafkalog_spark.log.check.dir_files import LogDirState, check_checkpoints, has_local_log
 from kafkalog_spark.log.check.finding import Findings
 from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
 from kafkalog_spark.log.check.tier_check import TierCheck
@@ -15,33 +18,45 @@ from kafkalog_spark.log.remote.tiered_log import TieredLocation
 
 
 def check_partition(
-    place: PartitionLocation,
+    location: PartitionLocation,
     findings: Findings,
-    files: DirFiles | None = None,
+    state: LogDirState | None = None,
     *,
     closed: bool = False,
     on_bytes: Callable[[int], None] = lambda _: None,
     records: bool = False,
 ) -> PartitionResult | None:
-    """Check a partition: its directory, its entries in the checkpoints, its remote segments. None when nothing of it
-    can be read, or it is gone. files: of its log directory, whose own faults are for check_directories to tell."""
+    """Check a partition: its directory, its entries in the checkpoints, and its remote segments.
+
+    Args:
+        location: Where the partition lies.
+        findings: Gets the faults. Faults in the files of the log directory are reported by `check_directories` instead.
+        state: State of its log directory; read if it is None.
+        closed: The broker was stopped cleanly, so a torn tail is an error. Implied by a clean-shutdown marker.
+        on_bytes: Called with the number of bytes that were checked since the last call.
+        records: Also decode the records of each batch.
+
+    Returns:
+        None if the partition was deleted meanwhile, or cannot be read.
+    """
     result = None
-    findings = findings.of(f"{place.topic}-{place.partition}")
-    if _is_local(place):
-        local = place.local
-        files = files or DirFiles.read(local.log_dir, local.store, Findings())
-        closed = closed or files.closed
-        key = (place.topic, place.partition)
-        recovery_point = files.checkpoints[checkpoint.RECOVERY_POINT_CHECKPOINT].get(key)
-        log_start = files.checkpoints[checkpoint.LOG_START_OFFSET_CHECKPOINT].get(key)
+    findings = findings.of(f"{location.topic}-{location.partition}")
+    if has_local_log(location):
+        local = location.local
+        state = state or LogDirState.read(local.log_dir, local.store, Findings())
+        closed = closed or state.is_clean_shutdown
+        key = (location.topic, location.partition)
+        recovery_point = state.checkpoints[checkpoint.RECOVERY_POINT_CHECKPOINT].get(key)
+        log_start = state.checkpoints[checkpoint.LOG_START_OFFSET_CHECKPOINT].get(key)
         try:
             log = local.open_unread(OpenHints(recovery_point, log_start, pass_over_damage=True))
             result = PartitionCheck(log, findings, closed, on_bytes, records).run()
-            _check_checkpoints(local, files, result, findings, closed=closed)
+            check_checkpoints(local, state, result, findings, closed=closed)
         except (KafkalogError, OSError) as error:
-            is_missing = isinstance(error, KafkalogError | FileNotFoundError)  # another OSError says nothing about that
-            if not is_missing or local.exists():
+            # Only these errors can mean that the partition was deleted; any other OSError is a fault in any case.
+            may_be_deleted = isinstance(error, KafkalogError | FileNotFoundError)
+            if not may_be_deleted or local.exists():
                 findings.add_unreadable(error, local.directory)
-    if isinstance(place, TieredLocation):
-        result = TierCheck(place, findings, on_bytes, records, result or PartitionResult()).run()
+    if isinstance(location, TieredLocation):
+        result = TierCheck(location, findings, on_bytes, records, result or PartitionResult()).run()
     return result

@@ -1,4 +1,4 @@
-"""Sequence numbers of idempotent producers, and producer snapshots, compared with the log. Values only."""
+"""Check of the sequence numbers of idempotent producers, and comparison of producer snapshots with the log. No I/O."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ class LastBatch(NamedTuple):
 
 
 class ProducerCheck:
-    """The producers of one partition, from its first batch on.
+    """Check of the producers of one partition, from its first batch on.
 
-    has_sequences: False for __consumer_offsets. The group coordinator gives each batch of a transaction's offsets
-    sequence 0, and Kafka's ProducerAppendInfo does not check batches of coordinators.
+    Args:
+        first_offset: Base offset of the first segment.
+        has_sequences: False for __consumer_offsets. The group coordinator gives each batch of a transaction's offsets
+            sequence 0, and Kafka's ProducerAppendInfo does not check batches of coordinators.
     """
 
     def __init__(self, first_offset: int, *, has_sequences: bool = True) -> None:
@@ -38,11 +40,13 @@ class ProducerCheck:
         self._last_batches: dict[int, LastBatch] = {}
 
     def take(self, table: Table, *, has_gaps: bool) -> Iterator[Fault]:
-        """The next batches. Sequences of a producer epoch follow each other, unless batches are missing (has_gaps)."""
-        has_sequence = (table[:, HeaderColumn.PRODUCER_ID] >= 0) & (
-            table[:, HeaderColumn.BASE_SEQUENCE] >= 0
-        )  # markers have none
-        rows = np.flatnonzero(has_sequence & ((table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) == 0))
+        """Yield a fault for each of the next batches whose sequence does not follow the producer's previous batch.
+
+        With `has_gaps`, batches may be missing, and sequences are not compared.
+        """
+        has_sequence = (table[:, HeaderColumn.PRODUCER_ID] >= 0) & (table[:, HeaderColumn.BASE_SEQUENCE] >= 0)
+        is_marker = (table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
+        rows = np.flatnonzero(has_sequence & ~is_marker)
         rows = rows[np.argsort(table[rows, HeaderColumn.PRODUCER_ID], kind="stable")]
         ids, epochs = table[rows, HeaderColumn.PRODUCER_ID], table[rows, HeaderColumn.PRODUCER_EPOCH]
         first = table[rows, HeaderColumn.BASE_SEQUENCE]
@@ -55,15 +59,20 @@ class ProducerCheck:
             expected = (lasts_before + 1) & MAX_INT32
             for at in np.flatnonzero((epochs_before == epochs) & (first != expected)).tolist():
                 row = table[rows[at]]
-                what = f"the sequence of producer id {int(row[H.PRODUCER_ID])}, epoch {int(row[H.PRODUCER_EPOCH])}"
-                place = int(row[HeaderColumn.POSITION]), int(row[HeaderColumn.BASE_OFFSET])
-                yield Fault(what, *place, str(int(expected[at])), str(int(row[HeaderColumn.BASE_SEQUENCE])))
+                producer_id, epoch = int(row[HeaderColumn.PRODUCER_ID]), int(row[HeaderColumn.PRODUCER_EPOCH])
+                what = f"the sequence of producer id {producer_id}, epoch {epoch}"
+                position, offset = int(row[HeaderColumn.POSITION]), int(row[HeaderColumn.BASE_OFFSET])
+                got = str(int(row[HeaderColumn.BASE_SEQUENCE]))
+                yield Fault(what, position, offset, str(int(expected[at])), got)
         for end in np.flatnonzero(np.diff(ids, append=-1)).tolist():
             offset = int(table[rows[end], HeaderColumn.LAST_OFFSET])
             self._last_batches[int(ids[end])] = LastBatch(int(epochs[end]), int(last[end]), offset)
 
     def compare(self, entries: Sequence[ProducerEntry], *, has_gaps: bool) -> Iterator[Fault]:
-        """A snapshot taken after the batches seen so far. A producer that is not in it has expired."""
+        """Yield the faults of a snapshot that was taken after the batches so far.
+
+        A producer that is missing in the snapshot has expired, which is not a fault.
+        """
         for entry in entries:
             last = self._last_batches.get(entry.producer_id)
             is_older = last is None or last.last_offset < entry.last_offset

@@ -1,4 +1,4 @@
-"""Check of a segment: every batch, its records, and its indexes."""
+"""Check of one segment: every batch, its records, and its indexes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,15 @@ from kafkalog_spark.log.read.segment_file import SegmentFile, too_large
 
 @dataclass(slots=True)
 class BatchCheck:
-    """The batches of one segment, in order. last_offset: of the batch before; leader_epoch: the largest so far.
-    has_gaps: offsets or records are missing between batches, as compaction leaves it; from then on, for good."""
+    """Check of the batch headers of one segment, in order.
+
+    Attributes:
+        base_offset: Base offset of the segment.
+        next_base_offset: Base offset of the next segment; None for the last one.
+        last_offset: Last offset of the previous batch, perhaps in the previous segment.
+        leader_epoch: Largest leader epoch so far.
+        has_gaps: True once offsets or records are missing between batches, as after compaction; never reset.
+    """
 
     base_offset: int
     next_base_offset: int | None
@@ -36,7 +43,7 @@ class BatchCheck:
     has_gaps: bool = False
 
     def take(self, table: Table) -> Iterator[Fault]:
-        """The faults of the next batches; `table` has at least one row."""
+        """Yield the faults of the next batches. `table` has at least one row."""
         base, last, count = (
             table[:, HeaderColumn.BASE_OFFSET],
             table[:, HeaderColumn.LAST_OFFSET],
@@ -77,13 +84,13 @@ class BatchCheck:
 
 @dataclass(frozen=True, slots=True)
 class EpochCheck:
-    """leader-epoch-checkpoint held against the batches from the log start offset on. `entries` rise in both columns."""
+    """Comparison of a leader-epoch-checkpoint with the batches from the log start offset on."""
 
     entries: Sequence[EpochEntry]
     log_start_offset: int
 
     def order(self) -> Iterator[Fault]:
-        """Entries that do not rise."""
+        """Yield a fault for each entry whose epoch or start offset does not increase."""
         for before, after in zip(self.entries, self.entries[1:], strict=False):
             if after.epoch <= before.epoch or after.start_offset < before.start_offset:
                 yield Fault(
@@ -94,7 +101,7 @@ class EpochCheck:
                 )
 
     def take(self, table: Table) -> Iterator[Fault]:
-        """Batches whose leader epoch is another one than the checkpoint says for their offsets."""
+        """Yield a fault for each batch whose leader epoch differs from the checkpoint's at its base offset."""
         epochs, base = table[:, HeaderColumn.LEADER_EPOCH], table[:, HeaderColumn.BASE_OFFSET]
         starts = np.array([entry.start_offset for entry in self.entries], np.int64)
         by_entry = np.array([layout.NO_LEADER_EPOCH, *(entry.epoch for entry in self.entries)], np.int64)
@@ -118,21 +125,24 @@ def _fault(table: Table, row: int, what: str, expected: str, got: str) -> Fault:
 
 
 class RecordCheck:
-    """Decodes a segment's batches in order, as a reader does, for faults under valid CRCs. Loads Numba when made."""
+    """Finds malformed records in batches with a valid CRC, by decoding them as a reader does.
+
+    Creating an instance loads Numba. Windows must be passed in the order of the log.
+    """
 
     def __init__(self) -> None:
         from kafkalog_spark.log.codecs.scratch import Scratch
         from kafkalog_spark.log.decode.row_buffers import RowBuffers
         from kafkalog_spark.log.decode.scan_request import ScanRequest
 
-        # Without timestamps: what does not fit Spark's microseconds is good in Kafka.
+        # Without timestamps: Kafka accepts timestamps that do not fit Spark's microseconds.
         self._request = ScanRequest(columns=("offset", "key", "value", "headers"), control_records=True)
         self._rows = RowBuffers("", 0, self._request)
         self._decompressed = Scratch(0)
         self._last_offset = -1
 
     def take(self, window: Window) -> Iterator[Fault]:
-        """The batches of the window that cannot be read."""
+        """Yield a fault for each batch of the window that cannot be decoded."""
         from kafkalog_spark.log.codecs.scratch import Scratch
         from kafkalog_spark.log.decode.batch_selection import BatchSelection
         from kafkalog_spark.log.decode.run_decoder import RunDecoder
@@ -167,7 +177,13 @@ class RecordCheck:
 
 @dataclass(slots=True)
 class SegmentResult:
-    """Totals of a segment. next_offset: after its last good batch; position: after it, in bytes."""
+    """Totals of a segment.
+
+    Attributes:
+        next_offset: Offset after the last good batch.
+        position: Byte after the last good batch.
+        is_damaged, has_torn_tail: See PartitionResult.
+    """
 
     next_offset: int
     position: int = 0
@@ -179,9 +195,19 @@ class SegmentResult:
 
 @dataclass(slots=True)
 class SegmentCheck:
-    """The check of one segment. transactions: those of the log so far. decode: whether records are decoded. closed: the
-    broker was stopped cleanly, so nothing may be left undone. recovery_point: offset, None: unknown. on_window: called
-    with each window of good batches. on_bytes: with bytes looked at."""
+    """Check of one segment.
+
+    Attributes:
+        file: The open segment.
+        batches: State of the checks that continue from the previous segment.
+        transactions: Transactions of the log so far.
+        findings: Gets the faults.
+        decode: Also decode the records.
+        closed: The broker was stopped cleanly, so there is no torn tail, and indexes are trimmed.
+        recovery_point: Offset up to which the log was flushed; None if unknown.
+        on_window: Called with each window of good batches; yields further faults.
+        on_bytes: Called with the number of bytes that were checked since the last call.
+    """
 
     file: SegmentFile
     batches: BatchCheck
@@ -198,7 +224,12 @@ class SegmentCheck:
     _times: TimeIndexCheck = field(init=False)
 
     def run(self) -> SegmentResult:
-        """Raises FileNotFoundError when an index goes away meanwhile, NotALogDirectory."""
+        """Check the segment.
+
+        Raises:
+            FileNotFoundError: If an index was removed meanwhile.
+            NotALogDirectory: If a file cannot be read.
+        """
         file, result = self.file, SegmentResult(self.file.base_offset)
         self._result = result
         self._records = RecordCheck() if self.decode else None
@@ -207,7 +238,7 @@ class SegmentCheck:
         may_be_written = file.is_last and not self.closed
         if file.excess:
             self.findings.add(Severity.ERROR, file.path, Fault(too_large(file.size + file.excess), file.size))
-        # Read before the batches are: a live index may tell of batches that come after them.
+        # Read the indexes before the batches. Read afterwards, they might have entries for batches appended meanwhile.
         data = self._index(file.files.offset_index, offset_index.ENTRY_SIZE, "an offset index")
         self._offsets = OffsetIndexCheck(data, file.base_offset)
         data = self._index(file.files.time_index, time_index.ENTRY_SIZE, "a time index")
@@ -223,8 +254,8 @@ class SegmentCheck:
             self.findings.add_errors(time_path, self._times.finish())
         for path, padding in ((offset_path, self._offsets.padding), (time_path, self._times.padding)):
             if padding and not may_be_written:
-                fault = Fault("zeros after the last entry, which rolling the segment or a clean stop cuts off")
-                self._tell_unless_running(path, fault)
+                fault = Fault("zeros after the last entry, which rolling the segment or a clean stop truncates")
+                self._add_error_if_closed(path, fault)
         if not result.is_damaged and not had_gaps:
             self.findings.add_errors(transaction_path, self.transactions.finish_segment())
         return result
@@ -244,7 +275,7 @@ class SegmentCheck:
             if self._is_torn_tail(wrong):
                 return
             result.is_damaged = True
-            self._offsets.lost()
+            self._offsets.skip_damage()
             found = find_batch_behind(file, result.position, result.next_offset)
             if found is None:
                 self.on_bytes(file.size - result.position)
@@ -258,7 +289,7 @@ class SegmentCheck:
         previous = self.batches.last_offset
         self.findings.add_errors(file.path, self.batches.take(table))
         self.findings.add_errors(self._path(file.files.offset_index), self._offsets.take(table, previous, begin))
-        if not result.is_damaged:  # what lies in damage may have been the latest record
+        if not result.is_damaged:  # a damaged batch may have had the largest timestamp
             self.findings.add_errors(self._path(file.files.time_index), self._times.take(table))
         if self._records is not None:
             self.findings.add_errors(file.path, self._records.take(window))
@@ -272,7 +303,7 @@ class SegmentCheck:
         result.position = end
 
     def _is_torn_tail(self, wrong: KafkalogError) -> bool:
-        """Tell what is wrong after the last good batch; whether an interrupted write explains it."""
+        """Report the fault after the last good batch. True if it is the torn tail of an interrupted write."""
         file, result = self.file, self._result
         if not file.is_last or self.closed:
             self.findings.add_unreadable(wrong.at(offset=result.next_offset), file.path)
@@ -283,7 +314,7 @@ class SegmentCheck:
             self.findings.add_unreadable(error, file.path)
             return False
         left = file.size - result.position
-        what = f"a torn tail of {left} bytes, which the next start of a broker cuts off ({wrong.what})"
+        what = f"a torn tail of {left} bytes, which the next start of a broker truncates ({wrong.what})"
         self.findings.add(Severity.NOTE, file.path, Fault(what, result.position, result.next_offset))
         result.has_torn_tail = True
         self.on_bytes(left)
@@ -291,14 +322,14 @@ class SegmentCheck:
 
     def _index(self, name: str | None, entry_size: int, kind: str) -> bytes:
         if name is None:
-            fault = Fault(f"the segment has not {kind}; the next start of a broker makes it")
-            self._tell_unless_running(self.file.path, fault)
+            fault = Fault(f"the segment does not have {kind}; the next start of a broker rebuilds it")
+            self._add_error_if_closed(self.file.path, fault)
             return b""
         return self.findings.read(self._path(name), partial(self.file.read_index, name, entry_size)) or b""
 
     def _path(self, name: str | None) -> str:
-        """Path of an index; the .log's where there is none."""
+        """Return the path of an index, or of the .log if `name` is None."""
         return self.file.path if name is None else os.path.join(self.file.directory, name)
 
-    def _tell_unless_running(self, path: str, fault: Fault) -> None:
+    def _add_error_if_closed(self, path: str, fault: Fault) -> None:
         self.findings.add(Severity.ERROR if self.closed else Severity.NOTE, path, fault)

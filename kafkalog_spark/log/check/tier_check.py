@@ -1,4 +1,4 @@
-"""A partition's remote segments: which are there, whether they are whole, and whether they make a log together."""
+"""Check of a partition's remote segments: each by itself, and that they form one log together."""
 
 from __future__ import annotations
 
@@ -29,13 +29,24 @@ from kafkalog_spark.log.tiered.key_ring import KeyRing
 from kafkalog_spark.log.tiered.lineage_merge import RedundancyReason
 from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteObjects, remote_objects
 
-Batches = npt.NDArray[np.int64]  # int64[n, 4]: base offset, last offset, CRC and byte position of each batch
+Batches = npt.NDArray[np.int64]
+"""int64[n, 4]: base offset, last offset, CRC and byte position of each batch."""
 
 
 @dataclass(slots=True)
 class RemoteSegmentCheck:
-    """open_before: producer id to first offset of the transactions open where the segment begins, None where nothing
-    tells; open_after: where it ends. records: whether they are decoded."""
+    """Check of one remote segment.
+
+    Attributes:
+        held: The segment.
+        keys: Private keys, for encrypted segments.
+        findings: Gets the faults.
+        open_before: First offset by producer id of the transactions that are open where the segment begins; None if
+            they are unknown.
+        records: Also decode the records.
+        on_bytes: Called with the number of bytes that were checked since the last call.
+        open_after: As `open_before`, where the segment ends. Set by `run`.
+    """
 
     held: StoredSegment
     keys: KeyRing
@@ -50,11 +61,11 @@ class RemoteSegmentCheck:
 
     @property
     def batches(self) -> Batches:
-        """All good ones, after `run`."""
+        """All good batches; complete after `run`."""
         return np.concatenate(self._tables)
 
     def run(self) -> SegmentResult | None:
-        """Check the segment; None when it went away meanwhile or cannot be read, of which a finding tells."""
+        """Check the segment. Returns None if it was deleted meanwhile, or cannot be read, which is reported."""
         try:
             self._check_small_files()
             partition = self.held.segment.partition
@@ -65,7 +76,7 @@ class RemoteSegmentCheck:
                 settings = (self.findings, self.records, True, None, self._on_window, self.on_bytes)
                 found = SegmentCheck(file, batches, transactions, *settings).run()
             if not found.is_damaged:
-                self._tell(self._end_faults(found))
+                self._add(self._end_faults(found))
             return found
         except FileNotFoundError:
             return None
@@ -74,7 +85,7 @@ class RemoteSegmentCheck:
         return None
 
     def _check_small_files(self) -> None:
-        """Check the copied files beside the .log that SegmentCheck leaves out."""
+        """Check the copied files alongside the .log that SegmentCheck does not check."""
         held, manifest = self.held, self.held.manifest
         if manifest is not None and manifest.indexes is not None and RemoteFile.INDEXES in held.objects:
             path = held.path_of(RemoteFile.INDEXES)
@@ -86,8 +97,8 @@ class RemoteSegmentCheck:
                 self.findings.add(Severity.ERROR, path, fault)
         epochs = self._parsed(RemoteFile.LEADER_EPOCHS, lambda: leader_epochs_of(held, self.keys)) or []
         known = [held.segment.start_offset, *(entry.start_offset for entry in held.segment.leader_epochs[:1])]
-        self._epochs = EpochCheck(epochs, max(known))  # records may have been deleted before it was copied
-        self._tell(self._epochs.order())
+        self._epochs = EpochCheck(epochs, max(known))  # records may have been deleted before the segment was copied
+        self._add(self._epochs.order())
         segment = held.segment
         expected_epochs = epochs_within(epochs, segment.start_offset, segment.until)
         if epochs and segment.leader_epochs != expected_epochs:
@@ -134,7 +145,7 @@ class RemoteSegmentCheck:
         if self._epochs.entries:
             yield from self._epochs.take(table)
 
-    def _tell(self, faults: Iterator[Fault]) -> None:
+    def _add(self, faults: Iterator[Fault]) -> None:
         self.findings.add_errors(self.held.log_path, faults)
 
 
@@ -143,14 +154,14 @@ def _epochs_text(epochs: tuple[EpochEntry, ...]) -> str:
 
 
 def overlap_faults(mine: Batches, other: Batches, other_path: str, start: int, until: int) -> Iterator[Fault]:
-    """Batches within [start, until), which both segments hold, that differ: one of them holds other records."""
+    """Yield a fault for each batch in [start, until) that differs between two segments of the same offsets."""
     here, there = (rows[(rows[:, 0] >= start) & (rows[:, 1] < until)] for rows in (mine, other))
     known = {int(base): (int(last), int(crc)) for base, last, crc, _ in there}
     for base, last, crc, position in here.tolist():
         found = known.get(base)
         if found is not None and found != (last, crc):
             yield Fault(
-                "the batch is another one than in a segment that holds the same offsets", position, base,
+                "the batch differs from that of another segment with the same offsets", position, base,
                 f"offsets {base} to {found[0]} with CRC {found[1]:#010x}, as in {other_path}",
                 f"{base} to {last} with {crc:#010x}",
             )  # fmt: skip
@@ -158,19 +169,26 @@ def overlap_faults(mine: Batches, other: Batches, other_path: str, start: int, u
 
 @dataclass(slots=True)
 class TierCheck:
-    """place: where the partition lies, perhaps in a log directory too, which is checked by itself. records: whether
-    they are decoded. result: gets the totals."""
+    """Check of a partition's remote segments.
 
-    place: TieredLocation
+    Attributes:
+        location: Where the partition lies. Its log directory, if any, is checked separately.
+        findings: Gets the faults.
+        on_bytes: Called with the number of bytes that were checked since the last call.
+        records: Also decode the records.
+        result: Totals, to which those of the remote segments are added.
+    """
+
+    location: TieredLocation
     findings: Findings
     on_bytes: Callable[[int], None]
     records: bool = False
     result: PartitionResult = field(default_factory=PartitionResult)
 
     def run(self) -> PartitionResult:
-        """Check the remote segments. Those that go away meanwhile are no finding."""
+        """Check the remote segments. Those that are deleted meanwhile are not reported."""
         held: list[StoredSegment] = []
-        for remote in self.place.remote:
+        for remote in self.location.remote:
             held += self._whole_segments(remote)
         held.sort(
             key=lambda copy: (copy.segment.partition.topic_id, copy.segment.start_offset, copy.segment.end_offset)
@@ -184,7 +202,7 @@ class TierCheck:
                 open_before = {}
             elif before is not None and (before.held.segment.partition, before.held.segment.until) == following:
                 open_before = before.open_after
-            settings = (self.place.options.keys, self.findings, open_before, self.records, self.on_bytes)
+            settings = (self.location.options.keys, self.findings, open_before, self.records, self.on_bytes)
             before = checks[stored.segment.name] = RemoteSegmentCheck(stored, *settings)
             found = before.run()
             self.result.segments += 1
@@ -195,17 +213,17 @@ class TierCheck:
         for one, other in combinations(checks.values(), 2):
             mine, its = one.held.segment, other.held.segment
             start, until = max(mine.start_offset, its.start_offset), min(mine.until, its.until)
-            # what another leader wrote in another epoch may differ: an election has put one of the two aside
+            # Segments of different leader epochs may differ: after an unclean election, one of them is not read.
             if mine.partition == its.partition and start < until and mine.leader_epochs == its.leader_epochs:
                 faults = overlap_faults(other.batches, one.batches, one.held.log_path, start, until)
                 self.findings.add_errors(other.held.log_path, faults)
         if len(checks) == len(held):
-            self._check_walk()
+            self._check_log()
         return self.result
 
     def _whole_segments(self, remote: RemoteDir) -> Iterator[StoredSegment]:
-        """Those of a directory that can be read; findings for all others."""
-        of_dir = RemoteDirListing(remote, self.place.options, pass_over_damage=True)
+        """Yield the complete segments of a directory whose metadata can be read, and report all others."""
+        of_dir = RemoteDirListing(remote, self.location.options, pass_over_damage=True)
         try:
             of_dir.look()
         except FileNotFoundError:
@@ -216,10 +234,10 @@ class TierCheck:
         found = remote_objects(of_dir.listing.names, remote.layout, remote.partition)
         known = {name for one in found for name in one.objects.values()}
         for name in sorted(set(of_dir.listing.names) - known):
-            self._add(Severity.NOTE, os.path.join(remote.directory, name), "is no object of a tiered segment")
+            self._add(Severity.NOTE, os.path.join(remote.directory, name), "not an object of a tiered segment")
         for one in found:
             if one.missing:
-                self._add(*_of_incomplete(remote, one))
+                self._add(*_incomplete(remote, one))
                 continue
             try:
                 (held,) = of_dir.held([one])
@@ -229,27 +247,27 @@ class TierCheck:
             if held is not None:
                 yield held
 
-    def _check_walk(self) -> None:
-        """Hold the segments against the rules by which they make one log."""
-        place = self.place
-        name = f"{place.topic}-{place.partition}"
-        finder = PartFinder(name, place.remote, place.options, place.metadata, pass_over_damage=True)
+    def _check_log(self) -> None:
+        """Check that the segments, with the local ones, form one log without holes."""
+        location = self.location
+        name = f"{location.topic}-{location.partition}"
+        finder = PartFinder(name, location.remote, location.options, location.metadata, pass_over_damage=True)
         try:
-            local = place.local.open(pass_over_damage=True) if place.is_local else None
-            walk = finder.merge(local if local is not None and local.segments else None)
+            local = location.local.open(pass_over_damage=True) if location.is_local else None
+            merge = finder.merge(local if local is not None and local.segments else None)
         except (KafkalogError, OSError) as error:
-            if not isinstance(error, KeyNotGiven):  # reported for each segment
-                self._add(Severity.ERROR, place.directory, f"the segments cannot be put together: {error}")
+            if not isinstance(error, KeyNotGiven):  # already reported for each segment
+                self._add(Severity.ERROR, location.directory, f"the segments cannot be merged to one log: {error}")
             return
-        where = self.place.remote[0].directory
-        for hole in walk.holes:
-            fault = Fault(f"offsets {hole.start} to {hole.until - 1} are held by no segment", offset=hole.start)
-            self.findings.add(Severity.ERROR, where, fault)
-        for left in walk.excluded:
-            if left.reason in (RedundancyReason.LOCAL, RedundancyReason.BELOW_LOG_START):
-                continue  # retention takes its time
-            path = f"{where}/{left.segment.name}"
-            self._add(Severity.NOTE, path, f"the segment is not read: {left.reason.value}")
+        directory = location.remote[0].directory
+        for hole in merge.holes:
+            fault = Fault(f"no segment has offsets {hole.start} to {hole.until - 1}", offset=hole.start)
+            self.findings.add(Severity.ERROR, directory, fault)
+        for excluded in merge.excluded:
+            if excluded.reason in (RedundancyReason.LOCAL, RedundancyReason.BELOW_LOG_START):
+                continue  # retention has not deleted the segment yet
+            path = f"{directory}/{excluded.segment.name}"
+            self._add(Severity.NOTE, path, f"the segment is not read: {excluded.reason.value}")
 
     def _add(self, severity: Severity, path: str, what: str) -> None:
         self.findings.add(severity, path, Fault(what))
@@ -259,14 +277,13 @@ def _any_name(found: RemoteObjects) -> str:
     return found.objects[min(found.objects, key=lambda file: file is not RemoteFile.MANIFEST)]
 
 
-def _of_incomplete(remote: RemoteDir, found: RemoteObjects) -> tuple[Severity, str, str]:
-    """Severity, path and text for a segment that is not wholly there."""
+def _incomplete(remote: RemoteDir, found: RemoteObjects) -> tuple[Severity, str, str]:
+    """Return severity, path and text of the finding for a segment of which objects are missing."""
     path = os.path.join(remote.directory, _any_name(found))
     if RemoteFile.LOG in found.missing:
-        what = "there is no .log to it: it was lost, or its deletion was not finished"
-        return Severity.ERROR, path, what
+        return Severity.ERROR, path, "the segment has no .log object: it was lost, or a deletion did not complete"
     if remote.layout is Layout.AIVEN:
         path = os.path.join(remote.directory, found.objects[RemoteFile.LOG])
-        return Severity.NOTE, path, "there is no manifest to it: a copy that was not finished, which nobody reads"
+        return Severity.NOTE, path, "the segment has no manifest, so readers skip it: its upload did not complete"
     missing = ", ".join(sorted(file.value for file in found.missing))
-    return Severity.NOTE, path, f"its copy was not finished, or its deletion: there is no {missing}"
+    return Severity.NOTE, path, f"the segment has no {missing}: its upload or its deletion did not complete"

@@ -1,4 +1,4 @@
-"""Transaction indexes compared with the markers in the log. Values only."""
+"""Comparison of transaction indexes with the transaction markers in the log. No I/O."""
 
 from __future__ import annotations
 
@@ -17,20 +17,26 @@ _OF_TRANSACTIONS = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
 
 
 class TransactionCheck:
-    """The transactions of one partition, from its first batch on. `begin_segment` for each, then its windows.
-    open_transactions: producer id to first offset, at the first batch; None when nothing tells them."""
+    """Check of the transactions of one partition, from its first batch on.
+
+    For each segment, call `begin_segment`, then `take` with each window, then `finish_segment`.
+
+    Args:
+        open_transactions: First offset by producer id of the transactions that are open before the first batch; None if
+            they are unknown.
+    """
 
     def __init__(self, open_transactions: dict[int, int] | None) -> None:
         self._state = TransactionState(dict(open_transactions or {}))
-        self._knows_all = open_transactions is not None
+        self._is_complete = open_transactions is not None
         self._entries: dict[int, tuple[int, AbortedTransaction]] = {}
 
     def begin_segment(self, entries: list[AbortedTransaction]) -> None:
-        """Those of its .txnindex, empty when it has none."""
+        """Begin a segment with the given entries of its .txnindex; empty if it has none."""
         self._entries = {entry.last_offset: (slot, entry) for slot, entry in enumerate(entries)}
 
     def take(self, window: Window, *, has_gaps: bool) -> Iterator[Fault]:
-        """Aborted transactions of these batches that the index does not tell, or tells differently."""
+        """Yield a fault for each abort marker in these batches whose index entry is missing or wrong."""
         table = window.table
         for row in (table[:, HeaderColumn.ATTRIBUTES] & _OF_TRANSACTIONS).nonzero()[0].tolist():
             if table[row, HeaderColumn.MAGIC] < 2 or not table[row, HeaderColumn.COUNT]:
@@ -49,7 +55,8 @@ class TransactionCheck:
             known = self._state.aborted.pop() if self._state.aborted else None
             if listed is not None:
                 slot, entry = listed
-                expected = _expected(entry, kind, header.producer_id, known, exact=self._knows_all and not has_gaps)
+                is_exact = self._is_complete and not has_gaps
+                expected = _expected(entry, kind, header.producer_id, known, is_exact=is_exact)
                 if expected is not None:
                     yield _entry_fault(slot, entry, expected, _aborted_text(entry))
             elif known is not None:
@@ -61,7 +68,7 @@ class TransactionCheck:
                 )
 
     def finish_segment(self) -> Iterator[Fault]:
-        """Entries without a marker."""
+        """Yield a fault for each entry without a marker in the segment."""
         for slot, entry in self._entries.values():
             yield _entry_fault(slot, entry, "an abort marker at its last offset", "none in the segment")
 
@@ -71,14 +78,19 @@ def _entry_fault(slot: int, entry: AbortedTransaction, expected: str, got: str) 
 
 
 def _expected(
-    entry: AbortedTransaction, kind: int, producer_id: int, known: AbortedTransaction | None, *, exact: bool
+    entry: AbortedTransaction, kind: int, producer_id: int, known: AbortedTransaction | None, *, is_exact: bool
 ) -> str | None:
-    """The marker at an entry's last offset, where the entry says something else. exact: no batch is missing before."""
+    """Return what the marker at an entry's last offset requires instead of the entry; None if the entry is correct.
+
+    Args:
+        known: The transaction by the batches; None if its first batch was not seen.
+        is_exact: No batch before the marker is missing, so `known` must equal the entry.
+    """
     if kind != ControlType.ABORT:
         return "no entry: the transaction was committed"
     if entry.producer_id != producer_id:
         return f"producer id {producer_id}"
-    if known is not None and exact and entry != known:
+    if known is not None and is_exact and entry != known:
         return _aborted_text(known)
     if known is not None and entry.first_offset > known.first_offset:
         return f"first offset {known.first_offset} or lower"

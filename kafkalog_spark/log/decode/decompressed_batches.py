@@ -16,8 +16,8 @@ from kafkalog_spark.format.batch_header import wrapper_value_at
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED
 from kafkalog_spark.kernels.decode_legacy import inspect_message_set
 from kafkalog_spark.kernels.primitives import CRC32_TABLE
+from kafkalog_spark.kernels.record_end import BAD_RECORD_LENGTH, end_of_records
 from kafkalog_spark.kernels.rows import Status
-from kafkalog_spark.kernels.sweep import BAD_RECORD_LENGTH, end_of_records
 from kafkalog_spark.log.codecs.decompress import decompress
 from kafkalog_spark.log.codecs.output import Output
 from kafkalog_spark.log.codecs.scratch import Scratch

@@ -40,7 +40,7 @@ _TABLE_ROWS = 32 << 10
 class Window:
     """Good batches of a segment, and the bytes that they were found in.
 
-    table: int64[n, len(HeaderColumn)], with positions in the file. data: the bytes from position `start` of the file on.
+    table: int64[n, len(HeaderColumn)], with positions in the file. data: the bytes of the file from position `start`.
     """
 
     table: Table

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 _THREADS = 4
-"""Threads that fetch pieces, for all readers: glibc keeps freed buffers for each thread that allocated them."""
+"""Threads that fetch pieces, for all readers. They are few, because glibc keeps freed memory for each thread."""
 
 
 class _Piece(NamedTuple):
@@ -21,8 +21,8 @@ class _Piece(NamedTuple):
 class ChunkCache:
     """LRU cache of pieces of at most `most` bytes together, or of one larger piece. Thread-safe.
 
-    At most half of `most` bytes is fetched at a time, or one larger piece: a fetch holds the bytes of the object
-    too, which are not counted.
+    At most `most` // 2 bytes, or one larger piece, are fetched at a time, because a fetch also has the bytes of the
+    object in memory, which are not counted.
     """
 
     def __init__(self, most: int) -> None:
@@ -38,8 +38,17 @@ class ChunkCache:
         return key in self._pieces
 
     def get(self, key: Hashable, size: int, fetch: Callable[[], bytes]) -> bytes:
-        """The piece of `size` bytes, held, or by `fetch` in another thread. Raises what `fetch` raises, and OSError
-        once the cache is closed."""
+        """Return the piece of `key`; if it is not cached, run `fetch` in another thread.
+
+        Args:
+            key: Identifies the piece.
+            size: Its number of bytes.
+            fetch: Returns the piece.
+
+        Raises:
+            OSError: If the cache is closed.
+            Exception: Any error of `fetch`.
+        """
         with self._lock:
             while (held := self._held(key)) is None and not self._has_room(size):
                 self._fetched.wait()
@@ -49,7 +58,7 @@ class ChunkCache:
         return piece.data.result()
 
     def fetch_ahead(self, key: Hashable, size: int, fetch: Callable[[], bytes]) -> None:
-        """Have another thread fetch the piece, unless it is held, there is no room for it, or the cache is closed."""
+        """Run `fetch` in another thread, unless the piece is cached, there is no room, or the cache is closed."""
         with self._lock:
             if size > self._most or key in self._pieces or not self._has_room(size):
                 return
@@ -57,17 +66,17 @@ class ChunkCache:
         self._begin(key, piece, fetch)
 
     def forget(self, wanted: Callable[[Hashable], bool]) -> None:
-        """Drop the pieces whose key is `wanted`: their segment was deleted."""
+        """Drop the pieces for whose key `wanted` is true."""
         with self._lock:
             for key in [key for key in self._pieces if wanted(key)]:
                 self._bytes -= self._pieces.pop(key).size
 
     def close(self) -> None:
-        """Stop fetching, and drop everything. Does not wait for requests that a store leaves without an answer."""
+        """Stop fetching, and drop all pieces. Does not wait for running requests."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self.forget(lambda _: True)
 
-    # The lock is held for these.
+    # The caller of the next three methods holds the lock.
 
     def _held(self, key: Hashable) -> _Piece | None:
         piece = self._pieces.get(key)
@@ -89,7 +98,7 @@ class ChunkCache:
                 self._bytes -= self._pieces.pop(other).size
         return piece
 
-    # The lock is not held for these.
+    # The caller of the methods below does not hold the lock.
 
     def _begin(self, key: Hashable, piece: _Piece, fetch: Callable[[], bytes]) -> None:
         closed = OSError(errno.ECANCELED, "the cache of chunks is closed")
@@ -103,7 +112,7 @@ class ChunkCache:
     def _fill(self, key: Hashable, piece: _Piece, fetch: Callable[[], bytes]) -> None:
         try:
             data = fetch()
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the piece gets it
+        except BaseException as error:  # noqa: BLE001 - raised in the threads that wait for the piece
             self._failed(key, piece, error)
         else:
             piece.data.set_result(data)

@@ -20,10 +20,16 @@ from kafkalog_spark.store.interface import FileFacts
 
 
 class LogPart(NamedTuple):
-    """Offsets [start, until) and where they are read. files: of the segment, with the offset where the part begins as
-    base offset of a remote one. next_base: where the local segment ends, None for the last one of a live log; facts: of
-    a local one's files. held: the remote segment; listing, objects: the same, as long as only its names are known. All
-    None for a local one."""
+    """Offsets [start, until) of a log, and the segment from which they are read.
+
+    Attributes:
+        files: File names of the segment. The base offset of a remote one is `start`.
+        next_base: Base offset of the next local segment; None for the last one of a live log, and for a remote segment.
+        facts: Facts of the files of a local segment, by name.
+        held: The remote segment; None for a local one, or while its metadata was not fetched.
+        listing: While the metadata of a remote segment was not fetched: its directory. Else None.
+        objects: While the metadata of a remote segment was not fetched: the names of its objects. Else None.
+    """
 
     start: int
     until: int
@@ -36,7 +42,7 @@ class LogPart(NamedTuple):
 
     @property
     def is_pending(self) -> bool:
-        """True for a remote segment of which nothing was asked yet but its names."""
+        """True for a remote segment of which only the file names are known."""
         return self.listing is not None
 
     @property
@@ -45,7 +51,7 @@ class LogPart(NamedTuple):
 
     @property
     def end_of_file(self) -> int | None:
-        """Where the segment ends that is opened for it; None for the last one of a live log."""
+        """Offset after the segment, which may end after the part; None for the last segment of a live log."""
         if self.is_local:
             return self.next_base
         return self.until if self.held is None else self.held.segment.until
@@ -59,7 +65,7 @@ class LogPart(NamedTuple):
 
 @dataclass(frozen=True)
 class PlannedLog:
-    """Facts of a log, gathered when a read was planned: enough to read a range without a listing."""
+    """Facts of a log that the planner collects, so that a task reads a range without listing directories."""
 
     log_start: int
     log_end: LogEnd
@@ -67,7 +73,7 @@ class PlannedLog:
 
 
 def local_parts(local: PartitionLog, start: int, until: int) -> list[LogPart]:
-    """Parts for the local segments with offsets of [start, until)."""
+    """Return the parts for the local segments with offsets in [start, until)."""
     parts = []
     for index, files in enumerate(local.segments):
         following = local.next_base_offset(index)

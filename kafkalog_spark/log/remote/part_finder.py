@@ -1,12 +1,15 @@
-"""From the directories of a partition to the segments that are wholly there, and to the parts of its log.
+"""Find the parts of a partition's log in its local directory and its remote directories.
 
-Names alone tell the parts of nearly every log: each remote segment goes on to where the next one begins. So a segment
-is asked about (a small request) when it is to be read, and whether names were right is seen then: it is of the log's
-lineage and ends where the next one begins. Where they were not, as after leader changes that copied offsets twice, all
-segments are asked about, and the rules of KIP-405 decide (lineage.merge_lineage).
+There are two ways:
 
-Of Aiven's layout a manifest says all of a segment. LocalTieredStorage writes none: there `__remote_log_metadata` says
-it where that is among what was opened; else the files themselves are asked.
+1. By names (`_parts_by_name`). File names have start offsets, and nearly always each remote segment ends where the next
+   one begins. A segment's metadata is fetched (a small request) when the segment is to be read, and proves the
+   assumption: the segment belongs to the log's lineage, and ends where the next one begins.
+2. By metadata (`_parts_by_metadata`), if that assumption is wrong, as after leader changes that copied offsets twice.
+   The metadata of all segments is fetched, and the rules of KIP-405 decide (lineage_merge.py).
+
+In Aiven's layout, a manifest has the metadata of a segment. LocalTieredStorage writes no manifests: the metadata is in
+`__remote_log_metadata`, if that topic was opened, and otherwise derived from the files of the segment.
 """
 
 from __future__ import annotations
@@ -48,24 +51,23 @@ from kafkalog_spark.store.interface import FileFacts
 _log = logging.getLogger(__name__)
 
 
-def _jump_over(file: SegmentFile, offset: int) -> tuple[int, int] | None:
-    """Return the gap [begin, until) between batches that contains `offset` or ends just before it; None if there is no
-    such gap."""
-    position = locate(file, offset - 1)
-    begin = file.base_offset if position == file.begin else None
-    for header in file.headers(position):
-        if header.last_offset >= offset:
-            # where a wrapper in format v0 or v1 begins is not known
-            is_jump = header.magic == 2 and begin is not None and begin < header.base_offset >= offset
-            return (begin, header.base_offset) if is_jump and begin is not None else None
-        begin = header.last_offset + 1
-    return None
-
-
 class PartFinder:
-    """Finds the parts of one partition, again and again. walk: what the rules came to, where names did not do; else
-    None. Raises NotALogDirectory where something cannot be listed or read, and as RemoteDirListing.held and
-    leader_epochs_of."""
+    """Finds the current parts of one partition; call `find` again to refresh them.
+
+    All methods raise NotALogDirectory if a directory cannot be listed or a file cannot be read, and the errors of
+    `RemoteDirListing.held` and `leader_epochs_of`.
+
+    Args:
+        name: Topic-partition, for messages.
+        remote: Remote directories, one for each topic id.
+        options: Options for remote segments.
+        metadata: `__remote_log_metadata`, if it was opened.
+        pass_over_damage: mode=DROPMALFORMED: log damage, and continue, where that is possible.
+        remembered: Segments whose metadata is already known.
+
+    Attributes:
+        merged: Result of the merge if the last `find` was by metadata; None if it was by names.
+    """
 
     def __init__(
         self,
@@ -83,45 +85,61 @@ class PartFinder:
         self._metadata = metadata
         remembered = list(remembered)
         self._listings = [
-            RemoteDirListing(place, options, pass_over_damage=pass_over_damage, remembered=remembered)
-            for place in remote
+            RemoteDirListing(remote_dir, options, pass_over_damage=pass_over_damage, remembered=remembered)
+            for remote_dir in remote
         ]
         self._lineage: Lineage = []
-        self._names_do = True
+        self._names_suffice = True
         self._pass_over_damage = pass_over_damage
-        self._spans: dict[uuid.UUID, tuple[StoredSegment, StoredSegment | None]] = {}  # given to, and by, _checked_span
+        self._spans: dict[uuid.UUID, tuple[StoredSegment, StoredSegment | None]] = {}
+        """Argument and result of `_checked_span` by segment id."""
 
     @property
     def exists(self) -> bool:
-        """True if any remote directory was there at the last look."""
+        """True if any remote directory existed at the last look."""
         return any(listing.exists for listing in self._listings)
 
     @property
     def listed(self) -> tuple[list[str], Mapping[str, FileFacts]]:
-        """Names and facts of the first remote directory."""
+        """Names and facts of the files in the first remote directory."""
         first = self._listings[0].listing
         return first.names, first.files
 
     def find(self, local: PartitionLog | None, log_start: int | None, *, again: bool = False) -> list[LogPart]:
-        """The parts as they are now. log_start: what a checkpoint says; again: read on in `__remote_log_metadata`."""
-        living = local.location.topic_id() if local is not None else None
-        pending = self._look(local, living, again=again, log_start=log_start)
-        parts = self._by_name(pending, local, log_start) if self._names_do else None
-        return self._by_walk(pending, local, living, log_start) if parts is None else parts
+        """List the directories, and return the current parts of the log.
+
+        Args:
+            local: The local log; None if there is none.
+            log_start: Log start offset in the checkpoint; None if unknown.
+            again: Also read the new events in `__remote_log_metadata`.
+        """
+        live_topic_id = local.location.topic_id() if local is not None else None
+        pending = self._look(local, live_topic_id, again=again, log_start=log_start)
+        parts = self._parts_by_name(pending, local, log_start) if self._names_suffice else None
+        return self._parts_by_metadata(pending, local, live_topic_id, log_start) if parts is None else parts
 
     def merge(self, local: PartitionLog | None) -> LineageMerge:
-        """Lineage of all complete segments, local ones included."""
-        living = local.location.topic_id() if local is not None else None
+        """Merge all complete segments, including those that the local log covers, by their metadata."""
+        live_topic_id = local.location.topic_id() if local is not None else None
         checkpointed = local.hints.log_start if local is not None else None
-        pending = self._look(local, None, again=False, all_of_them=True, log_start=checkpointed)
-        self._by_walk(pending, local, living, local.log_start_offset if local is not None else None)
+        pending = self._look(local, None, again=False, all_segments=True, log_start=checkpointed)
+        self._parts_by_metadata(pending, local, live_topic_id, local.log_start_offset if local is not None else None)
         assert self.merged is not None
         return self.merged
 
     def hold(self, part: LogPart, following: LogPart | None, local: PartitionLog | None) -> StoredSegment:
-        """Facts of a pending part's segment. Raises FileNotFoundError where it has gone, or where it is not
-        what names let expect: then list again, and `find` goes by the rules."""
-        (held,) = self.ask([part])
+        """Fetch the metadata of a pending part's segment, and check the assumptions of `_parts_by_name`.
+
+        Args:
+            part: The part.
+            following: The next part; None for the last one.
+            local: The local log; None if there is none.
+
+        Raises:
+            FileNotFoundError: If the segment was deleted, or if an assumption is wrong. In both cases call `find`
+                again; in the second case it finds the parts by metadata from then on.
+        """
+        (held,) = self.fetch_metadata([part])
         if held is None:
             raise FileNotFoundError(errno.ENOENT, "the segment was deleted", part.remote_path)
         until = held.segment.until
@@ -129,22 +147,77 @@ class PartFinder:
         if following is not None and following.is_local:
             fits = until >= part.until and (local is None or until <= local.segments[-1].base_offset)
         if not fits or exclusion_reason(held.segment, self._lineage) is not None:
-            self._names_do = False
-            raise FileNotFoundError(errno.ENOENT, "segments are not one after the other", part.remote_path)
+            self._names_suffice = False
+            raise FileNotFoundError(
+                errno.ENOENT, "the segment does not end where the next one begins", part.remote_path
+            )
         if until != part.until and self._checked_span(held, part.until) is not held:
-            self._names_do = False
-            raise FileNotFoundError(errno.ENOENT, "the segment does not hold its offsets", part.remote_path)
+            self._names_suffice = False
+            raise FileNotFoundError(errno.ENOENT, "the segment does not contain its offsets", part.remote_path)
         return held
 
-    def _by_name(
+    def fetch_metadata(self, pending: Sequence[LogPart]) -> list[StoredSegment | None]:
+        """Fetch the metadata of the segments of pending parts, several at once; None for one deleted meanwhile."""
+        held: list[StoredSegment | None] = []
+        for listing in self._listings:
+            try:
+                held += listing.held([part.objects for part in pending if part.listing is listing and part.objects])
+            except OSError as error:
+                raise self._unreadable(listing, error) from error
+        return held
+
+    def _look(
+        self,
+        local: PartitionLog | None,
+        topic_id: uuid.UUID | None,
+        *,
+        again: bool,
+        all_segments: bool = False,
+        log_start: int | None = None,
+    ) -> list[LogPart]:
+        """List the remote directories, and return a pending part for each complete segment, by start offset.
+
+        Args:
+            local: The local log; None if there is none.
+            topic_id: Skip the directories of other topic ids; None lists all.
+            again: Also read the new events in `__remote_log_metadata`.
+            all_segments: Include segments that the local log covers.
+            log_start: Log start offset in the checkpoint; None if unknown.
+        """
+        local_start = local.segments[0].base_offset if local is not None else None
+        all_is_local = local_start is not None and local_start <= (log_start or 0)
+        below = None if all_segments else local_start
+        pending: list[LogPart] = []
+        for listing in self._listings:
+            if topic_id is not None and listing.remote_dir.partition.topic_id != topic_id:
+                continue
+            if all_is_local and not all_segments and listing.remote_dir.tier_root is not None:
+                continue  # the broker that copies the segments also writes the checkpoint, so it can be trusted
+            known = None if self._metadata is None else self._metadata.of(listing.remote_dir.partition, again=again)
+            may_be_unused = all_is_local and (known is None or not known.readable)
+            try:
+                for found in listing.look(known, below=below, may_be_unused=may_be_unused):
+                    start = found.start_offset
+                    files = SegmentFiles(start, found.objects[RemoteFile.LOG])
+                    pending.append(LogPart(start, MAX_INT64, files, None, {}, listing=listing, objects=found))
+            except OSError as error:
+                raise self._unreadable(listing, error) from error
+            except KafkalogError as error:
+                raise error.at(topic_partition=self._name) from None
+        return sorted(pending, key=lambda part: part.start)
+
+    def _parts_by_name(
         self, pending: Sequence[LogPart], local: PartitionLog | None, log_start: int | None
     ) -> list[LogPart] | None:
-        """The parts as names alone tell them; whoever opens one finds out whether that is so. None where names do not
-        do: segments begin at the same offset or are of several topics, or the last one is none of the log."""
+        """Return the parts by file names only; `hold` checks each part before it is read.
+
+        Returns None if names do not suffice: two segments begin at the same offset, or have different topic ids, or the
+        last one does not belong to the log.
+        """
         starts = [part.start for part in pending]
         if len(set(starts)) < len(pending) or len({id(part.listing) for part in pending}) > 1:
             return None
-        last = self.ask(pending[-1:])[0] if pending and local is None else None
+        last = self.fetch_metadata(pending[-1:])[0] if pending and local is None else None
         self._lineage = self._lineage_of(local, [] if last is None else [last])
         if pending and (not self._lineage or (local is None and last is None)):
             return None
@@ -165,12 +238,17 @@ class PartFinder:
         ]
         return parts if local is None else [*parts, *local_parts(local, floor, MAX_INT64)]
 
-    def _by_walk(
-        self, pending: Sequence[LogPart], local: PartitionLog | None, living: uuid.UUID | None, log_start: int | None
+    def _parts_by_metadata(
+        self,
+        pending: Sequence[LogPart],
+        local: PartitionLog | None,
+        live_topic_id: uuid.UUID | None,
+        log_start: int | None,
     ) -> list[LogPart]:
-        held = {one.segment.segment_id: one for one in self.ask(pending) if one is not None}
+        """Fetch the metadata of all segments, and return the parts by the rules of KIP-405."""
+        held = {one.segment.segment_id: one for one in self.fetch_metadata(pending) if one is not None}
         self._lineage = self._lineage_of(local, list(held.values()))
-        held = self._checked_spans(held, local, living)
+        held = self._checked_spans(held, local, live_topic_id)
         remote = [one.segment for one in held.values()]
         spans: list[OffsetSpan] = []
         log_end = None
@@ -178,17 +256,17 @@ class PartFinder:
             bases = [segment.base_offset for segment in local.segments]
             spans = [OffsetSpan(*span) for span in pairwise([*bases, MAX_INT64])]
             if max((segment.until for segment in remote), default=0) > bases[-1]:
-                log_end = local.log_end_offset  # which remote segments must not reach
+                log_end = local.log_end_offset  # a remote segment that reaches it is excluded
         self.merged = merge_lineage(
             remote,
             self._lineage,
             local=spans,
-            topic_id=living or topic_id_of(remote),
+            topic_id=live_topic_id or topic_id_of(remote),
             log_start=log_start,
             log_end=log_end,
         )
         for hole in self.merged.holes:
-            _log.warning("%s: offsets [%d, %d) are held by no segment", self._name, hole.start, hole.until)
+            _log.warning("%s: no segment has the offsets [%d, %d)", self._name, hole.start, hole.until)
         parts = []
         for source, start, until in self.merged.pieces:
             if source is not None:
@@ -199,10 +277,10 @@ class PartFinder:
         return parts
 
     def _checked_spans(
-        self, held: Mapping[uuid.UUID, StoredSegment], local: PartitionLog | None, living: uuid.UUID | None
+        self, held: Mapping[uuid.UUID, StoredSegment], local: PartitionLog | None, live_topic_id: uuid.UUID | None
     ) -> dict[uuid.UUID, StoredSegment]:
-        """The segments, after `_checked_span` of those in whose offsets another segment of the log begins."""
-        topic = living or topic_id_of(one.segment for one in held.values())
+        """Replace each segment in whose offsets another segment of the log begins by its `_checked_span`."""
+        topic = live_topic_id or topic_id_of(one.segment for one in held.values())
         of_log = [
             one.segment
             for one in held.values()
@@ -241,7 +319,7 @@ class PartFinder:
             with open_remote(held, self._options.keys, self._name, pass_over_damage=self._pass_over_damage) as file:
                 file.next_base_offset = None
                 end = find_log_end(file).offset
-                jump = _jump_over(file, following)
+                gap = _gap_at(file, following)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -250,8 +328,8 @@ class PartFinder:
             ) from error
         wrong: CorruptLog | None = None
         checked: StoredSegment | None = held
-        if jump is not None:
-            begin, until = jump
+        if gap is not None:
+            begin, until = gap
             is_empty = begin == segment.start_offset
             checked = None if is_empty else replace(held, segment=replace(segment, end_offset=begin - 1))
             wrong = CorruptLog(
@@ -262,14 +340,14 @@ class PartFinder:
             )
         elif end != segment.until:
             checked = replace(held, segment=replace(segment, end_offset=end - 1))
-            source, place = "__remote_log_metadata", RemoteFile.LOG
+            source, file_of_source = "__remote_log_metadata", RemoteFile.LOG
             if held.manifest is not None:
-                source, place = "the manifest", RemoteFile.MANIFEST
+                source, file_of_source = "the manifest", RemoteFile.MANIFEST
             wrong = CorruptManifest(
                 f"{source} says that the segment ends with offset {segment.end_offset}, but its last batch ends with "
                 f"{end - 1}, and the next segment begins at {following}",
                 topic_partition=self._name,
-                path=held.path_of(place),
+                path=held.path_of(file_of_source),
             )
         if wrong is not None:
             if not self._pass_over_damage:
@@ -278,49 +356,7 @@ class PartFinder:
         self._spans[segment.segment_id] = held, checked
         return checked
 
-    def _look(
-        self,
-        local: PartitionLog | None,
-        living: uuid.UUID | None,
-        *,
-        again: bool,
-        all_of_them: bool = False,
-        log_start: int | None = None,
-    ) -> list[LogPart]:
-        """Segments of the `living` topic or of all, by start offset; local ones only with `all_of_them`."""
-        local_start = local.segments[0].base_offset if local is not None else None
-        all_is_local = local_start is not None and local_start <= (log_start or 0)
-        below = None if all_of_them else local_start
-        pending: list[LogPart] = []
-        for listing in self._listings:
-            if living is not None and listing.remote_dir.partition.topic_id != living:
-                continue
-            if all_is_local and not all_of_them and listing.remote_dir.tier_root is not None:
-                continue  # the broker that copies segments keeps the checkpoint, too
-            known = None if self._metadata is None else self._metadata.of(listing.remote_dir.partition, again=again)
-            may_be_unused = all_is_local and (known is None or not known.readable)
-            try:
-                for found in listing.look(known, below=below, may_be_unused=may_be_unused):
-                    start = found.start_offset
-                    files = SegmentFiles(start, found.objects[RemoteFile.LOG])
-                    pending.append(LogPart(start, MAX_INT64, files, None, {}, listing=listing, objects=found))
-            except OSError as error:
-                raise self._cannot_ask(listing, error) from error
-            except KafkalogError as error:
-                raise error.at(topic_partition=self._name) from None
-        return sorted(pending, key=lambda part: part.start)
-
-    def ask(self, pending: Sequence[LogPart]) -> list[StoredSegment | None]:
-        """Facts of the segments of pending parts, several at once; None for one that was deleted meanwhile."""
-        held: list[StoredSegment | None] = []
-        for listing in self._listings:
-            try:
-                held += listing.held([part.objects for part in pending if part.listing is listing and part.objects])
-            except OSError as error:
-                raise self._cannot_ask(listing, error) from error
-        return held
-
-    def _cannot_ask(self, listing: RemoteDirListing, error: OSError) -> NotALogDirectory:
+    def _unreadable(self, listing: RemoteDirListing, error: OSError) -> NotALogDirectory:
         return NotALogDirectory(
             f"the partition's remote segments cannot be read: {error.strerror}",
             topic_partition=self._name,
@@ -329,7 +365,7 @@ class PartFinder:
         )
 
     def _lineage_of(self, local: PartitionLog | None, held: Sequence[StoredSegment]) -> Lineage:
-        """The live log's; without one, the newest segment's."""
+        """Return the lineage of the local log; without one, that of the newest segment."""
         if local is not None:
             epochs = leader_epochs(local.store, local.directory)
             if epochs:
@@ -350,3 +386,16 @@ class PartFinder:
                 topic_partition=self._name,
                 path=source.log_path,
             ) from error
+
+
+def _gap_at(file: SegmentFile, offset: int) -> tuple[int, int] | None:
+    """Return the gap [begin, until) between batches that contains `offset` or ends just before it; None without one."""
+    position = locate(file, offset - 1)
+    begin = file.base_offset if position == file.begin else None
+    for header in file.headers(position):
+        if header.last_offset >= offset:
+            # The first offset of a wrapper (v0, v1) is not known.
+            is_gap = header.magic == 2 and begin is not None and begin < header.base_offset >= offset
+            return (begin, header.base_offset) if is_gap and begin is not None else None
+        begin = header.last_offset + 1
+    return None

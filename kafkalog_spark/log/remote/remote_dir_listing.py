@@ -1,4 +1,4 @@
-"""Listing of the remote directory of a partition, and the facts of its segments."""
+"""Listing of the remote directory of a partition, and metadata of its segments."""
 
 from __future__ import annotations
 
@@ -32,19 +32,30 @@ from kafkalog_spark.store.parallel import in_parallel
 
 
 class RemoteDirListing:
-    """Listing of a remote directory that can be refreshed: facts of a segment are kept while its objects stay
-    the same. remembered: segments that somebody else has learnt of."""
+    """Listing of a remote directory, which can be refreshed. Metadata of a segment is cached while its objects stay the
+    same.
+
+    Args:
+        remote_dir: The directory.
+        options: Options for remote segments.
+        pass_over_damage: mode=DROPMALFORMED: log damage, and continue, where that is possible.
+        remembered: Segments whose metadata is already known, perhaps of other directories as well.
+
+    Attributes:
+        exists: True if the directory existed at the last look.
+        listing: Result of the last look; empty before.
+    """
 
     def __init__(
-        self, place: RemoteDir, options: TierOptions, *, pass_over_damage: bool = False,
+        self, remote_dir: RemoteDir, options: TierOptions, *, pass_over_damage: bool = False,
         remembered: Iterable[StoredSegment] = (),
     ) -> None:  # fmt: skip
-        self.remote_dir = place
+        self.remote_dir = remote_dir
         self._options = options
         self._pass_over_damage = pass_over_damage
-        self._held = {held.segment.segment_id: held for held in remembered if held.remote_dir == place}
+        self._held = {held.segment.segment_id: held for held in remembered if held.remote_dir == remote_dir}
         self._known: SegmentStates | None = None
-        self._topic_partition = f"{place.partition.topic}-{place.partition.partition}"
+        self._topic_partition = f"{remote_dir.partition.topic}-{remote_dir.partition.partition}"
         self.exists, self.listing = True, Listing([], lambda _: False)
 
     def look(
@@ -53,9 +64,9 @@ class RemoteDirListing:
         """List the complete segments, in the order of their start offsets, with one LIST.
 
         Args:
-            known: State of the partition's segments by `__remote_log_metadata`.
+            known: State of the partition's segments by `__remote_log_metadata`; None if it has no events of them.
             below: Return only segments that begin before this offset.
-            may_be_unused: Whether a tier without a root is empty; a broker makes the root when it copies its first
+            may_be_unused: Accept that the root of the tier is missing: a broker creates it when it copies its first
                 segment.
 
         Raises:
@@ -69,7 +80,7 @@ class RemoteDirListing:
             self.exists, self.listing = False, Listing([], lambda _: False)
             root = self.remote_dir.tier_root
             if root is not None and not may_be_unused and not self.remote_dir.store.exists(root):
-                missing = "it is not there, and the log directory says that its segments are copied to it"
+                missing = "it does not exist, but the log directory names it as its remote storage"
                 raise FileNotFoundError(errno.ENOENT, missing, root) from None
             return []
         return [
@@ -77,13 +88,18 @@ class RemoteDirListing:
             for found in remote_objects(self.listing.names, self.remote_dir.layout, self.remote_dir.partition)
             if not found.missing
             and (below is None or found.start_offset < below)
-            # without a record in the topic the files decide: the topic may be an older copy
+            # A segment without an event in the topic is used: the copy of the topic may be older than the files.
             and (known is None or found.segment_id not in known.refused)
         ]
 
     def held(self, wanted: Sequence[RemoteObjects]) -> list[StoredSegment | None]:
-        """Facts of these segments, fetched where needed; None for one that was deleted meanwhile. Raises OSError where
-        a manifest cannot be read, CorruptManifest and the errors of `open_remote`."""
+        """Return the metadata of segments of the last look, fetched if needed; None for one that was deleted meanwhile.
+
+        Raises:
+            OSError: If a manifest cannot be read.
+            CorruptManifest: If a manifest cannot be parsed.
+            KafkalogError: Any error of `open_remote`.
+        """
         found = in_parallel(self._held_segment, wanted, lambda _: self.remote_dir.store.remote)
         self._held.update({held.segment.segment_id: held for held in found if held is not None})
         return found

@@ -1,6 +1,6 @@
-"""A remote segment's objects, read: its .log as a SegmentFile, its indexes, whole and as they were before the plugin.
+"""Read the objects of a remote segment: its .log as a SegmentFile, and its indexes, decoded.
 
-A `.log` that was compressed or encrypted is fetched and turned back chunk by chunk, in the threads that fetch ahead.
+A compressed or encrypted .log is fetched and decoded chunk by chunk, in the threads that read ahead.
 """
 
 from __future__ import annotations
@@ -30,23 +30,30 @@ from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, RemoteFile, Remo
 from kafkalog_spark.store.interface import FetchBlock, FileFacts, Store
 
 DECODED_BLOCK = 4 << 20
-"""Bytes of a block of chunks, at least one chunk: as long as it is being decoded, what was fetched is there as well."""
+"""Bytes of the chunks that are decoded together; at least one chunk. While they are decoded, the fetched bytes are in
+memory as well."""
 
 MOST_OF_CHUNK = 128 << 20
-"""Bytes. The plugin takes a chunk.size of up to 2^30-1, and its documentation has 4 MiB: a chunk of 1 GB of zeros comes
-out of an object of 30 kB, and a worker holds two to three times a chunk."""
+"""Largest chunk in bytes. The plugin accepts a chunk.size of up to 2^30-1, its documentation uses 4 MiB. A small object
+can decompress to a huge chunk, and a worker needs two to three times the size of a chunk."""
 MOST_OF_INDEX = 256 << 20
-"""Bytes of a file alongside the .log: an offset index with an entry for each batch of 300 bytes has 30 MB."""
+"""Largest index in bytes: an offset index with an entry for each batch of 300 bytes has 30 MB."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class StoredSegment:
-    """A remote segment that is wholly there. objects: by what they hold, names in the directory with what the listing
-    said of them (None: a local directory's says nothing). manifest: of Aiven's layout."""
+    """A complete remote segment.
+
+    Attributes:
+        segment: Its metadata.
+        remote_dir: The directory that has it.
+        objects: Name in the directory and listed facts of each object, by kind. A local directory has no facts.
+        manifest: The manifest in Aiven's layout; None in others.
+    """
 
     segment: RemoteSegment
-    place: RemoteDir
+    remote_dir: RemoteDir
     objects: Mapping[RemoteFile, tuple[str, FileFacts | None]]
     manifest: SegmentManifest | None
 
@@ -55,26 +62,26 @@ class StoredSegment:
         return self.path_of(RemoteFile.LOG)
 
     def path_of(self, file: RemoteFile) -> str:
-        """Path of an object. Raises CorruptChunk where indexes are told of and lie nowhere."""
+        """Return the path of an object. Raises CorruptChunk if the manifest has indexes, but there is no .indexes."""
         if file is RemoteFile.INDEXES and file not in self.objects:
-            raise CorruptChunk("the manifest tells of indexes, and there is no .indexes object", path=self.log_path)
+            raise CorruptChunk("the manifest has indexes, but there is no .indexes object", path=self.log_path)
         return os.path.join(self.remote_dir.directory, self.objects[file][0])
 
     @property
     def files(self) -> SegmentFiles:
-        """Names as a SegmentFile has them; those of indexes end in what is meant, and are not names of objects."""
+        """File names for a SegmentFile. Those of indexes are not object names, but have the suffix of their kind."""
         indexes = (self.segment.name + file.value if self.has(file) else None for file in INDEX_FILES)
         return SegmentFiles(self.segment.start_offset, self.objects[RemoteFile.LOG][0], *indexes)
 
     def has(self, file: RemoteFile) -> bool:
-        """True if there is such an index; None of a segment without aborted transactions has a transaction index."""
+        """True if the segment has this index. Without aborted transactions, it has no transaction index."""
         if self.manifest is not None and self.manifest.indexes is not None:
             return file in self.manifest.indexes
         return file in self.objects
 
     @property
     def log_size(self) -> int | None:
-        """Bytes of the segment; None where only opening it tells."""
+        """Size of the decoded .log in bytes; None if it is not known before the object is opened."""
         if self.manifest is not None:
             return self.manifest.chunks.original_file_size
         facts = self.objects[RemoteFile.LOG][1]
@@ -82,7 +89,7 @@ class StoredSegment:
 
     @property
     def object_size(self) -> int | None:
-        """Bytes that the `.log` object has by what was written of it; None where nothing was."""
+        """Size of the .log object in bytes by the metadata; None if the metadata does not have it."""
         if self.manifest is not None:
             return self.manifest.chunks.object_size
         return self.segment.size if self.segment.size >= 0 else None
@@ -91,8 +98,20 @@ class StoredSegment:
 def open_remote(
     held: StoredSegment, keys: KeyRing, topic_partition: str, *, pass_over_damage: bool = False
 ) -> SegmentFile:
-    """Open a remote segment. Raises FileNotFoundError when it has gone, OSError; KeyNotGiven, CorruptManifest and
-    CorruptLog where it cannot be read."""
+    """Open the .log of a remote segment.
+
+    Args:
+        held: The segment.
+        keys: Private keys, for encrypted segments.
+        topic_partition: For messages.
+        pass_over_damage: mode=DROPMALFORMED: log damage, and continue, where that is possible.
+
+    Raises:
+        FileNotFoundError: If it was deleted.
+        OSError: If the object cannot be opened.
+        KeyNotGiven: If the private key of an encrypted segment is missing.
+        CorruptManifest, CorruptLog, UnsupportedFormat: If the objects are damaged or not supported.
+    """
     store, manifest = held.remote_dir.store, held.manifest
     file = store.open(held.log_path, held.objects[RemoteFile.LOG][1])
     try:
@@ -114,7 +133,7 @@ def open_remote(
 
             chunks, codec, path = manifest.chunks, ChunkCodec.of(manifest, keys), held.log_path
             read = store.ranges(path, held.objects[RemoteFile.LOG][1] or FileFacts(file.size, ""))
-            # several blocks are fetched at once; each chunk takes 8 MB more while it is decoded
+            # Several blocks are fetched at once, but decoded one by one, to bound the memory.
             one_by_one = threading.Lock()
             file = ObjectFile(
                 chunks.original_file_size,
@@ -134,23 +153,23 @@ def open_remote(
         partial(_entries, held, keys),
         held.segment.until,
         topic_partition,
-        # chunks that are turned back cost as much as requests: few looks, and reading ahead
+        # Decoding chunks is as expensive as requests, so treat the file as remote: few look-ups, and read ahead.
         remote=store.remote or not plain,
         pass_over_damage=pass_over_damage,
     )
 
 
 def check_chunk_size(manifest: SegmentManifest, topic_partition: str, path: str) -> None:
-    """Raise UnsupportedFormat for chunks that nobody should hold in memory, whatever somebody wrote into a manifest."""
+    """Raise UnsupportedFormat if the chunks of a manifest are too large to be decoded in memory."""
     chunks = manifest.chunks
     largest = max(min(chunks.original_chunk_size, chunks.original_file_size), int(chunks.sizes.max(initial=0)))
     if largest > MOST_OF_CHUNK:
         raise UnsupportedFormat(
-            f"its chunks have {largest} bytes (originalChunkSize {chunks.original_chunk_size}), and those of more than "
-            f"{MOST_OF_CHUNK} are not read: a chunk is turned back as a whole, in memory",
+            f"its chunks have {largest} bytes (originalChunkSize {chunks.original_chunk_size}), at most "
+            f"{MOST_OF_CHUNK} are supported: a chunk is decoded as a whole, in memory",
             topic_partition=topic_partition,
             path=path,
-            hint="upload such segments with a smaller chunk.size (the plugin's documentation has 4 MiB), or read them "
+            hint="upload such segments with a smaller chunk.size (the plugin's documentation uses 4 MiB), or read them "
             "through a broker",
         )
 
@@ -165,9 +184,21 @@ def read_chunks(
     guard: AbstractContextManager[object],
     pass_over_damage: bool = False,
 ) -> bytearray:
-    """The bytes [begin, end) of a segment, from the chunks of the object at `path` that hold them. read: gives a range
-    of that object; guard: held while a chunk is turned back. Raises CorruptChunk; with pass_over_damage a damaged
-    chunk is zeros, where no batch begins: what is passed over then is what was in it."""
+    """Return the bytes [begin, end) of a segment, decoded from the chunks of its object.
+
+    Args:
+        chunks: The chunks.
+        codec: Decodes them.
+        path: Path of the object.
+        read: Reads a range of the object.
+        begin: First byte in the segment.
+        end: Byte in the segment after the last one.
+        guard: Held while a chunk is decoded.
+        pass_over_damage: Return zeros for a damaged chunk. No batch begins in zeros, so its batches are skipped.
+
+    Raises:
+        CorruptChunk: If a chunk is damaged, unless damage is passed over.
+    """
     wanted = chunks.range_of(begin, end)
     data = memoryview(read(wanted.begin, wanted.end))
     target = bytearray(end - begin)
@@ -186,7 +217,10 @@ def read_chunks(
 
 
 def _entries(held: StoredSegment, keys: KeyRing, name: str, entry_size: int) -> bytes:
-    """An index's bytes, for a SegmentFile. A damaged index is an OSError: to who reads the log, it is a hint."""
+    """Return the entries of an index, for a SegmentFile. A damaged index is an OSError, because indexes are only hints.
+
+    name: One of `StoredSegment.files`.
+    """
     try:
         data = index_bytes(held, keys, RemoteFile("." + name.rpartition(".")[2]))
     except CorruptChunk as error:
@@ -195,8 +229,14 @@ def _entries(held: StoredSegment, keys: KeyRing, name: str, entry_size: int) -> 
 
 
 def index_bytes(held: StoredSegment, keys: KeyRing, file: RemoteFile) -> bytes:
-    """Bytes of an index or checkpoint of the segment, as the broker had it; empty where the segment has none. Raises
-    FileNotFoundError when the segment has gone, OSError, KeyNotGiven, CorruptManifest, CorruptChunk."""
+    """Return the decoded bytes of an index or checkpoint of a segment; empty if the segment does not have it.
+
+    Raises:
+        FileNotFoundError: If the segment was deleted.
+        OSError: If the object cannot be read.
+        KeyNotGiven: If the private key of an encrypted segment is missing.
+        CorruptManifest, CorruptChunk: If the objects are damaged.
+    """
     if not held.has(file):
         return b""
     codec = None if held.manifest is None else ChunkCodec.of(held.manifest, keys)
@@ -213,9 +253,21 @@ def read_indexes(
     facts: FileFacts | None = None,
     optional: RemoteFile | None = None,
 ) -> dict[RemoteFile, bytes]:
-    """Indexes of these kinds, as the broker had them, without empty ones: one request where they lie in an `.indexes`
-    object. facts: of that. optional: the kind whose own object may be missing. Raises as `index_bytes`."""
-    if manifest is None or manifest.indexes is None:  # before October 2023 each was an object of its own
+    """Return the decoded bytes of indexes by kind, without empty ones; by one request if there is an .indexes object.
+
+    Args:
+        store: Has the objects.
+        path_of: Returns the path of an object.
+        manifest: The manifest in Aiven's layout; None in others.
+        codec: Decodes the indexes; None if they are not encoded.
+        kinds: Requested indexes.
+        facts: Listed facts of the .indexes object, if known.
+        optional: Kind whose own object may be missing.
+
+    Raises:
+        As `index_bytes`.
+    """
+    if manifest is None or manifest.indexes is None:  # each index has its own object, in Aiven's layout until 2023
         found = {}
         for kind in kinds:
             try:
@@ -227,32 +279,38 @@ def read_indexes(
             found[kind] = data if codec is None else bytes(codec.index(data, IndexRange(0, len(data)), path_of(kind)))
         return found
     assert codec is not None
-    places = manifest.indexes
-    wanted = {kind: places[kind] for kind in kinds if kind in places and places[kind].size}
+    ranges = manifest.indexes
+    wanted = {kind: ranges[kind] for kind in kinds if kind in ranges and ranges[kind].size}
     if not wanted:
         return {}
     path = path_of(RemoteFile.INDEXES)
-    facts = facts or FileFacts(max(place.position + place.size for place in places.values()), "")
-    begin = min(place.position for place in wanted.values())
-    end = min(max(place.position + place.size for place in wanted.values()), facts.size)
+    facts = facts or FileFacts(max(each.position + each.size for each in ranges.values()), "")
+    begin = min(each.position for each in wanted.values())
+    end = min(max(each.position + each.size for each in wanted.values()), facts.size)
     if end - begin > MOST_OF_INDEX:
         raise CorruptManifest(
             f"its indexes take {end - begin} bytes, at most {MOST_OF_INDEX} are read", path=path_of(RemoteFile.MANIFEST)
         )
     fetched = memoryview(store.ranges(path, facts)(begin, end) if begin < end else b"")
     return {
-        kind: bytes(codec.index(fetched[place.position - begin :][: place.size], place, path))
-        for kind, place in wanted.items()
+        kind: bytes(codec.index(fetched[each.position - begin :][: each.size], each, path))
+        for kind, each in wanted.items()
     }
 
 
 def leader_epochs_of(held: StoredSegment, keys: KeyRing) -> list[EpochEntry]:
-    """All from the log's start to the segment's end. Raises as `index_bytes`, and CorruptFile, UnsupportedFormat."""
+    """Return the leader epochs from the log start to the end of the segment.
+
+    Raises CorruptFile, UnsupportedFormat, and the errors of `index_bytes`.
+    """
     return parse_leader_epochs(index_bytes(held, keys, RemoteFile.LEADER_EPOCHS))
 
 
 def producers_after(held: StoredSegment, keys: KeyRing) -> list[ProducerEntry]:
-    """As the log knows them after the segment. Raises as `index_bytes`, and CorruptSnapshot, UnsupportedFormat."""
+    """Return the state of the producers after the segment.
+
+    Raises CorruptSnapshot, UnsupportedFormat, and the errors of `index_bytes`.
+    """
     return parse_producer_snapshot(index_bytes(held, keys, RemoteFile.PRODUCER_SNAPSHOT))
 
 
@@ -260,8 +318,8 @@ def aborted_of(held: StoredSegment, keys: KeyRing) -> list[AbortedTransaction] |
     """Return the transactions whose abort marker lies in the segment.
 
     Returns:
-        None if only the batches tell: the length of the transaction index is written down nowhere, so it may be lost or
-        cut (LocalTieredStorage, manifests before October 2023).
+        None if they are only known from the batches: the length of the transaction index is not recorded, so entries
+        may be lost (LocalTieredStorage, manifests before October 2023).
 
     Raises:
         CorruptIndex: If the index is damaged.
@@ -278,16 +336,20 @@ def aborted_of(held: StoredSegment, keys: KeyRing) -> list[AbortedTransaction] |
 
 
 def check_indexes_size(held: StoredSegment) -> None:
-    """Raise CorruptChunk if the `.indexes` object has other bytes than those that the manifest gives to indexes: one of
-    them is cut, or is missing in the manifest. Raises OSError too."""
+    """Check that the size of the .indexes object is that of all indexes in the manifest.
+
+    Raises:
+        CorruptChunk: If it differs: an index is cut, or is missing in the manifest.
+        OSError: If the object cannot be opened.
+    """
     assert held.manifest is not None
     assert held.manifest.indexes is not None
     path = held.path_of(RemoteFile.INDEXES)
     facts = held.objects[RemoteFile.INDEXES][1]
-    if facts is None:  # of a local directory
+    if facts is None:  # in a local directory
         with closing(held.remote_dir.store.open(path)) as file:
             facts = FileFacts(file.size, "")
-    expected = max((place.position + place.size for place in held.manifest.indexes.values()), default=0)
+    expected = max((each.position + each.size for each in held.manifest.indexes.values()), default=0)
     if facts.size != expected:
         raise CorruptChunk(
             f"the object has {facts.size} bytes, expected {expected} by segmentIndexes of its manifest",

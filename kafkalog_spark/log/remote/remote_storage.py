@@ -1,21 +1,18 @@
-"""Remote storage as a broker uses it: closed segments copied to it, read from it and deleted in it.
+"""Remote storage of a broker: copy closed segments to it, read from it, and delete in it (Kafka: RemoteStorageManager).
 
-Kafka's RemoteStorageManager, for the layouts AIVEN and LOCAL_TIERED, in a folder or a bucket. All calls block: they are
-for worker threads, which may share one RemoteStorage.
+It supports the layouts AIVEN and LOCAL_TIERED, in a folder or a bucket. All calls block and are meant for worker
+threads, which may share one RemoteStorage.
 
-A segment is finished when its last object is there: Aiven's manifest, LocalTieredStorage's producer snapshot. Objects
-appear whole: a file is written aside and renamed, an object is put at once or completed after its last part.
+A segment is complete when its last object exists: Aiven's manifest, or LocalTieredStorage's producer snapshot. An
+object is never visible in part.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from contextlib import contextmanager, suppress
+from functools import partial
 
 from kafkalog_spark.errors import (
     CorruptManifest,
@@ -24,21 +21,14 @@ from kafkalog_spark.errors import (
     OptionError,
     RemoteResourceNotFound,
     RemoteStorageError,
-    UnsafePath,
 )
 from kafkalog_spark.format.atomic_file import (
-    TEMPORARY_SUFFIX,
     NotRegularFile,
-    create_aside,
-    fsync_descriptor,
-    fsync_directory,
-    make_directories,
-    replace_file,
-    write_all,
 )
-from kafkalog_spark.format.names import REMOTE_STORAGE_MARKER
 from kafkalog_spark.format.relative_path import joined_below
+from kafkalog_spark.log.remote.bucket_store import BucketStore
 from kafkalog_spark.log.remote.chunk_cache import ChunkCache
+from kafkalog_spark.log.remote.folder_store import FolderStore
 from kafkalog_spark.log.remote.remote_index_cache import BoundedDirectory, RemoteIndexCache
 from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, check_chunk_size, read_indexes
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
@@ -53,155 +43,32 @@ from kafkalog_spark.log.tiered.manifest import (
     parse_manifest,
 )
 from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, Layout, RemoteFile, RemoteSegment, remote_key
-from kafkalog_spark.store.interface import Buffer, FetchBlock, FileFacts
-from kafkalog_spark.store.local_store import LOCAL, LocalStore
-from kafkalog_spark.store.object_client import ObjectClient
-from kafkalog_spark.store.object_store import ObjectStore
+from kafkalog_spark.store.interface import FileFacts
 from kafkalog_spark.store.paths import is_local, parse_path
 
 Throttle = Callable[[int], None]
 """Called with the number of bytes to send next; blocks while a quota forbids that."""
 
 
-@dataclass(frozen=True)
-class FolderStore(LocalStore):
-    """Objects in a folder; `root` stays when it is empty. An object is written aside and renamed, so that a file
-    with its name is whole and on disk. Thread-safe. All methods raise OSError, and UnsafePath for a path that does not
-    lie below `root`, also for one that leads out of it through a symbolic link.
-
-    folder: where the marker file is: `root`, or the directory above it. Without the marker nothing is written, and no
-    object counts as deleted: the folder is gone, or it is the mount point of a file system that is not mounted."""
-
-    root: str
-    folder: str
-
-    @property
-    def is_marked(self) -> bool:
-        return os.path.isfile(os.path.join(self.folder, REMOTE_STORAGE_MARKER))
-
-    def mark(self) -> None:
-        """Create `root` if it is missing, and the marker."""
-        make_directories(self.root)
-        replace_file(os.path.join(self.folder, REMOTE_STORAGE_MARKER), _MARKER_TEXT)
-
-    def check(self) -> None:
-        """Raise OSError, which is no FileNotFoundError, if the folder is not the marked one."""
-        if self.is_marked:
-            return
-        if not os.path.isdir(self.folder):
-            what = "the folder of remote storage is not there: mount or restore it"
-        else:
-            what = (
-                f"the folder of remote storage does not hold {REMOTE_STORAGE_MARKER}, which the broker put there: is "
-                "its file system mounted? If this is the right folder, create an empty file of that name"
-            )
-        raise OSError(errno.ENOTCONN, what, self.folder)
-
-    def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
-        """Function that fetches ranges of a file of facts.size bytes; one of another size is refused as a whole."""
-
-        def fetch(begin: int, end: int) -> Buffer:
-            self._confirm(path)
-            with closing(LOCAL.open(path)) as file:
-                if file.size != facts.size:
-                    raise OSError(errno.EIO, f"the file has {file.size} bytes, expected {facts.size}", path)
-                return file.read(begin, end - begin)
-
-        return fetch
-
-    def read_all(self, path: str, most: int) -> bytes:
-        self._confirm(path)
-        return super().read_all(path, most)
-
-    def upload(self, path: str, pieces: Pieces, size: int) -> None:
-        """Write an object of about `size` bytes; it is on disk on return, with its name and the directories above.
-
-        Raises what `pieces` raises, too.
-        """
-        self._confirm(path)
-        self.check()
-        directory, aside = os.path.dirname(path), path + TEMPORARY_SUFFIX
-        try:
-            fd = self._created(aside, directory)
-            try:
-                for piece in pieces():
-                    write_all(fd, piece)
-                fsync_descriptor(fd)
-            finally:
-                os.close(fd)
-            os.replace(aside, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(aside)
-            raise
-        # Another thread, or a process that was killed, may have made a directory above and not synced its name.
-        for above in self._up_to_root(directory):
-            fsync_directory(above)
-        with suppress(PermissionError):  # the directory above the root may belong to somebody else
-            fsync_directory(os.path.dirname(self.root))
-        self.check()  # else the folder has gone meanwhile, and this object lies below its mount point
-
-    def _created(self, path: str, directory: str) -> int:
-        while True:
-            make_directories(directory)
-            with suppress(FileNotFoundError):  # `delete` has removed the directory, which was empty
-                return create_aside(path)
-
-    def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects, and what was left of writing them; they do not come back after a crash. It is no error if one
-        is not there."""
-        for path in paths:
-            self._confirm(path)
-        for path in paths:
-            for name in (path, path + TEMPORARY_SUFFIX):
-                with suppress(FileNotFoundError, NotADirectoryError):
-                    os.unlink(name)
-        for directory in dict.fromkeys(map(os.path.dirname, paths)):
-            with suppress(FileNotFoundError, NotADirectoryError):
-                fsync_directory(directory)
-            with suppress(OSError):  # other objects are in it
-                for empty in self._up_to_root(directory):
-                    if empty != self.root:
-                        os.rmdir(empty)
-        self.check()  # else nothing was deleted: the objects are in the folder that is not there
-
-    def _up_to_root(self, directory: str) -> Iterator[str]:
-        """The directory and those above it, up to the root."""
-        yield directory
-        while directory != self.root:
-            directory = os.path.dirname(directory)
-            yield directory
-
-    def _confirm(self, path: str) -> None:
-        joined_below(self.root, path.removeprefix(f"{self.root.rstrip('/')}/"))
-        real = os.path.realpath(path)
-        if not real.startswith(os.path.join(os.path.realpath(self.root), "")):
-            raise UnsafePath(f"a symbolic link leads out of {self.root}, to {real}", path=path)
-
-
-@dataclass(frozen=True)
-class BucketStore(ObjectStore):
-    """Objects in a bucket, with a client of its own: once `stopping` is set, a request that fails is not repeated."""
-
-    stopping: threading.Event = field(default_factory=threading.Event, compare=False)
-
-    @cached_property
-    def client(self) -> ObjectClient:
-        return ObjectClient(self.scheme, self.bucket, self.options, wait=self.stopping.wait)
-
-
-_MARKER_TEXT = b"A kafkalog broker recognises its remote storage by this file. Do not delete it.\n"
 _LARGE_CHUNK = 16 << 20
-"""Bytes. Larger chunks are decoded anew from their start for each block, which costs more and takes less memory."""
+"""Size in bytes above which a chunk is decoded from its start for each block. That costs more time and less memory."""
 _MANIFEST_BYTES = 8 << 20
-"""Bytes of the manifests that are kept, those used last. One of a segment of 1 GB in chunks of 4 MiB has 4 kB, but a
+"""Capacity in bytes of the cache of manifests. The manifest of a segment of 1 GB in chunks of 4 MiB has 4 kB, but a
 segment may have a million chunks."""
 _MANIFEST = 2 << 10  # bytes of a manifest without the positions of its chunks
 
 
 class RemoteStorage:
-    """Segments in the place that `options` name. index_cache: for indexes; without it none are kept. Threads share it.
-    Raises OptionError for a place that cannot be, OSError where the directory cannot be used."""
+    """Segments in the folder or bucket of `options`. Thread-safe.
+
+    Args:
+        options: Location, layout, encryption and caches.
+        index_cache: Directory and capacity of the cache of indexes; None caches no indexes.
+
+    Raises:
+        OptionError: If the location is not valid.
+        OSError: If the directory of the cache cannot be used.
+    """
 
     def __init__(self, options: RemoteStorageOptions, index_cache: BoundedDirectory | None = None) -> None:
         self.options = options
@@ -217,19 +84,22 @@ class RemoteStorage:
         self._manifests = WeightedCache[tuple[SegmentManifest, ChunkCodec]](_MANIFEST_BYTES, _size_of)
 
     def stop_retries(self) -> None:
-        """Let requests that fail from now on, or wait for their next try, end with their error."""
+        """Stop retrying: requests that fail from now on, or wait for a retry, raise their error."""
         self._stopping.set()
 
     def close(self) -> None:
-        """Stop reading ahead, and repeating requests. Waits for nothing."""
+        """Stop reading ahead and retrying. Does not wait for running requests."""
         self.stop_retries()
         self._chunks.close()
 
     # Location.
 
     def check_settings(self) -> None:
-        """Read the files that the options name, and make the client of the store, without a request to it. Raises
-        OptionError for what the plugin refuses when it is configured."""
+        """Read the key files, and create the client of the store, without a request.
+
+        Raises:
+            OptionError: For settings that the plugin refuses when it is configured.
+        """
         self.options.keys.check()
         if isinstance(self._store, BucketStore):
             self.options.check_account()
@@ -250,7 +120,7 @@ class RemoteStorage:
             self._store.mark()
 
     def holds(self, segment: RemoteSegment) -> bool:
-        """True if the object that makes the segment complete is there, as a regular file. Raises RemoteStorageError."""
+        """True if the segment is complete: its last object exists, as a regular file. Raises RemoteStorageError."""
         path = self._path(segment, UPLOAD_ORDER[self.options.layout][-1])
         try:
             self._store.open(path).close()
@@ -296,14 +166,13 @@ class RemoteStorage:
         self._chunks.forget(lambda key: isinstance(key, tuple) and key[0] == segment.segment_id)
 
     def remove(self, segment: RemoteSegment) -> None:
-        """Delete a segment's objects, first the one that makes it complete, which is the last one written. Raises
-        OSError."""
+        """Delete a segment's objects in reverse order, first the one that makes it complete. Raises OSError."""
         *others, last = (self._path(segment, file) for file in UPLOAD_ORDER[self.options.layout])
         self._store.delete([last])
         self._store.delete(others[::-1])
 
     def put(self, segment: RemoteSegment, file: RemoteFile, pieces: Pieces, size: int, throttle: Throttle) -> int:
-        """Write an object of a segment, and return its size. Raises OSError, and errors of `pieces`."""
+        """Write an object of a segment, and return its size. Raises OSError; errors of `pieces` are passed on."""
         written = 0
 
         def throttled() -> Iterator[bytes]:
@@ -320,8 +189,14 @@ class RemoteStorage:
     # Reading.
 
     def fetch(self, segment: RemoteSegment, begin: int, end: int) -> bytes:
-        """The bytes [begin, end) of the segment's .log, fewer at its end. Raises RemoteResourceNotFound when it is not
-        there, RemoteStorageError, CorruptManifest, CorruptChunk, KeyNotGiven, UnsupportedFormat."""
+        """Return the bytes [begin, end) of the segment's .log, fewer at its end.
+
+        Raises:
+            RemoteResourceNotFound: If the segment does not exist.
+            RemoteStorageError: If an object cannot be read.
+            CorruptManifest, CorruptChunk, UnsupportedFormat: If the objects are damaged or not supported.
+            KeyNotGiven: If the private key of an encrypted segment is missing.
+        """
         with self._errors(segment):
             if self.options.layout is Layout.LOCAL_TIERED:
                 return self._plain(segment, segment.size, begin, end)
@@ -332,25 +207,24 @@ class RemoteStorage:
             return self._by_blocks(segment, manifest.chunks, begin, min(end, size))
 
     def fetch_index(self, segment: RemoteSegment, kind: RemoteFile) -> bytes:
-        """An index, snapshot or leader epochs as the broker had it; empty where there is none. Raises as `fetch`."""
+        """Return an index, snapshot or leader epochs, decoded; empty if there is none. Raises as `fetch`."""
         with self._errors(segment):
             if self._indexes is not None and kind in INDEX_FILES:
                 return self._indexes.get(segment, kind, partial(self._read_indexes, segment, INDEX_FILES))
             return self._read_indexes(segment, [kind]).get(kind, b"")
 
     def knows_transaction_index(self, segment: RemoteSegment) -> bool:
-        """True if the length of the segment's transaction index is written down, so that none of its entries is lost.
+        """True if the manifest has the length of the segment's transaction index, which proves that it is complete.
 
-        LocalTieredStorage and manifests before October 2023 do not have it, and a manifest without a transaction index
-        tells nothing of a segment copied by a Kafka before 3.9, or one whose metadata says that there is one. Raises as
-        `fetch`.
+        LocalTieredStorage and manifests before October 2023 do not have the length. A manifest without a transaction
+        index proves nothing, because Kafka before 3.9 omitted it. Raises as `fetch`.
         """
         if self.options.layout is Layout.LOCAL_TIERED:
             return False
         with self._errors(segment):
             manifest, _ = self._stored(segment)
-        place = None if manifest.indexes is None else manifest.indexes.get(RemoteFile.TRANSACTION_INDEX)
-        return place is not None and place.size > 0
+        index_range = None if manifest.indexes is None else manifest.indexes.get(RemoteFile.TRANSACTION_INDEX)
+        return index_range is not None and index_range.size > 0
 
     def _plain(self, segment: RemoteSegment, size: int, begin: int, end: int) -> bytes:
         end = min(end, size)
@@ -360,7 +234,7 @@ class RemoteStorage:
         return bytes(self._store.ranges(path, FileFacts(size, ""))(begin, end))
 
     def _by_blocks(self, segment: RemoteSegment, chunks: ChunkIndex, begin: int, end: int) -> bytes:
-        """By blocks of chunks from the cache; for who reads on, or from the start, the next are fetched ahead."""
+        """Read by cached blocks of chunks. For a sequential reader, the next blocks are fetched ahead."""
         if begin >= end:
             return b""
         size, block = chunks.original_file_size, self._block(segment, chunks.original_chunk_size)
@@ -383,7 +257,7 @@ class RemoteStorage:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _block(self, segment: RemoteSegment, chunk_size: int) -> int:
-        """Bytes that are decoded and cached together: whole chunks, or a part of a large one where that is possible."""
+        """Return the size of a block, which is decoded and cached as one: whole chunks, or a part of a large chunk."""
         if chunk_size > _LARGE_CHUNK and self._stored(segment)[1].decodes_parts:
             return DECODED_BLOCK
         return chunk_size * max(DECODED_BLOCK // chunk_size, 1)
@@ -438,13 +312,13 @@ class RemoteStorage:
     def _path(self, segment: RemoteSegment, file: RemoteFile) -> str:
         prefix = self.options.key_prefix
         if file is not RemoteFile.MANIFEST and segment.custom_metadata and self.options.layout is Layout.AIVEN:
-            said_prefix, said_key = custom_object_key(segment.custom_metadata)
-            prefix = prefix if said_prefix is None else said_prefix
-            own_key = remote_key(Layout.AIVEN, segment, file).removesuffix(file.value)
-            if said_key not in (None, own_key):  # the plugin makes no other, and it could be another topic's
+            recorded_prefix, recorded_key = custom_object_key(segment.custom_metadata)
+            prefix = prefix if recorded_prefix is None else recorded_prefix
+            expected_key = remote_key(Layout.AIVEN, segment, file).removesuffix(file.value)
+            if recorded_key not in (None, expected_key):  # the plugin writes no other key; it could be another topic's
                 raise CorruptRemoteMetadata(
-                    f"the custom metadata of the segment says that its objects lie at {said_key[:200]!r}, expected "
-                    f"{own_key}"
+                    f"the custom metadata of the segment has the object key {recorded_key[:200]!r}, expected "
+                    f"{expected_key}"
                 )
         return joined_below(self.options.root, remote_key(self.options.layout, segment, file, prefix))
 
@@ -457,10 +331,12 @@ class RemoteStorage:
             if isinstance(self._store, FolderStore):
                 try:
                     self._store.check()
-                except OSError as away:
-                    raise RemoteStorageError(str(away.strerror), topic_partition=name, path=away.filename) from None
+                except OSError as unmounted:
+                    raise RemoteStorageError(
+                        str(unmounted.strerror), topic_partition=name, path=unmounted.filename
+                    ) from None
             raise RemoteResourceNotFound(
-                f"the remote segment {segment.name} is not there: {error.strerror}",
+                f"the remote segment {segment.name} does not exist: {error.strerror}",
                 topic_partition=name,
                 path=error.filename,
             ) from None

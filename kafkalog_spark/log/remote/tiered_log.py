@@ -226,7 +226,7 @@ class TieredLog(PartitionLog):
         for _ in range(LISTINGS):
             wanted = {index: part for index, part in self.parts_of(start, end) if part.is_pending}
             try:
-                self.finder.ask(list(wanted.values()))  # several at once; `_held` finds it done
+                self.finder.fetch_metadata(list(wanted.values()))  # several at once; `_held` finds it done
                 for index in wanted:
                     self._held(index)
                 return

@@ -1,17 +1,17 @@
-"""A range of offsets with a row for each damaged stretch in it: mode=PERMISSIVE.
+"""mode=PERMISSIVE: scan a range of offsets, with a row for each damaged stretch in it.
 
 | column          | Arrow type | in the row of a damaged stretch, null in that of a record                          |
 |-----------------|------------|------------------------------------------------------------------------------------|
-| _error          | string     | what is wrong, what was expected and what found                                    |
+| _error          | string     | what is wrong, the expected and the found value                                    |
 | _file           | string     | path of the .log                                                                   |
-| _position       | int64      | byte where it begins                                                               |
-| _length         | int64      | bytes                                                                              |
-| _first_offset   | int64      | the offset after the good batch before it: the first one that is missing           |
-| _next_offset    | int64      | the first offset after it that is not missing; null where the log ends in damage   |
+| _position       | int64      | first byte                                                                         |
+| _length         | int64      | number of bytes                                                                    |
+| _first_offset   | int64      | first missing offset: that after the good batch before it                          |
+| _next_offset    | int64      | first offset after it that is not missing; null if the log ends in damage          |
 
-`topic` and `partition` are those of the log; every other column is null in such a row. Rows come in no order.
+`topic` and `partition` are those of the log; every other column is null in such a row. Rows are in no order.
 
-Each segment is judged as a whole, as a repair judges it, before its good batches are read.
+Each segment is judged as a whole, as by a repair, before its good batches are read.
 """
 
 from __future__ import annotations
@@ -31,11 +31,17 @@ from kafkalog_spark.log.read.partition_scan import lose, scanner_for
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import locate
 from kafkalog_spark.log.read.segment_scan import ScanState, ScanStatistics, SegmentScanner, scan_segment
-from kafkalog_spark.log.repair.judged_segment import JudgedSegment, Run, Stretch, judged_segment, pass_over_records
+from kafkalog_spark.log.repair.judged_segment import (
+    DamagedStretch,
+    JudgedSegment,
+    Run,
+    judged_segment,
+    pass_over_records,
+)
 
 
 def with_damage_columns(columns: tuple[str, ...]) -> tuple[str, ...]:
-    """These columns, and those about damage at the end unless some of them are among them."""
+    """Return the columns, with the damage columns appended unless some of them are already included."""
     return columns if DAMAGE_COLUMN_TYPES.keys() & set(columns) else (*columns, *DAMAGE_COLUMN_TYPES)
 
 
@@ -52,13 +58,28 @@ def scan_with_damage(
     on_loss: Callable[[KafkalogError], None] | None = None,
     buffers: ScanBuffers | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """As scan_partition, of a log opened with pass_over_damage, in these columns: of records, and of damage.
+    """Scan the offsets [start, end) of a log, and yield records and damaged stretches as rows.
 
-    is_first, is_last: no range before this one is read too, none after it. Of the stretches that several ranges touch,
-    each is in one of them: where its first missing offset is. Damage past the end is reported with the last range and
-    with one that reaches the end of the log. Raises DataLoss without `on_loss`, NotALogDirectory.
+    A stretch that several ranges touch is reported by the range with its first missing offset. Damage after the last
+    good batch is reported by the last range, and by a range that reaches the log end offset.
+
+    Args:
+        log: Opened with pass_over_damage.
+        start: First offset.
+        end: Offset after the last one.
+        columns: Requested columns, of records and of damage.
+        request: Filters and options of the scan.
+        is_first: No lower range of the log is read.
+        is_last: No higher range of the log is read.
+        statistics: Updated, if given.
+        on_loss: Called with the error if offsets are missing; without it, the error is raised.
+        buffers: Reused, if given.
+
+    Raises:
+        DataLoss: If offsets are missing, and `on_loss` is None.
+        NotALogDirectory: If a file cannot be read.
     """
-    before_last = log.segments and end < log.segments[-1].base_offset  # then the end of the log is not looked for
+    before_last = log.segments and end < log.segments[-1].base_offset  # then the log end offset is not needed
     until = MAX_INT64 if is_last or (not before_last and end >= log.log_end_offset) else end
     if start >= until:
         return
@@ -69,7 +90,7 @@ def scan_with_damage(
     scanner = scanner_for(log, start, end, request, statistics, buffers)
     rows = scanner.rows
     schema = pa.schema([(name, (COLUMN_TYPES | DAMAGE_COLUMN_TYPES)[name]) for name in columns])
-    place = {"topic": log.topic, "partition": log.partition}
+    topic_partition = {"topic": log.topic, "partition": log.partition}
     offset, tries = start, 0
     while offset < until:
         file = log.open_segment_at(offset)
@@ -101,11 +122,11 @@ def scan_with_damage(
             statistics.bytes_read += file.bytes_read
             in_range = [found for found in judged.stretches if _is_in_range(found, start, end, until, is_first)]
             if in_range:
-                facts = (
+                values = (
                     (of.error, in_utf8(of.path), of.position, of.size, of.first_offset, of.next_offset)
                     for of in in_range
                 )
-                found = [place | dict(zip(DAMAGE_COLUMN_TYPES, row, strict=True)) for row in facts]
+                found = [topic_partition | dict(zip(DAMAGE_COLUMN_TYPES, row, strict=True)) for row in values]
                 yield pa.RecordBatch.from_pylist(found, schema)
         tries = 0
         if file.next_base_offset is None:
@@ -139,17 +160,17 @@ def _read_run(
             return
 
 
-def _is_in_range(stretch: Stretch, start: int, end: int, until: int, is_first: bool) -> bool:
-    """True if a stretch is to be reported with [start, end), which stretches after it up to `until` belong to."""
+def _is_in_range(stretch: DamagedStretch, start: int, end: int, until: int, is_first: bool) -> bool:
+    """True if the range [start, end) reports a stretch. Stretches in [end, until) belong to the range as well."""
     first, following = stretch.first_offset, stretch.next_offset
     if first < start:
         return is_first and (following is None or following > start)
-    # the next range does not open this file for what lies at its end
+    # The next range begins in the next file, so this one reports a stretch at the end of the file.
     return first < until or (first == end and stretch.to_the_end and (following is None or following <= end))
 
 
 def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Records, with nulls in the columns about damage."""
+    """Return a batch of records with nulls in the damage columns."""
     arrays = [
         pa.nulls(batch.num_rows, field.type) if field.name in DAMAGE_COLUMN_TYPES else batch.column(field.name)
         for field in schema

@@ -1,5 +1,4 @@
-"""A segment from its first byte to its last: good batches, and the damage between them, with nothing left out; and
-which of the good batches stand in the log, with the offsets that are missing."""
+"""Division of a segment into windows of good batches and the damaged bytes between them."""
 
 from __future__ import annotations
 
@@ -24,8 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes [position, position + size) that are no good batch, or none that stands in the log. header: of a batch that
-    begins there and ends with them; its CRC, at least, is wrong. is_torn_tail: an interrupted write explains it."""
+    """Bytes [position, position + size) that are not a good batch, or a batch that does not fit into the log.
+
+    Attributes:
+        error: What is wrong.
+        header: Header of a batch of exactly these bytes, of which the CRC or more is wrong; None if there is none.
+        is_torn_tail: True if an interrupted write explains the damage.
+    """
 
     position: int
     size: int
@@ -34,9 +38,19 @@ class Damage:
     is_torn_tail: bool = False
 
 
-def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None = None) -> Iterator[Window | Damage]:
-    """The whole segment from the batch at `position` on. A window's bytes are gone when the next one comes.
-    recovery_point: offset up to which the log was flushed: a torn tail begins after it. Raises NotALogDirectory."""
+def windows_and_damage(
+    file: SegmentFile, position: int = 0, recovery_point: int | None = None
+) -> Iterator[Window | Damage]:
+    """Yield all bytes of a segment from the batch at `position` on, as windows of good batches and as damage.
+
+    Args:
+        file: The segment. The bytes of a window are overwritten when the next one is read.
+        position: Byte at which a batch begins.
+        recovery_point: Offset up to which the log was flushed, if known. A torn tail can only begin after it.
+
+    Raises:
+        NotALogDirectory: If the file cannot be read.
+    """
     next_offset = file.base_offset
     while True:
         wrong: KafkalogError | None = None
@@ -44,7 +58,7 @@ def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None =
             if len(window.table):
                 position = int(window.table[-1, HeaderColumn.POSITION] + window.table[-1, HeaderColumn.SIZE])
                 after = int(window.table[-1, HeaderColumn.LAST_OFFSET]) + 1
-                if file.next_base_offset is None or after <= file.next_base_offset:  # else an offset that was changed
+                if file.next_base_offset is None or after <= file.next_base_offset:  # else the offset is wrong
                     next_offset = after
                 yield window
         if wrong is None:
@@ -54,10 +68,10 @@ def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None =
             with suppress(KafkalogError):
                 check_torn(file, position, next_offset, recovery_point, wrong)
                 torn = True
-        # Not from next_offset on: the batch before may be one that came here from further on in the file.
+        # Search from the base offset on, not from next_offset: the batch before may have a wrong, too high offset.
         found = None if torn else find_batch_behind(file, position, file.base_offset)
         end = file.size if found is None else found.position
-        what = wrong.what if not torn else f"a torn tail, which the next start of a broker cuts off: {wrong.what}"
+        what = wrong.what if not torn else f"a torn tail, which the next start of a broker truncates: {wrong.what}"
         header = file.header_or_none(position)
         whole = header if header is not None and header.end == end else None
         yield Damage(position, end - position, what, whole, torn)
@@ -69,8 +83,14 @@ def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None =
 
 
 def windows_from(log: PartitionLog, start: int) -> Iterator[Window]:
-    """The good batches from offset `start` on. Raises NotALogDirectory, FileNotFoundError when a segment goes away."""
+    """Yield windows with the good batches of a log from offset `start` on.
+
+    Raises:
+        NotALogDirectory: If a file cannot be read.
+        FileNotFoundError: If a segment was deleted meanwhile.
+    """
     for index in range(log.segment_index(start), len(log.segments)):
         with log.open_segment(index) as file:
             position = locate(file, start) if start > file.base_offset else 0
-            yield from (part for part in stretches(file, position, log.recovery_point) if isinstance(part, Window))
+            parts = windows_and_damage(file, position, log.recovery_point)
+            yield from (part for part in parts if isinstance(part, Window))

@@ -24,8 +24,15 @@ Rows = npt.NDArray[np.bool_]
 
 
 def fitting(table: Table, base_offset: int, next_base_offset: int | None, last_offset: int) -> Rows:
-    """bool[n]: which batches are kept after `last_offset`, in a segment [base_offset, next_base_offset)."""
-    # of a wrapper the first offset is not known: what its header says is its last one
+    """Return which batches to keep, bool[n]: the longest chain of batches with increasing offsets.
+
+    Args:
+        table: Header table of the batches.
+        base_offset: Base offset of the segment.
+        next_base_offset: Base offset of the next segment; None for the last one.
+        last_offset: Last offset of the batch before.
+    """
+    # BASE_OFFSET of a wrapper is its last offset, because its header does not have the first one.
     base, last = table[:, HeaderColumn.BASE_OFFSET], table[:, HeaderColumn.LAST_OFFSET]
     end = MAX_INT64 if next_base_offset is None else next_base_offset
     lowest = max(base_offset, last_offset + 1)
@@ -39,22 +46,28 @@ def fitting(table: Table, base_offset: int, next_base_offset: int | None, last_o
 
 
 def true_epochs(epochs: npt.NDArray[np.int64], highest: int) -> npt.NDArray[np.int64]:
-    """int64[n]: the leader epochs that batches are given, none below `highest`, that of the batch before. Those of the
-    longest chain that does not fall are believed, and stand for what lies between."""
+    """Return the corrected leader epochs, int64[n], which never decrease.
+
+    The epochs of the longest non-decreasing chain are kept; each other batch gets the epoch of the batch before it.
+
+    Args:
+        epochs: Leader epochs of the batches, int64[n].
+        highest: Leader epoch of the batch before.
+    """
     rising = np.maximum.accumulate(np.concatenate(([highest], epochs)))[1:]
     if (epochs == rising).all() or (epochs == NO_LEADER_EPOCH).all():
         return epochs
     rows = np.flatnonzero(epochs >= highest)
-    rows = rows[_longest_chain(epochs[rows] + 1, epochs[rows])]  # an epoch may follow itself
-    believed = np.full(len(epochs), highest, np.int64)
-    believed[rows] = epochs[rows]
-    return np.maximum.accumulate(believed)
+    rows = rows[_longest_chain(epochs[rows] + 1, epochs[rows])]  # + 1, because equal epochs may follow each other
+    trusted = np.full(len(epochs), highest, np.int64)
+    trusted[rows] = epochs[rows]
+    return np.maximum.accumulate(trusted)
 
 
 def _longest_chain(firsts: npt.NDArray[np.int64], lasts: npt.NDArray[np.int64]) -> list[int]:
-    """Rows of the longest chain in which each `first` is above the `last` before it."""
-    ends: list[int] = []  # the lowest `last` of a chain of each length
-    rows: list[int] = []  # and the row that ends it
+    """Return the rows of the longest chain in which each `first` is above the `last` of the row before."""
+    ends: list[int] = []  # by length of a chain: the lowest `last` of its final row
+    rows: list[int] = []  # by length of a chain: that row
     before = [-1] * len(firsts)
     for row, (first, last) in enumerate(zip(firsts.tolist(), lasts.tolist(), strict=True)):
         length = bisect_left(ends, first)

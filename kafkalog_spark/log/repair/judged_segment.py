@@ -1,7 +1,7 @@
-"""Verdict on each batch of a segment: kept, rewritten or lost.
+"""Verdict on each batch of a segment: kept, kept with another leader epoch, or lost.
 
-Offsets lie outside a batch's CRC. If two batches contradict each other, the batches after them show which one is wrong;
-therefore the last batches of a window are judged together with the next window.
+Offsets are not covered by a batch's CRC. If two batches contradict each other, the batches after them show which one is
+wrong; therefore the last batches of a window are judged together with those of the next window.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from kafkalog_spark.log.read.segment_lookup import proven_entry
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.read.segment_scan import ScanState  # loads the kernels
-from kafkalog_spark.log.repair.damaged_segment import Damage, stretches
+from kafkalog_spark.log.repair.damaged_segment import Damage, windows_and_damage
 from kafkalog_spark.log.repair.fitting_batches import Rows, fitting, true_epochs
 
 _HELD_BACK = 64  # batches at the end of a window that are judged with those of the next
 OUT_OF_LINE = "its offsets do not follow those of the batches around it"
-BAD_RECORDS = "its records cannot be read, under a valid CRC"
-FirstBad = Callable[[Window], Iterator[int]]
-"""Positions of batches whose records cannot be read, of a window with all bytes."""
+BAD_RECORDS = "its records cannot be read, although its CRC is valid"
+FindBadRecords = Callable[[Window], Iterator[int]]
+"""Yields the positions of the batches of a window whose records cannot be decoded. The window must have all bytes."""
 
 
 class Kept(NamedTuple):
-    """Batches of the log that are neighbours in the file. epochs: int64[n], the leader epochs that they are given."""
+    """Kept batches that are adjacent in the file. epochs: int64[n], their corrected leader epochs."""
 
     table: Table
     epochs: npt.NDArray[np.int64]
@@ -46,28 +46,42 @@ def judged_batches(
     last_offset: int,
     leader_epoch: int = NO_LEADER_EPOCH,
     recovery_point: int | None = None,
-    bad_records: FirstBad | None = None,
+    bad_records: FindBadRecords | None = None,
 ) -> Iterator[Kept | Damage]:
-    """The segment, or a part of one, from its first byte to its last: kept batches, and what is lost between them.
-    last_offset, leader_epoch: of the batch before it. recovery_point: see `stretches`. bad_records: finds batches that
-    are lost for what their records are. Raises NotALogDirectory."""
+    """Yield all bytes of a segment, or of a part of one, in order, as kept batches and as damage.
+
+    Args:
+        file: The segment.
+        last_offset: Last offset of the batch before it.
+        leader_epoch: Leader epoch of the batch before it.
+        recovery_point: See `windows_and_damage`.
+        bad_records: Finds batches that are lost because their records cannot be decoded; None accepts all records.
+
+    Raises:
+        NotALogDirectory: If the file cannot be read.
+    """
     judge = _Judge(file, last_offset, leader_epoch)
-    for stretch in stretches(file, file.begin, recovery_point):
-        if isinstance(stretch, Damage):
-            judge.lost.append(stretch)
+    for part in windows_and_damage(file, file.begin, recovery_point):
+        if isinstance(part, Damage):
+            judge.lost.append(part)
         else:
-            yield from judge.take(stretch, bad_records)
-    yield from judge.walk(judge.held, judge.fitting(judge.held))
+            yield from judge.take(part, bad_records)
+    yield from judge.verdicts(judge.held, judge.fitting(judge.held))
     yield from judge.lost
 
 
 def end_of(row: Table) -> int:
-    """Byte after a batch, of its row in a header table."""
+    """Return the byte after a batch, from its row of a header table."""
     return int(row[HeaderColumn.POSITION] + row[HeaderColumn.SIZE])
 
 
 class _Judge:
-    """held: batches that are judged with those of the next window; lost: after the batches that have been judged."""
+    """Judges the batches of one file, window by window.
+
+    Attributes:
+        held: Batches to be judged together with the next window.
+        lost: Damage at or after the first batch in `held`.
+    """
 
     def __init__(self, file: SegmentFile, last_offset: int, leader_epoch: int) -> None:
         self._file = file
@@ -76,11 +90,12 @@ class _Judge:
         self.held: Table = np.empty((0, len(HeaderColumn)), np.int64)
         self.lost: deque[Damage] = deque()
 
-    def take(self, window: Window, bad_records: FirstBad | None) -> Iterator[Kept | Damage]:
+    def take(self, window: Window, bad_records: FindBadRecords | None) -> Iterator[Kept | Damage]:
+        """Add a window, and yield the verdicts on all batches except the last _HELD_BACK."""
         table = window.table.copy()
         if bad_records is not None:
             needed = end_of(table[-1]) - window.start
-            if len(window.data) < needed:  # of a large batch a window has the header only
+            if len(window.data) < needed:  # a window has only the header of a large batch
                 window = Window(window.table, memoryview(self._file.read(window.start, needed)), window.start)
             is_bad = np.isin(table[:, HeaderColumn.POSITION], np.fromiter(bad_records(window), np.int64))
             self.lost += [
@@ -90,13 +105,14 @@ class _Judge:
             table = table[~is_bad]
         held = np.concatenate((self.held, table))
         done = max(len(held) - _HELD_BACK, 0)
-        yield from self.walk(held[:done], self.fitting(held)[:done])
+        yield from self.verdicts(held[:done], self.fitting(held)[:done])
         self.held = held[done:]
 
     def fitting(self, table: Table) -> Rows:
         return fitting(table, self._file.base_offset, self._file.next_base_offset, self._last_offset)
 
-    def walk(self, table: Table, keep: Rows) -> Iterator[Kept | Damage]:
+    def verdicts(self, table: Table, keep: Rows) -> Iterator[Kept | Damage]:
+        """Yield the batches of `table` in order, kept ones by `keep`, and the damage between them."""
         epochs = table[:, HeaderColumn.LEADER_EPOCH].copy()
         epochs[keep] = true_epochs(epochs[keep], self._leader_epoch)
         positions = table[:, HeaderColumn.POSITION]
@@ -120,7 +136,7 @@ class _Judge:
 
 @dataclass(slots=True)
 class Run:
-    """Good batches that are neighbours in the bytes [position, end), with offsets base_offset to last_offset."""
+    """Good batches that fill the bytes [position, end), with offsets base_offset to last_offset."""
 
     position: int
     end: int
@@ -129,10 +145,17 @@ class Run:
 
 
 @dataclass(slots=True, order=True)
-class Stretch:
-    """Bytes [position, position + size) of a .log between good batches; size 0 where the file was cut after one. The
-    offsets [first_offset, next_offset) lie between these: those that compaction had left are missing. next_offset: None
-    at the end of the log. to_the_end: no good batch follows in the file."""
+class DamagedStretch:
+    """Bytes [position, position + size) of a .log file between two good batches; `size` is 0 if the file was truncated.
+
+    Attributes:
+        error: What is wrong.
+        path: Path of the .log file.
+        first_offset: Offset after the good batch before the bytes.
+        next_offset: Base offset of the next good batch, or of the next segment; None at the end of the log. Of the
+            offsets in between, compaction may have removed some before.
+        to_the_end: True if no good batch follows in the file.
+    """
 
     position: int
     size: int
@@ -145,12 +168,22 @@ class Stretch:
 
 @dataclass(slots=True)
 class JudgedSegment:
+    """Good and damaged bytes of a segment, each in order."""
+
     runs: list[Run] = field(default_factory=list)
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[DamagedStretch] = field(default_factory=list)
 
 
 def judged_segment(file: SegmentFile, recovery_point: int | None) -> JudgedSegment:
-    """Judge a whole segment. A torn tail is no damage. Raises NotALogDirectory."""
+    """Judge a whole segment. A torn tail does not count as damage.
+
+    Args:
+        file: The segment.
+        recovery_point: See `windows_and_damage`.
+
+    Raises:
+        NotALogDirectory: If the file cannot be read.
+    """
     judged = JudgedSegment()
     last_offset, open_stretch = file.first_offset - 1, False
     for part in judged_batches(file, last_offset, recovery_point=recovery_point):
@@ -161,14 +194,14 @@ def judged_segment(file: SegmentFile, recovery_point: int | None) -> JudgedSegme
                 judged.stretches[-1].size = part.position + part.size - judged.stretches[-1].position
             else:
                 judged.stretches.append(
-                    Stretch(
+                    DamagedStretch(
                         part.position, part.size, part.error, file.path, last_offset + 1, file.next_base_offset, True
                     )
                 )
             open_stretch = True
             continue
         table = part.table
-        # a wrapper's header names its last offset only
+        # The header of a wrapper has only its last offset.
         base = last_offset + 1 if table[0, HeaderColumn.COUNT] < 0 else int(table[0, HeaderColumn.BASE_OFFSET])
         last = int(table[-1, HeaderColumn.LAST_OFFSET])
         if open_stretch:
@@ -185,7 +218,10 @@ def judged_segment(file: SegmentFile, recovery_point: int | None) -> JudgedSegme
 
 
 def _add_missing_end(judged: JudgedSegment, file: SegmentFile, first: int, recovery_point: int | None) -> None:
-    """Add the loss at the end of a file that ends well, where its offset index or the recovery point proves one."""
+    """Add a stretch at the end of a file that ends with a good batch, if batches after it are provably missing.
+
+    The proof is the recovery point for the last segment, and the offset index for all others.
+    """
     if file.is_last:
         if recovery_point is None or recovery_point <= first:
             return
@@ -193,28 +229,38 @@ def _add_missing_end(judged: JudgedSegment, file: SegmentFile, first: int, recov
     else:
         beyond = file.offset_index.ceiling_position(file.size)
         before = file.offset_index.floor_position(file.size - 1)
-        # believed where the entry before it is true: an index may be garbage, or another file's
+        # Trust the index only if its previous entry is correct: it may be garbage, or belong to another file.
         if beyond is None or not before.position or proven_entry(file, before) is None:
             return
         proof = f"its offset index names a batch at byte {beyond.position}"
     error = f"the file ends here, and {proof}"
-    judged.stretches.append(Stretch(file.size, 0, error, file.path, first, file.next_base_offset, True))
+    judged.stretches.append(DamagedStretch(file.size, 0, error, file.path, first, file.next_base_offset, True))
 
 
 def pass_over_records(
     part: SegmentFile, state: ScanState, error: KafkalogError, run: Run, judged: JudgedSegment
 ) -> bool:
-    """Add a batch with unreadable records under a valid CRC to the stretches; move `state` past it.
-    False at the end of the run. Records before `error.offset` were read."""
+    """Add a batch to the stretches whose records cannot be decoded although its CRC is valid, and move `state` past it.
+
+    Args:
+        part: The run of good batches that is read.
+        state: State of the scan, which stopped at `error`.
+        error: What is wrong. Records before `error.offset` were read.
+        run: The run of good batches.
+        judged: Gets the stretch.
+
+    Returns:
+        False at the end of the run.
+    """
     damaged = state.position if error.position is None else error.position
     header = part.header_at(damaged)
-    assert header is not None  # its CRC was found right
+    assert header is not None  # its CRC is valid
     following = find_batch_behind(part, damaged, header.last_offset + 1)
     next_offset = header.last_offset + 1 if following is None else following.base_offset
     first_offset = header.base_offset if error.offset is None else error.offset
     insort(
         judged.stretches,
-        Stretch(damaged, header.size, error.what, part.path, first_offset, next_offset),
+        DamagedStretch(damaged, header.size, error.what, part.path, first_offset, next_offset),
         key=lambda stretch: stretch.position,
     )
     if following is None:

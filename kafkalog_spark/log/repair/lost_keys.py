@@ -1,4 +1,4 @@
-"""Keys of the records in lost batches, as far as they can be read.
+"""Keys of the records in lost batches, if they can be read.
 
 The keys are unproven: the batch has a wrong CRC or a wrong position. Records of a batch are read up to the first one
 that is malformed or whose offset does not increase.
@@ -21,15 +21,21 @@ from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.repair.report import KEY_BYTES
 
 MOST_KEYS = 100
-"""Different ones of a stretch: a report is read by people, and those of a whole segment are a table's work."""
-_MOST_BYTES = 16 << 20  # of a batch whose keys are listed, compressed or not
-_MOST_RECORDS = 100_000  # records of a loss whose keys are listed: plain Python reads some 500,000 a second
+"""Different keys that are listed for a damaged stretch, because people read the report."""
+_MOST_BYTES = 16 << 20  # size of a batch, compressed and uncompressed, up to which its keys are read
+_MOST_RECORDS = 100_000  # records of a damaged stretch whose keys are read: this is plain Python
 
 
 def lost_keys(file: SegmentFile, position: int, size: int) -> tuple[dict[bytes, None], int]:
-    """Different keys of v2 batches in the bytes [position, position + size) in their order, at most MOST_KEYS, of each
-    at most KEY_BYTES + 1 bytes; and the number of records whose key, null or not, could be read. Raises
-    NotALogDirectory where the file cannot be read, and nothing for what it holds."""
+    """Read the keys of the v2 batches in the bytes [position, position + size) of a file, which may be damaged.
+
+    Returns:
+        (keys, records): up to MOST_KEYS different keys, in order, each truncated to KEY_BYTES + 1 bytes; and the number
+        of records whose key, null included, could be read.
+
+    Raises:
+        NotALogDirectory: If the file cannot be read.
+    """
     keys: dict[bytes, None] = {}
     records, end = 0, position + size
     while position + layout.RECORDS_AT < end and records < _MOST_RECORDS:
@@ -48,13 +54,13 @@ def lost_keys(file: SegmentFile, position: int, size: int) -> tuple[dict[bytes, 
 
 
 def _keys_of(file: SegmentFile, header: BatchHeader) -> Iterator[bytes | None]:
-    """The keys of a batch's records up to the first one that is malformed."""
+    """Yield the keys of a batch's records, up to the first malformed record."""
     if header.is_control or not 0 < header.record_count <= _MOST_RECORDS or header.size > _MOST_BYTES:
         return
     payload = memoryview(file.read(header.position, header.size))[layout.RECORDS_AT :]
     if header.codec != Codec.NONE:
         output = Output(Scratch(1 << 20), 0, _MOST_BYTES)
-        with suppress(KafkalogError):  # what came before the fault is there
+        with suppress(KafkalogError):  # the output has the bytes before the fault
             decompress(header.codec, payload, output)
         payload = output.scratch.view[: output.at]
     previous, last = -1, header.last_offset - header.base_offset
@@ -63,5 +69,5 @@ def _keys_of(file: SegmentFile, header: BatchHeader) -> Iterator[bytes | None]:
             if not previous < record.offset_delta <= last:
                 return
             previous = record.offset_delta
-            end = record.key_at + min(record.key_size, KEY_BYTES + 1)  # one more shows that it goes on
+            end = record.key_at + min(record.key_size, KEY_BYTES + 1)  # one byte more shows that the key is longer
             yield bytes(payload[record.key_at : end]) if record.key_size >= 0 else None

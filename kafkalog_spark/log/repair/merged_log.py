@@ -1,11 +1,12 @@
-"""Copies of one partition put together to one log: replicas=merge.
+"""Merge the copies of a partition into one log (replicas=merge).
 
-The copy that a read would take (`chosen_copy`) is the log. What is damaged in it, or missing at its ends, is
-taken from the others, batch by batch: replication copies bytes, so every copy has the same batches at the same offsets,
-as far as they are of one lineage. A batch of another copy counts where its leader epoch is the one that the log's
-leader epochs name for its offset.
+The copy that a read chooses (`chosen_copy`) is the primary. What is damaged in it, or missing at its ends, is read from
+the others, batch by batch: replication copies bytes, so every copy has the same batches at the same offsets wherever
+they share a lineage. A batch from another copy is accepted only if its leader epoch is the primary's epoch at that
+offset.
 
-The pieces are settled once: nobody may be writing to the copies. A task gets those of its partition with its location.
+The pieces are computed once, on the driver, so the copies must not be written to meanwhile. A task gets the pieces of
+its partition with the location.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +31,13 @@ from kafkalog_spark.log.read.replica_choice import chosen_copy
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.state_files import leader_epochs, offset_checkpoint
 from kafkalog_spark.log.repair.damaged_segment import Damage
-from kafkalog_spark.log.repair.judged_segment import JudgedSegment, Stretch, end_of, judged_batches, judged_segment
+from kafkalog_spark.log.repair.judged_segment import (
+    DamagedStretch,
+    JudgedSegment,
+    end_of,
+    judged_batches,
+    judged_segment,
+)
 from kafkalog_spark.store.interface import Store
 
 _log = logging.getLogger(__name__)
@@ -37,9 +45,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """Bytes [begin, end) of a copy's segment, which hold the offsets [first_offset, next_offset) of the log, or,
-    is_damaged, are no good batches of them, of which no copy has any. A piece without bytes is where an empty last
-    segment begins. from_other_copy: not of the copy that counts."""
+    """Bytes [begin, end) of a copy's segment, with the offsets [first_offset, next_offset) of the log.
+
+    An empty piece marks the start of an empty last segment.
+
+    Attributes:
+        files: File names of the segment, in `directory`.
+        is_damaged: True if the bytes have no valid batch, and no other copy has those offsets.
+        from_other_copy: True if the piece is not from the primary copy.
+    """
 
     directory: str
     store: Store
@@ -52,94 +66,132 @@ class LogPiece:
     from_other_copy: bool = False
 
 
-Gap = tuple[int, int]
-"""Offsets [first, end) that the first copy lacks; MAX_INT64 for an end that is not known."""
+class Gap(NamedTuple):
+    """Offsets [first, end) that the primary copy lacks. `end` is MAX_INT64 if it is unknown."""
+
+    first: int
+    end: int
 
 
 class _Merge:
-    """logs: of all copies, opened with pass_over_damage, the one that counts first. lineage: its epochs, if any."""
+    """Computes the pieces of a merged log.
+
+    Args:
+        logs: All copies, the primary first, opened with pass_over_damage.
+        lineage: Leader epochs of the primary; empty if it has none.
+    """
 
     def __init__(self, logs: Sequence[PartitionLog], lineage: Sequence[EpochEntry]) -> None:
         self.pieces: list[LogPiece] = []
+        self._end = 0  # largest next_offset of the pieces
         self._logs = logs
         self._starts = np.array([entry.start_offset for entry in lineage], np.int64)
         self._epochs = np.array([entry.epoch for entry in lineage], np.int64)
 
     def run(self, *, is_compacted: bool) -> list[LogPiece]:
-        """is_compacted: holes between segments are the cleaner's. Reads all bytes of the first copy, and of the others
-        the segments that may fill a gap."""
+        """Return the pieces in order. Reads the whole primary, and the segments of the others that may fill gaps.
+
+        Args:
+            is_compacted: The cleaner may have removed offsets between segments, so these are not gaps.
+        """
         log = self._logs[0]
         reached = min((other.segments[0].base_offset for other in self._logs if other.segments), default=0)
         for index, segment in enumerate(log.segments):
             base = segment.base_offset
-            self._add_segment(index, [(reached, base)] if reached < base and (index == 0 or not is_compacted) else [])
+            is_gap = reached < base and (index == 0 or not is_compacted)
+            self._add_segment(index, [Gap(reached, base)] if is_gap else [])
             reached = max(reached, base, self._end)
-        self._fill([(reached, MAX_INT64)])
+        self._fill([Gap(reached, MAX_INT64)])
         base = log.segments[-1].base_offset if log.segments else 0
-        if base > self._end:  # the log goes on there, whatever was deleted before it
-            self._add(0, len(log.segments) - 1, 0, 0, base, base)
+        if base > self._end:  # an empty last segment past the end
+            self._add(0, len(log.segments) - 1, begin=0, end=0, first_offset=base, next_offset=base)
         return sorted(self.pieces, key=lambda piece: piece.first_offset)
 
-    @property
-    def _end(self) -> int:
-        return max((piece.next_offset for piece in self.pieces), default=0)
-
     def _add(
-        self, copy: int, segment: int, begin: int, end: int, first_offset: int, next_offset: int, damaged: bool = False
+        self,
+        copy: int,
+        segment: int,
+        *,
+        begin: int,
+        end: int,
+        first_offset: int,
+        next_offset: int,
+        is_damaged: bool = False,
     ) -> None:
+        """Add bytes [begin, end) of segment number `segment` of copy number `copy`."""
         log = self._logs[copy]
         files = log.segments[segment]
         self.pieces.append(
-            LogPiece(log.directory, log.store, files, begin, end, first_offset, next_offset, damaged, copy > 0)
+            LogPiece(log.directory, log.store, files, begin, end, first_offset, next_offset, is_damaged, copy > 0)
         )
+        self._end = max(self._end, next_offset)
 
     def _add_segment(self, index: int, gaps: list[Gap]) -> None:
-        """A segment of the first copy, with its damage and the gaps before it filled. An unreadable one is damage."""
+        """Add a segment of the primary, and fill `gaps` and its damage from the others. An unreadable one is damage."""
         log = self._logs[0]
         try:
             with log.open_segment(index) as file:
                 judged = judged_segment(file, log.recovery_point)
         except (FileNotFoundError, NotALogDirectory) as error:
             path, base = log.segment_path(index), log.segments[index].base_offset
-            _log.warning("replicas=merge: %s is looked for in other copies: %s", path, error)
-            judged = JudgedSegment([], [Stretch(0, 1, str(error), path, base, log.next_base_offset(index), True)])
+            _log.warning("replicas=merge: %s is unreadable, trying other copies: %s", path, error)
+            unreadable = DamagedStretch(0, 1, str(error), path, base, log.next_base_offset(index), True)
+            judged = JudgedSegment([], [unreadable])
         for run in judged.runs:
-            self._add(0, index, run.position, run.end, run.base_offset, run.last_offset + 1)
-        damage_of: dict[Gap, Stretch] = {}
+            self._add(
+                0,
+                index,
+                begin=run.position,
+                end=run.end,
+                first_offset=run.base_offset,
+                next_offset=run.last_offset + 1,
+            )
+        damage_of: dict[Gap, DamagedStretch] = {}
         for stretch in judged.stretches:
             end = MAX_INT64 if stretch.next_offset is None else stretch.next_offset
             if stretch.first_offset < end:
-                damage_of[stretch.first_offset, end] = stretch
-        for gap, left in self._fill([*gaps, *damage_of]).items():
+                damage_of[Gap(stretch.first_offset, end)] = stretch
+        for gap, remaining in self._fill([*gaps, *damage_of]).items():
             damage = damage_of.get(gap)
             if damage is None or not damage.size:
                 continue
-            for first, end in left:
+            for first, end in remaining:
                 if end == MAX_INT64:
                     flushed = log.recovery_point or 0
-                    if first > gap[0] and first >= flushed:
-                        continue  # other copies have all that was there
-                    end = max(flushed, first + 1)  # nobody knows more of it than that it was there
-                self._add(0, index, damage.position, damage.position + damage.size, first, end, True)
+                    if first > gap.first and first >= flushed:
+                        continue  # the other copies have filled the gap, as far as is known
+                    end = max(flushed, first + 1)  # the end is unknown: assume at least one offset
+                self._add(
+                    0,
+                    index,
+                    begin=damage.position,
+                    end=damage.position + damage.size,
+                    first_offset=first,
+                    next_offset=end,
+                    is_damaged=True,
+                )
 
     def _fill(self, gaps: list[Gap]) -> dict[Gap, list[Gap]]:
-        """Add what the other copies have of the gaps; what none of them has, by gap."""
-        left = {gap: [gap] for gap in gaps}
+        """Fill the gaps from the other copies, and return what remains of each gap."""
+        remaining = {gap: [gap] for gap in gaps}
         for copy in range(1, len(self._logs)):
-            missing = sorted(hole for holes in left.values() for hole in holes)
+            missing = sorted(part for parts in remaining.values() for part in parts)
             if not missing:
                 break
             before = len(self.pieces)
             self._fill_from(copy, missing)
             added = self.pieces[before:]
-            left = {gap: [rest for hole in holes for rest in _holes(hole, added)] for gap, holes in left.items()}
-        return left
+            remaining = {
+                gap: [rest for part in parts for rest in _rest(part, added)] for gap, parts in remaining.items()
+            }
+        return remaining
 
     def _fill_from(self, copy: int, gaps: list[Gap]) -> None:
+        """Add the batches of copy number `copy` that are in gaps."""
         log = self._logs[copy]
         for index, segment in enumerate(log.segments):
             end = log.next_base_offset(index)
-            inside = [gap for gap in gaps if gap[1] > segment.base_offset and (end is None or gap[0] < end)]
+            inside = [gap for gap in gaps if gap.end > segment.base_offset and (end is None or gap.first < end)]
             if not inside:
                 continue
             try:
@@ -150,10 +202,13 @@ class _Merge:
                             self._add_batches(copy, index, part.table, last_offset, inside)
                             last_offset = int(part.table[-1, HeaderColumn.LAST_OFFSET])
             except (FileNotFoundError, NotALogDirectory) as error:
-                _log.warning("replicas=merge: %s is not looked into: %s", log.segment_path(index), error)
+                _log.warning("replicas=merge: skipping %s: %s", log.segment_path(index), error)
 
     def _add_batches(self, copy: int, index: int, table: Table, last_offset: int, gaps: list[Gap]) -> None:
-        """Add the batches that lie in gaps and are of the log's lineage, neighbours as one piece."""
+        """Add the batches of `table` that are in gaps and belong to the primary's lineage; adjacent ones as one piece.
+
+        last_offset: Of the batch before the table.
+        """
         last = table[:, HeaderColumn.LAST_OFFSET]
         base = np.where(
             table[:, HeaderColumn.COUNT] < 0,
@@ -166,49 +221,50 @@ class _Merge:
         breaks = np.flatnonzero((np.diff(rows) > 1) | (np.diff(gap[rows]) != 0)) + 1
         for run in np.split(rows, breaks) if len(rows) else ():
             begin, end = int(table[run[0], HeaderColumn.POSITION]), end_of(table[run[-1]])
-            self._add(copy, index, begin, end, int(base[run[0]]), int(last[run[-1]]) + 1)
+            first_offset, next_offset = int(base[run[0]]), int(last[run[-1]]) + 1
+            self._add(copy, index, begin=begin, end=end, first_offset=first_offset, next_offset=next_offset)
 
     def _of_lineage(self, table: Table, base: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """bool[n]: whether each batch's leader epoch is that of the log at its offset."""
+        """Return whether each batch's leader epoch is the primary's epoch at its base offset, bool[n]."""
         epochs = table[:, HeaderColumn.LEADER_EPOCH]
         if not len(self._starts):
             return np.ones(len(table), bool)
         slots = np.searchsorted(self._starts, base, side="right") - 1
         expected = self._epochs[np.maximum(slots, 0)]
-        # below the first start that is known, any epoch up to the first one
+        # Before the first known epoch, any lower epoch fits.
         fits: npt.NDArray[np.bool_] = epochs == expected
         fits |= ((slots < 0) & (epochs <= expected)) | (epochs == NO_LEADER_EPOCH)
         return fits
 
 
-def _holes(gap: Gap, pieces: Sequence[LogPiece]) -> list[Gap]:
-    """Gaps that remain between the pieces inside a gap."""
-    left, reached = [], gap[0]
-    inside = [piece for piece in pieces if gap[0] <= piece.first_offset < gap[1]]
+def _rest(gap: Gap, pieces: Sequence[LogPiece]) -> list[Gap]:
+    """Return the parts of a gap that the pieces do not fill."""
+    rest, reached = [], gap.first
+    inside = [piece for piece in pieces if gap.first <= piece.first_offset < gap.end]
     for piece in sorted(inside, key=lambda piece: piece.first_offset):
         if piece.first_offset > reached:
-            left.append((reached, piece.first_offset))
+            rest.append(Gap(reached, piece.first_offset))
         reached = piece.next_offset
-    return [*left, (reached, gap[1])] if reached < gap[1] else left
+    return [*rest, Gap(reached, gap.end)] if reached < gap.end else rest
 
 
 class MergedLog(PartitionLog):
-    """The log that pieces make. directory, store: of the copy that counts."""
+    """Log of the pieces of a MergedLocation. `directory` and `store` are those of the primary copy."""
 
     def __init__(self, location: MergedLocation, hints: OpenHints) -> None:
         self.pieces = location.pieces
         self._log_start = location.log_start
-        # torn tails were left out when the copies were put together: what is a damaged piece is damage
+        # The merge has dropped torn tails: anything that is still damaged is damage.
         super().__init__(location, replace(hints, recovery_point=MAX_INT64))
 
     def _list(self) -> None:
         self._set_listing([], [replace(piece.files, base_offset=piece.first_offset) for piece in self.pieces])
 
     def refresh(self) -> None:
-        """Nothing: the pieces are settled."""
+        """Do nothing: the pieces do not change."""
 
     def has_changed(self, file: SegmentFile) -> bool:
-        """Never: what is wrong with a file is damage."""
+        """Return False: the files do not change, so an error is damage."""
         return False
 
     @property
@@ -217,7 +273,7 @@ class MergedLog(PartitionLog):
 
     @property
     def log_end(self) -> LogEnd:
-        """Where the last piece ends; where it begins if it is damage, and that is passed over."""
+        """End of the last piece, or its start if it is damaged and damage is skipped."""
         if not self.pieces:
             return LogEnd(self._log_start, 0)
         last = self.pieces[-1]
@@ -226,7 +282,7 @@ class MergedLog(PartitionLog):
         return LogEnd(max(last.next_offset, self._log_start), last.end)
 
     def _opened(self, index: int) -> SegmentFile:
-        """The file of a piece, as if it held nothing else."""
+        """Open the file of a piece, limited to the bytes of the piece."""
         piece, end = self.pieces[index], self.next_base_offset(index)
         file = SegmentFile.open(
             piece.store, piece.directory, piece.files, end, self.name, pass_over_damage=self.pass_over_damage
@@ -242,7 +298,7 @@ class MergedLog(PartitionLog):
 
 @dataclass(frozen=True)
 class MergedLocation(PartitionLocation):
-    """Where the pieces of a partition lie. directory, store: of the copy that counts."""
+    """Location of a merged partition. `directory` and `store` are those of the primary copy."""
 
     pieces: tuple[LogPiece, ...] = ()
     log_start: int = 0
@@ -256,7 +312,7 @@ class MergedLocation(PartitionLocation):
 
     @property
     def has_checkpoints(self) -> bool:
-        """See PartitionLocation: they were read when the copies were put together."""
+        """False: the checkpoints were read when the copies were merged."""
         return False
 
     @property
@@ -265,12 +321,16 @@ class MergedLocation(PartitionLocation):
 
 
 def merged_location(copies: Sequence[PartitionLocation]) -> PartitionLocation:
-    """Raises OptionError where segments are in tiered storage."""
+    """Merge the copies of a partition. Returns the first location if all copies are gone.
+
+    Raises:
+        OptionError: If a copy has segments in tiered storage.
+    """
     for copy in copies:
         if copy.local is not copy:
             raise OptionError(
-                f"replicas=merge is of log directories alone, and segments of {copy.topic}-{copy.partition} are in "
-                "tiered storage",
+                f"replicas=merge reads log directories only, but {copy.topic}-{copy.partition} has segments in tiered "
+                "storage",
                 hint="replicas=longest reads them",
             )
     chosen = chosen_copy(copies, pass_over_damage=True)
@@ -285,11 +345,11 @@ def merged_location(copies: Sequence[PartitionLocation]) -> PartitionLocation:
         for copy in ordered
     )
     pieces = tuple(_Merge(logs, lineage).run(is_compacted=is_compacted))
-    taken = sum(piece.next_offset - piece.first_offset for piece in pieces if piece.from_other_copy)
-    if taken:
+    from_others = sum(piece.next_offset - piece.first_offset for piece in pieces if piece.from_other_copy)
+    if from_others:
         _log.warning(
-            "replicas=merge: %s-%d is read from %s, and %d offsets of it from other copies",
-            first.topic, first.partition, first.directory, taken,
+            "replicas=merge: %s-%d is read from %s, and %d of its offsets from other copies",
+            first.topic, first.partition, first.directory, from_others,
         )  # fmt: skip
     deleted_to = max(log.hints.log_start or 0 for log in logs)
     start = max(pieces[0].first_offset if pieces else logs[0].log_start_offset, deleted_to)

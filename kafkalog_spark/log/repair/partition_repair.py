@@ -1,4 +1,4 @@
-"""Repair of one partition: its segments one after the other, and new versions of its small files."""
+"""Repair of one partition: its segments in order, then its leader epochs and partition.metadata."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kafkalog_spark.log.read.last_stable_offset import TransactionState
 from kafkalog_spark.log.read.missing_segments import explain_log
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs
-from kafkalog_spark.log.repair.judged_segment import FirstBad
+from kafkalog_spark.log.repair.judged_segment import FindBadRecords
 from kafkalog_spark.log.repair.merged_log import MergedLog
-from kafkalog_spark.log.repair.report import PartitionReport, Taken
+from kafkalog_spark.log.repair.report import CopiedRange, PartitionReport
 from kafkalog_spark.log.repair.segment_repair import RepairState, SegmentRepair
 
 if TYPE_CHECKING:
@@ -25,25 +25,34 @@ if TYPE_CHECKING:
 
 
 def repair_partition(
-    place: PartitionLocation, log_dir: Path, *, records: bool = False, checkpoints: Checkpoints | None = None
+    location: PartitionLocation, log_dir: Path, *, records: bool = False, checkpoints: Checkpoints | None = None
 ) -> PartitionReport:
-    """Write the partition's good batches to a directory of its own in `log_dir`. records: batches whose records cannot
-    be decoded count as damaged, too. Raises OSError where the destination cannot be written."""
-    report = PartitionReport(place.topic, place.partition, place.directory)
+    """Write the undamaged batches of a partition to a new partition directory in `log_dir`.
+
+    Args:
+        location: The partition.
+        log_dir: The destination.
+        records: Also decode the records, and drop batches that cannot be decoded.
+        checkpoints: Cache of the checkpoints of the source.
+
+    Raises:
+        OSError: If the destination cannot be written.
+    """
+    report = PartitionReport(location.topic, location.partition, location.directory)
     try:
-        source = place.open(pass_over_damage=True, checkpoints=checkpoints)
+        source = location.open(pass_over_damage=True, checkpoints=checkpoints)
     except KafkalogError as error:
         report.error = str(error)
         return report
     if missing := explain_log(source):
         report.unread.append(missing)
-    directory = log_dir / f"{place.topic}-{place.partition}"
+    directory = log_dir / f"{location.topic}-{location.partition}"
     directory.mkdir()
     first = source.segments[0].base_offset if source.segments else source.log_start_offset
     known_epochs = {entry.epoch: entry.start_offset for entry in leader_epochs(source.store, source.directory)}
     transactions = TransactionState(_open_at(source, first))
     log = RepairState(first - 1, transactions, known_epochs, source.log_start_offset)
-    bad_records: FirstBad | None = None
+    bad_records: FindBadRecords | None = None
     if records:
         from kafkalog_spark.log.check.segment_check import RecordCheck  # loads Numba
 
@@ -51,7 +60,7 @@ def repair_partition(
         bad_records = lambda window: (fault.position for fault in check.take(window) if fault.position is not None)  # noqa: E731
     _repair_segments(source, directory, log, report, bad_records)
     bases = [int(path.stem) for path in directory.glob(f"*{names.LOG_SUFFIX}")]
-    if not bases:  # no broker leaves a partition without a segment
+    if not bases:  # a partition has at least one segment
         for suffix in names.SEGMENT_SUFFIXES[:3]:
             (directory / (names.segment_name(first) + suffix)).touch()
     report.log_end_offset = max(log.last_offset + 1, max(bases, default=first))
@@ -59,24 +68,24 @@ def repair_partition(
     report.open_transactions = dict(log.transactions.open)
     if log.epochs:
         checkpoint.write_leader_epochs(directory / checkpoint.LEADER_EPOCH_CHECKPOINT, log.epochs)
-    topic_id = place.topic_id()
+    topic_id = location.topic_id()
     if topic_id is not None:
         write_partition_metadata(directory / PARTITION_METADATA_FILE, topic_id)
     elif PARTITION_METADATA_FILE in source.names:
-        report.notes.append("its partition.metadata is damaged, and left out: a broker writes the topic's id again")
+        report.notes.append("partition.metadata is damaged and not copied: a broker writes the topic id again")
     return report
 
 
 def _repair_segments(
-    source: PartitionLog, directory: Path, log: RepairState, report: PartitionReport, bad_records: FirstBad | None
+    source: PartitionLog, directory: Path, log: RepairState, report: PartitionReport, bad_records: FindBadRecords | None
 ) -> None:
-    """Make a segment for each of the source, or for each that pieces of copies are of."""
+    """Write a segment for each one of the source. Pieces of a segment that come from several copies are joined."""
     writer: SegmentRepair | None = None
-    empty_end = False
+    ends_empty = False
     for index in range(len(source.segments)):
         try:
             with source.open_segment(index) as file:
-                # Pieces of one segment lie in one, with what another copy has of it.
+                # A piece of the same segment, perhaps from another copy, continues the current one.
                 if (
                     writer is None
                     or file.is_whole
@@ -87,20 +96,22 @@ def _repair_segments(
                         writer.finish(keep_empty=False)
                     base = file.base_offset if file.base_offset > log.last_offset else file.first_offset
                     writer = SegmentRepair(base, directory, log, report)
-                empty_end = file.is_last and file.size == 0  # an empty last segment says where the log goes on
+                ends_empty = file.is_last and file.size == 0  # an empty last segment gives the log end offset
                 writer.add(file, source.recovery_point, bad_records)
                 piece = source.pieces[index] if isinstance(source, MergedLog) else None
                 if piece is not None and piece.from_other_copy:
                     size = piece.end - piece.begin
-                    report.taken.append(Taken(file.path, piece.begin, size, piece.first_offset, piece.next_offset))
+                    report.taken.append(
+                        CopiedRange(file.path, piece.begin, size, piece.first_offset, piece.next_offset)
+                    )
         except (KafkalogError, FileNotFoundError) as error:
             report.unread.append(f"{source.segment_path(index)} could not be read to its end: {error}")
     if writer is not None:
-        writer.finish(keep_empty=empty_end)
+        writer.finish(keep_empty=ends_empty)
 
 
 def _open_at(source: PartitionLog, first: int) -> dict[int, int]:
-    """Transactions open before the first batch, where a producer snapshot tells them."""
+    """Return the transactions that are open at offset `first`, by the producer snapshot of that offset, if any."""
     for at, path in source.snapshots_up_to(first):
         if at == first:
             with suppress(CorruptLog, UnsupportedFormat, OSError):

@@ -1,10 +1,10 @@
-"""A whole log directory, repaired into a new one: partitions, checkpoints, meta.properties.
+"""Repair of log directories into a new one: partitions, checkpoints, meta.properties.
 
     report = repair_log_dirs(["/data/damaged"], "/data/repaired")
     print("\\n".join(report.lines()))
 
-Nothing in the source is changed. There is no clean-shutdown marker in what is made, and no recovery point: a broker
-that loads it looks at every batch, makes its producer snapshots, and trusts nothing that is said here.
+The source is not changed. The new directory has no clean-shutdown marker and no recovery points, so a broker that loads
+it checks every batch and rebuilds the producer snapshots.
 """
 
 from __future__ import annotations
@@ -47,13 +47,26 @@ def repair_log_dirs(
     records: bool = False,
     on_partition: Callable[[PartitionReport, int], None] | None = None,
 ) -> RepairReport:
-    """Write what is good in log directories, or single partitions' directories, to the new directory `destination`.
+    """Write the undamaged batches of log directories, or of single partition directories, to a new directory.
 
-    Of a partition that lies in several of them, the copy is taken that a read takes (replicas), and what is damaged in
-    it from the others (merged_log). records: decode every record; batches that cannot be are lost, too. on_partition:
-    called with each partition, and how many there are. On return everything is on disk. Raises OptionError for a
-    destination that is not new and empty, or lies in a source, and for remote storage that a source names and no option
-    allows; NotALogDirectory for a source; OSError where the destination cannot be written.
+    If several sources have copies of a partition, they are merged (merged_log.py). On return everything is on disk.
+
+    Args:
+        sources: Log directories or partition directories.
+        destination: A new or empty directory, outside of the sources.
+        storage: Options for object stores.
+        tier: Options for remote segments.
+        records: Also decode the records, and drop batches that cannot be decoded.
+        on_partition: Called with the report of each partition and the total number of partitions.
+
+    Returns:
+        What was kept, and what was lost.
+
+    Raises:
+        OptionError: If the destination is not empty, or is in a source or contains one, or if a source names remote
+            storage that no option allows.
+        NotALogDirectory: If a source is not a log directory.
+        OSError: If the destination cannot be written.
     """
     dirs = LogDirs.open(sources, storage, tier)
     refuse_unallowed(dirs.locations.values())
@@ -61,29 +74,29 @@ def repair_log_dirs(
     report = RepairReport(str(target))
     check_one_topic(dirs.locations, dirs.copies, list(dirs.locations))
     checkpoints = Checkpoints()
-    marks: dict[TopicPartition, int] = {}
-    starts: dict[TopicPartition, int] = {}
+    high_watermarks: dict[TopicPartition, int] = {}
+    log_starts: dict[TopicPartition, int] = {}
     for tp, first in dirs.locations.items():
-        place = first
+        location = first
         try:
-            place = merged_location(dirs.copies[tp]) if tp in dirs.copies else first
-        except (KafkalogError, FileNotFoundError) as error:  # the other partitions go on
+            location = merged_location(dirs.copies[tp]) if tp in dirs.copies else first
+        except (KafkalogError, FileNotFoundError) as error:  # continue with the other partitions
             repaired = PartitionReport(first.topic, first.partition, first.directory, error=str(error))
         else:
-            repaired = repair_partition(place, target, records=records, checkpoints=checkpoints)
+            repaired = repair_partition(location, target, records=records, checkpoints=checkpoints)
         report.partitions.append(repaired)
         start, end = repaired.log_start_offset, repaired.log_end_offset
         if repaired.error is None:
             if start:
-                starts[tp] = start
-            if place.local.has_checkpoints:
-                known = checkpoints.read(place.store, place.log_dir, checkpoint.HIGH_WATERMARK_CHECKPOINT)
-                marks[tp] = min(max(known.get(tp, end), start), end)
+                log_starts[tp] = start
+            if location.local.has_checkpoints:
+                known = checkpoints.read(location.store, location.log_dir, checkpoint.HIGH_WATERMARK_CHECKPOINT)
+                high_watermarks[tp] = min(max(known.get(tp, end), start), end)
         if on_partition is not None:
             on_partition(repaired, len(dirs.locations))
-    checkpoint.write_offset_checkpoint(target / checkpoint.HIGH_WATERMARK_CHECKPOINT, marks)
-    checkpoint.write_offset_checkpoint(target / checkpoint.LOG_START_OFFSET_CHECKPOINT, starts)
-    _copy_of_broker(dirs, target, report)
+    checkpoint.write_offset_checkpoint(target / checkpoint.HIGH_WATERMARK_CHECKPOINT, high_watermarks)
+    checkpoint.write_offset_checkpoint(target / checkpoint.LOG_START_OFFSET_CHECKPOINT, log_starts)
+    _copy_broker_files(dirs, target, report)
     fsync_tree(target)  # the caller may delete the source as soon as this returns
     return report
 
@@ -93,16 +106,16 @@ def _new_directory(destination: str | os.PathLike[str], roots: list[Path]) -> Pa
     for root in roots:
         if target.resolve().is_relative_to(root.resolve()) or root.resolve().is_relative_to(target.resolve()):
             raise OptionError(
-                f"the destination {target} and the source {root} lie in each other", hint="choose another"
+                f"the destination {target} and the source {root} contain each other", hint="choose another destination"
             )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise OptionError(f"the destination {target} is not an empty directory", hint="nothing is repaired in place")
+        raise OptionError(f"the destination {target} is not an empty directory", hint="choose a new or empty directory")
     make_directories(target)
     return target
 
 
-def _copy_of_broker(dirs: LogDirs, target: Path, report: RepairReport) -> None:
-    """meta.properties, and of KRaft's own log what there is; of several directories, of the first that has it."""
+def _copy_broker_files(dirs: LogDirs, target: Path, report: RepairReport) -> None:
+    """Copy meta.properties and KRaft's own log, each from the first source that has it."""
     for path, store in dirs.roots:
         try:
             file = os.path.join(path, META_PROPERTIES_FILE)
@@ -111,17 +124,19 @@ def _copy_of_broker(dirs: LogDirs, target: Path, report: RepairReport) -> None:
         except FileNotFoundError:
             continue
         except (KafkalogError, OSError) as error:
-            report.notes.append(f"{META_PROPERTIES_FILE} is not taken over: {error}")
+            report.notes.append(f"{META_PROPERTIES_FILE} is not copied: {error}")
     for path, store in dirs.roots:
         metadata = Path(path, _METADATA_DIR)
         if store.remote or not os.path.lexists(metadata):
             continue
         if metadata.is_symlink() or not metadata.is_dir():
-            report.notes.append(f"{metadata}, KRaft's own log, is left out: it is no directory, or a link to one")
+            report.notes.append(
+                f"{metadata}, KRaft's own log, is not copied: it is not a directory, or a symbolic link"
+            )
             continue
-        left_out = _copy_regular_files(metadata, target / _METADATA_DIR)
-        report.notes.append(f"{metadata}, KRaft's own log, is copied as it is: it was not looked at")
-        report.notes += [f"{metadata / name} is left out: {why}" for name, why in left_out]
+        skipped = _copy_regular_files(metadata, target / _METADATA_DIR)
+        report.notes.append(f"{metadata}, KRaft's own log, is copied without a check or a repair")
+        report.notes += [f"{metadata / name} is not copied: {reason}" for name, reason in skipped]
         break
 
 
@@ -131,8 +146,11 @@ def _meta_properties(data: bytes) -> bytes:
 
 
 def _copy_regular_files(source: Path, target: Path) -> list[tuple[str, str]]:
-    """Names and reasons of what is left out, such as links, which may lead away. Raises OSError of the target."""
-    left_out = []
+    """Copy the regular files of a directory. Returns (name, reason) of each entry that is skipped.
+
+    Symbolic links are skipped, because they may lead out of the directory. Raises OSError if a copy cannot be written.
+    """
+    skipped = []
     target.mkdir()
     for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
         try:
@@ -142,9 +160,9 @@ def _copy_regular_files(source: Path, target: Path) -> list[tuple[str, str]]:
                     with open(fd, "rb", closefd=False) as file, open(target / entry.name, "xb") as copy:
                         shutil.copyfileobj(file, copy)
                 else:
-                    left_out.append((entry.name, f"it has {size} bytes, and Kafka's files {MAX_SEGMENT_SIZE} at most"))
+                    skipped.append((entry.name, f"it has {size} bytes, Kafka's files have at most {MAX_SEGMENT_SIZE}"))
         except OSError as error:
             if error.filename != entry.path:
                 raise
-            left_out.append((entry.name, "it is a link" if entry.is_symlink() else str(error.strerror)))
-    return left_out
+            skipped.append((entry.name, "it is a link" if entry.is_symlink() else str(error.strerror)))
+    return skipped

@@ -8,18 +8,24 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 KEY_BYTES = 200
-"""Bytes of a key that a report shows: keys may have a megabyte, and a report names 100 for each loss."""
-_SHOWN_KEYS = 10  # in a line of the report; all are in its JSON
+"""Bytes of a key that a report shows. Keys may have a megabyte, and a report lists up to 100 for each loss."""
+_SHOWN_KEYS = 10  # keys in a line of the report; its JSON has all
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
     """Bytes [position, position + size) of a .log file that are not in the repaired log.
 
-    The offsets [first_offset, next_offset) lie between the batches that were kept before and after it: those that
-    compaction had left. next_offset: None where nothing follows in the segment. Timestamps (ms) are those of these
-    batches. keys: at most 100 different ones of records in these bytes, as far as they can still be read, which nothing
-    proves (`key_text`). keys_read: records whose key could be read.
+    Attributes:
+        why: What is wrong with the bytes.
+        first_offset: Offset after the last kept batch before the bytes.
+        next_offset: Base offset of the first kept batch after them; None if none follows in the segment. Of the offsets
+            in between, compaction may have removed some before.
+        timestamp_before: Max timestamp of the kept batch before them, in ms; None without one.
+        timestamp_after: Max timestamp of the kept batch after them, in ms; None without one.
+        keys: Up to 100 different keys of records in these bytes, by `key_text`. They are unproven, because the batch
+            is damaged.
+        keys_read: Number of records whose key could be read.
     """
 
     path: str
@@ -35,9 +41,11 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """Bytes [position, position + size) of another copy's .log that are in the repaired log: what the copy that counts
-    lacks of the offsets [first_offset, next_offset)."""
+class CopiedRange:
+    """Bytes [position, position + size) of another copy's .log that are in the repaired log.
+
+    They have the offsets [first_offset, next_offset), which the primary copy lacks.
+    """
 
     path: str
     position: int
@@ -48,10 +56,21 @@ class Taken:
 
 @dataclass(slots=True)
 class PartitionReport:
-    """Report of a partition. bytes: of .log files, as they were and as they are. epochs_rewritten: batches whose leader
-    epoch was out of line. open_transactions: producer id to first offset, of those without a marker at the end: in a
-    damaged log it may be among what is lost. unread: files whose records may be lost, and why. error: why nothing of it
-    could be read."""
+    """Report of a partition.
+
+    Attributes:
+        batches: Number of kept batches.
+        bytes_before: Bytes of the source's .log files.
+        bytes_kept: Bytes of the repaired .log files.
+        epochs_rewritten: Number of batches that got another leader epoch, because theirs did not fit their neighbours.
+        losses: Lost bytes.
+        taken: Bytes that come from other copies.
+        open_transactions: First offset by producer id of the transactions without a marker at the end of the log. In a
+            damaged log, the marker may be lost.
+        notes: Other changes.
+        unread: Files whose records may be lost, and why.
+        error: Why the partition could not be read at all; else None.
+    """
 
     topic: str
     partition: int
@@ -63,7 +82,7 @@ class PartitionReport:
     bytes_kept: int = 0
     epochs_rewritten: int = 0
     losses: list[Loss] = field(default_factory=list)
-    taken: list[Taken] = field(default_factory=list)
+    taken: list[CopiedRange] = field(default_factory=list)
     open_transactions: dict[int, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -110,8 +129,7 @@ class RepairReport:
             lines += [f"lost: {name}: {text}" for text in partition.unread]
             lines += [
                 f"taken: {name} {taken.path} from byte {taken.position}, {taken.size} bytes: offsets "
-                f"{taken.first_offset} to {taken.next_offset - 1}, which {name} lacks or has damaged in the copy that "
-                "counts"
+                f"{taken.first_offset} to {taken.next_offset - 1}, which are missing or damaged in the primary copy"
                 for taken in partition.taken
             ]
             lines += [_loss_line(name, loss) for loss in partition.losses]
@@ -119,8 +137,8 @@ class RepairReport:
                 lines.append(f"changed: {name}: the leader epoch of {partition.epochs_rewritten} batches")
             if partition.losses:
                 lines += [
-                    f"note: {name}: the transaction of producer id {producer} at offset {first} has no end; its marker "
-                    "may be among what is lost"
+                    f"note: {name}: the transaction of producer id {producer} from offset {first} on has no marker, "
+                    "which may be lost"
                     for producer, first in sorted(partition.open_transactions.items())
                 ]
             lines += [f"note: {name}: {note}" for note in partition.notes]
@@ -153,10 +171,10 @@ def _loss_line(name: str, loss: Loss) -> str:
 
 
 def key_text(key: bytes) -> str:
-    """A key as people read it: its first KEY_BYTES bytes, and "..." in place of the rest."""
+    """Return a key for the report: at most KEY_BYTES bytes as text, or as hex if it is not printable UTF-8."""
     shown, rest = key[:KEY_BYTES], "..." if len(key) > KEY_BYTES else ""
     try:
-        # a character that was cut through is left out
+        # With final=False, an incomplete character at the end is dropped.
         text = codecs.getincrementaldecoder("utf-8")().decode(shown, final=not rest)
     except UnicodeDecodeError:
         return f"0x{shown.hex()}{rest}"

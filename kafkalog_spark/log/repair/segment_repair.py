@@ -22,7 +22,7 @@ from kafkalog_spark.log.read.header_windows import Table
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.repair.damaged_segment import Damage
-from kafkalog_spark.log.repair.judged_segment import FirstBad, end_of, judged_batches
+from kafkalog_spark.log.repair.judged_segment import FindBadRecords, end_of, judged_batches
 from kafkalog_spark.log.repair.lost_keys import lost_keys
 from kafkalog_spark.log.repair.report import Loss, PartitionReport, key_text
 from kafkalog_spark.log.write.segment_recovery import IndexBuilder
@@ -31,14 +31,25 @@ from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES
 if TYPE_CHECKING:
     pass
 
-_COPY = 8 << 20
+_COPY = 8 << 20  # bytes that are copied at a time
 _OF_TRANSACTIONS = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
 
 
 @dataclass(slots=True)
 class RepairState:
-    """State of a repair that one segment passes on to the next. known_epochs: start offsets by the source's checkpoint,
-    which may know of epochs before the batches; log_start: below it records were deleted."""
+    """State of a partition's repair, which each segment continues.
+
+    Attributes:
+        last_offset: Last offset of the last kept batch.
+        transactions: Transactions of the kept batches.
+        known_epochs: Start offsets by leader epoch in the source's checkpoint. An epoch may begin before its first
+            remaining batch.
+        log_start: Log start offset of the source; records below it were deleted.
+        leader_epoch: Leader epoch of the last kept batch.
+        epochs: New leader-epoch checkpoint.
+        timestamp: Max timestamp of the last kept batch, in ms.
+        pending: Losses of the current segment after which no batch has been kept yet.
+    """
 
     last_offset: int
     transactions: TransactionState
@@ -48,11 +59,13 @@ class RepairState:
     epochs: list[EpochEntry] = field(default_factory=list)
     timestamp: int = NO_TIMESTAMP
     pending: list[Loss] = field(default_factory=list)
-    """Losses of this segment after which nothing has been kept yet."""
 
 
 class SegmentRepair:
-    """Writes a segment to `directory`: what is good in a file, or in parts of several. `finish` ends it."""
+    """Writes a segment to `directory`: the undamaged batches of a file, or of parts of several files.
+
+    Call `finish` after the last `add`.
+    """
 
     def __init__(self, base_offset: int, directory: Path, log: RepairState, report: PartitionReport) -> None:
         self._log = log
@@ -64,8 +77,13 @@ class SegmentRepair:
         self.size = 0
         self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
 
-    def add(self, file: SegmentFile, recovery_point: int | None, bad_records: FirstBad | None = None) -> None:
-        """Copy what is good in a file, after what has been copied. Raises OSError, NotALogDirectory."""
+    def add(self, file: SegmentFile, recovery_point: int | None, bad_records: FindBadRecords | None = None) -> None:
+        """Append the undamaged batches of a file, and report the others as lost.
+
+        Raises:
+            NotALogDirectory: If the file cannot be read.
+            OSError: If the destination cannot be written.
+        """
         self._report.bytes_before += file.size - file.begin
         log = self._log
         for part in judged_batches(file, log.last_offset, log.leader_epoch, recovery_point, bad_records):
@@ -74,11 +92,16 @@ class SegmentRepair:
                 continue
             keys, records = lost_keys(file, part.position, part.size)
             shown, before = tuple(map(key_text, keys)), None if log.timestamp == NO_TIMESTAMP else log.timestamp
-            place = (file.path, part.position, part.size, part.error)
-            log.pending.append(Loss(*place, log.last_offset + 1, None, before, keys=shown, keys_read=records))
+            first_lost = log.last_offset + 1
+            log.pending.append(
+                Loss(
+                    file.path, part.position, part.size, part.error, first_lost, None, before, keys=shown,
+                    keys_read=records,
+                )
+            )  # fmt: skip
 
     def finish(self, *, keep_empty: bool) -> None:
-        """Write the indexes. Nothing is left of a segment without batches, unless keep_empty."""
+        """Write the indexes. A segment without batches is removed, unless `keep_empty`."""
         os.close(self._fd)
         self._report.losses += self._log.pending
         self._log.pending.clear()
@@ -95,7 +118,7 @@ class SegmentRepair:
             self._path.with_suffix(names.TRANSACTION_INDEX_SUFFIX).write_bytes(entries)
 
     def _copy(self, file: SegmentFile, run: Table, epochs: np.ndarray) -> None:
-        """Neighbours in the file."""
+        """Copy batches that are adjacent in the file, and give them the leader epochs `epochs`, int64[n]."""
         start, end = int(run[0, HeaderColumn.POSITION]), end_of(run[-1])
         moved = run.copy()
         moved[:, HeaderColumn.POSITION] += self.size - start
@@ -115,10 +138,10 @@ class SegmentRepair:
         self.size += end - start
         self._indexes.add(moved)
         self._report.batches += len(run)
-        self._follow(file, run, epochs)
+        self._update_state(file, run, epochs)
 
-    def _follow(self, file: SegmentFile, run: Table, epochs: np.ndarray) -> None:
-        """Note what later batches and the partition's small files need of these batches."""
+    def _update_state(self, file: SegmentFile, run: Table, epochs: np.ndarray) -> None:
+        """Update the RepairState after copied batches, and complete the pending losses."""
         log = self._log
         first, timestamp = int(run[0, HeaderColumn.BASE_OFFSET]), int(run[0, HeaderColumn.MAX_TIMESTAMP])
         after = None if timestamp == NO_TIMESTAMP else timestamp
@@ -146,4 +169,4 @@ class SegmentRepair:
             try:
                 log.transactions.marker(header, control_type(file.read(header.position, header.size)))
             except CorruptBatch:
-                continue  # the check says so; it ends nothing
+                continue  # a malformed marker, which the check reports, ends no transaction

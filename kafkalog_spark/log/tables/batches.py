@@ -20,7 +20,7 @@ from kafkalog_spark.log.read.header_windows import Table as HeaderTable
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import locate
-from kafkalog_spark.log.repair.damaged_segment import Damage, stretches
+from kafkalog_spark.log.repair.damaged_segment import Damage, windows_and_damage
 from kafkalog_spark.log.tables.declarations import BATCHES
 from kafkalog_spark.log.tables.open_unit import Batches, OpenUnit
 from kafkalog_spark.log.tables.timestamps import timestamps
@@ -90,7 +90,7 @@ def batch_rows(
     maker = _Columns(file, log.topic, log.partition, max_decompressed)
     schema = BATCHES.schema(columns)
     position = locate(file, start) if start > file.base_offset else 0
-    for part in stretches(file, position, log.recovery_point):
+    for part in windows_and_damage(file, position, log.recovery_point):
         if isinstance(part, Damage):
             yield from BATCHES.batches(columns, [maker.of_damage(part)])
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kafkalog_spark.log.check.dir_files import DirFiles, check_directories
+from kafkalog_spark.log.check.dir_files import LogDirState, check_directories
 from kafkalog_spark.log.check.finding import Findings
 from kafkalog_spark.log.check.partition_task import check_partition
 from kafkalog_spark.log.read.partition_log import PartitionLocation
@@ -23,14 +23,14 @@ def _rows(unit: OpenUnit) -> Iterator[dict[str, Any]]:
         check_directories(unit.roots, unit.locations, findings)
     else:
         local = unit.location.local
-        files = unit.task.once_per_log_dir(local, _dir_files) if local.has_checkpoints else None
-        check_partition(unit.location, findings, files=files)
-    findings.tell_rest()
+        state = unit.task.once_per_log_dir(local, _dir_state) if local.has_checkpoints else None
+        check_partition(unit.location, findings, state=state)
+    findings.add_omitted()
     for finding in findings.kept:
         topic, _, number = (finding.topic_partition or "").rpartition("-")
         row = {"severity": finding.severity.value, "path": finding.path} | finding.fault._asdict()
         yield row | ({"topic": topic, "partition": int(number)} if number else {})
 
 
-def _dir_files(location: PartitionLocation) -> DirFiles:
-    return DirFiles.read(location.log_dir, location.store, Findings())
+def _dir_state(location: PartitionLocation) -> LogDirState:
+    return LogDirState.read(location.log_dir, location.store, Findings())

@@ -12,7 +12,7 @@ from kafkalog_spark.format.layout import NO_TIMESTAMP, HeaderColumn
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.repair.damaged_segment import Damage, stretches
+from kafkalog_spark.log.repair.damaged_segment import Damage, windows_and_damage
 from kafkalog_spark.log.repair.judged_segment import end_of
 from kafkalog_spark.log.tables.open_unit import Batches, OpenUnit
 from kafkalog_spark.log.tables.timestamps import timestamp_us
@@ -47,11 +47,11 @@ def _segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
     error: str | None = None
     first_timestamp = max_timestamp = NO_TIMESTAMP
     end_offset = file.base_offset
-    for part in stretches(file, 0, log.recovery_point):
+    for part in windows_and_damage(file, 0, log.recovery_point):
         if isinstance(part, Damage):
             damaged += part.size
             error = error or part.error
-            offsets.lost()
+            offsets.skip_damage()
             continue
         table = part.table
         offsets_wrong += sum(1 for _ in offsets.take(table, end_offset - 1, int(table[0, HeaderColumn.POSITION])))

@@ -1,8 +1,8 @@
-"""One log of a partition, assembled from local and remote segments by leader epochs.
+"""Merge of a partition's local and remote segments to one log, by leader epochs.
 
-Remote segments overlap and repeat after leader changes. All segments of the log's lineage hold the same records at the
-same offsets, so any segment that holds an offset may be read for it. The one that reaches furthest is chosen; local
-segments are preferred, because they cost less.
+Remote segments overlap and repeat after leader changes. All segments of the log's lineage have the same records at the
+same offsets, so any segment that contains an offset may be read for it. Local segments are preferred, because they cost
+less; of several remote ones, the one with the highest end offset is chosen.
 """
 
 from __future__ import annotations
@@ -18,15 +18,19 @@ from kafkalog_spark.log.tiered.remote_names import RemoteSegment
 
 
 class OffsetSpan(NamedTuple):
-    """Offsets [start, until) that local segments hold without a hole, or that nothing holds."""
+    """Offsets [start, until): of adjacent local segments, or of a hole in the log."""
 
     start: int
     until: int
 
 
 class LogPiece(NamedTuple):
-    """Offsets [start, until) that are read from one place. source: None for the local log; a remote segment may begin
-    before `start` and end after `until`, also within a batch: filter records by offset."""
+    """Offsets [start, until) that are read from one segment, or from the local log.
+
+    Attributes:
+        source: The remote segment; None for the local log. The segment may begin before `start` and end after `until`,
+            even in the middle of a batch: filter its records by offset.
+    """
 
     source: RemoteSegment | None
     start: int
@@ -34,12 +38,12 @@ class LogPiece(NamedTuple):
 
 
 class RedundancyReason(Enum):
-    """Why a segment of the log is not read. Values: in words."""
+    """Why a segment is not read although its leader epochs fit the log. The values are texts for messages."""
 
     BELOW_LOG_START = "it ends before the log begins"
     COVERED = "other remote segments hold its offsets"
     LOCAL = "the local log holds its offsets"
-    OTHER_TOPIC_ID = "it is of a topic of the same name with another id"
+    OTHER_TOPIC_ID = "it belongs to a topic of the same name with another id"
 
 
 class ExcludedSegment(NamedTuple):
@@ -51,16 +55,24 @@ class ExcludedSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LineageMerge:
-    """The log from its start to its end: pieces and holes by offset, neither overlapping; and what is not read."""
+    """Result of `merge_lineage`.
+
+    Attributes:
+        pieces: The log by offset, without overlaps.
+        holes: Offsets between the pieces that no segment contains.
+        excluded: Segments that are not read.
+    """
 
     pieces: tuple[LogPiece, ...]
     holes: tuple[OffsetSpan, ...]
-    left_out: tuple[ExcludedSegment, ...]
+    excluded: tuple[ExcludedSegment, ...]
 
 
 def topic_id_of(segments: Iterable[RemoteSegment]) -> uuid.UUID | None:
-    """Id of the newest of the topics that had this name, by the latest event; None without segments. A live log's
-    partition.metadata takes precedence."""
+    """Return the id of the segment with the latest event: that of the newest topic of this name; None without segments.
+
+    Use it only if there is no live log, whose partition.metadata has the id.
+    """
     latest = max(segments, key=lambda segment: (segment.event_timestamp, segment.partition.topic_id), default=None)
     return latest.partition.topic_id if latest else None
 
@@ -74,11 +86,20 @@ def merge_lineage(
     log_start: int | None = None,
     log_end: int | None = None,
 ) -> LineageMerge:
-    """A partition's log, put together. remote: segments of one topic-partition that are wholly there. lineage: of the
-    live log, or of the `newest` segment. local: of one replica. All in any order. topic_id: segments of others are left
-    out (None: all are of one). log_start: None for unknown. log_end: of a live log, None for none. What lies below the
-    lineage's first offset is not read remotely: the checkpoint is cut when the log's start moves."""
-    left_out: list[ExcludedSegment] = []
+    """Merge the segments of a partition to one log.
+
+    Remote segments are not read below the first offset of the lineage: a broker truncates the checkpoint when the log
+    start offset moves.
+
+    Args:
+        remote: Complete segments of one topic and partition, in any order.
+        lineage: Of the live log, else of the `newest` segment.
+        local: Segments of one replica, in any order.
+        topic_id: Segments with another topic id are excluded; None if all have the same id.
+        log_start: Log start offset; None if unknown.
+        log_end: Log end offset of a live log, which remote segments must not reach; None without a live log.
+    """
+    excluded: list[ExcludedSegment] = []
     candidates: list[RemoteSegment] = []
     floor = max(log_start or 0, lineage[0].start_offset if lineage else 0)
     for segment in remote:
@@ -92,20 +113,20 @@ def merge_lineage(
         if reason is None:
             candidates.append(segment)
         else:
-            left_out.append(ExcludedSegment(segment, reason))
+            excluded.append(ExcludedSegment(segment, reason))
     spans = _joined(local, log_start or 0)
-    pieces, holes = _walk(candidates, spans, floor)
-    taken = {piece.source.segment_id for piece in pieces if piece.source is not None}
+    pieces, holes = _pieces_and_holes(candidates, spans, floor)
+    used = {piece.source.segment_id for piece in pieces if piece.source is not None}
     for segment in candidates:
-        if segment.segment_id not in taken:
+        if segment.segment_id not in used:
             start = max(segment.start_offset, floor)
             is_local = any(span.start <= start and segment.until <= span.until for span in spans)
-            left_out.append(ExcludedSegment(segment, RedundancyReason.LOCAL if is_local else RedundancyReason.COVERED))
-    return LineageMerge(tuple(pieces), tuple(holes), tuple(left_out))
+            excluded.append(ExcludedSegment(segment, RedundancyReason.LOCAL if is_local else RedundancyReason.COVERED))
+    return LineageMerge(tuple(pieces), tuple(holes), tuple(excluded))
 
 
 def _joined(local: Sequence[OffsetSpan], log_start: int) -> list[OffsetSpan]:
-    """Spans by offset, from the log's start on, neighbours made one."""
+    """Return the spans by offset, from the log start offset on, with adjacent spans joined."""
     joined: list[OffsetSpan] = []
     for start, until in sorted(local):
         start = max(start, log_start)
@@ -118,11 +139,13 @@ def _joined(local: Sequence[OffsetSpan], log_start: int) -> list[OffsetSpan]:
     return joined
 
 
-def _walk(
+def _pieces_and_holes(
     remote: Sequence[RemoteSegment], local: Sequence[OffsetSpan], floor: int
 ) -> tuple[list[LogPiece], list[OffsetSpan]]:
-    def order(segment: RemoteSegment) -> tuple[int, int, int, int, uuid.UUID]:
-        """The one that goes furthest, then newest, with the smallest start and id: every task decides alike."""
+    """Choose the source of each offset, from the lowest offset on. Remote segments are not read below `floor`."""
+
+    def preference(segment: RemoteSegment) -> tuple[int, int, int, int, uuid.UUID]:
+        """Prefer the highest end offset, then the newest segment; a total order, so that all tasks choose alike."""
         return (
             segment.end_offset, segment.last_epoch, segment.event_timestamp, -segment.start_offset, segment.segment_id,
         )  # fmt: skip
@@ -130,14 +153,14 @@ def _walk(
     waiting = sorted(remote, key=lambda segment: segment.start_offset)
     pieces: list[LogPiece] = []
     holes: list[OffsetSpan] = []
-    best: RemoteSegment | None = None  # of those that begin at or before `at`
+    best: RemoteSegment | None = None  # the preferred one of those that begin at or before `at`
     next_remote = next_local = 0
     starts = [max(waiting[0].start_offset, floor)] if waiting else []
     at = min([*starts, *(span.start for span in local[:1])], default=0)
     while True:
         while next_remote < len(waiting) and max(waiting[next_remote].start_offset, floor) <= at:
             segment = waiting[next_remote]
-            best = segment if best is None else max(best, segment, key=order)
+            best = segment if best is None else max(best, segment, key=preference)
             next_remote += 1
         while next_local < len(local) and local[next_local].until <= at:
             next_local += 1

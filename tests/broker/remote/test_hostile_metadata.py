@@ -16,7 +16,8 @@ from kafkalog_spark.errors import CorruptManifest, CorruptRemoteMetadata, Remote
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC, is_internal
 from kafkalog_spark.format.partition_metadata import uuid_to_text
-from kafkalog_spark.log.remote.remote_storage import FolderStore, RemoteStorage
+from kafkalog_spark.log.remote.folder_store import FolderStore
+from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
 from kafkalog_spark.log.tiered.custom_metadata import encode_custom_metadata
@@ -78,7 +79,7 @@ HOSTILE: dict[str, tuple[Callable[[uuid.UUID], RemoteLogEvent], set[tuple[str, i
     ),
     "a negative partition": (lambda _: event(FINISHED, "pwned", -1), set(), "partition -1 of pwned"),
     "a topic without objects": (
-        lambda _: event(FINISHED, "pwned"), {("pwned", 0)}, "pwned-0 is offline .* cannot be read|is not there",
+        lambda _: event(FINISHED, "pwned"), {("pwned", 0)}, "pwned-0 is offline .* cannot be read|does not exist",
     ),
     "an end and an epoch beyond the log's": (
         lambda topic_id: event(FINISHED, "tiered", topic_id=topic_id, end=10**9, epoch=5), {("tiered", 0)},

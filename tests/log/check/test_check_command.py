@@ -36,7 +36,7 @@ def test_errors_give_a_line_each_and_1(golden_copy: Callable[..., Path], capsys:
     (root / "leftover.txt").write_text("")
     assert main([str(root)]) == FAILED
     *lines, summary = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"note: {root / 'leftover.txt'}: is no file of a broker"
+    assert lines[0] == f"note: {root / 'leftover.txt'}: not a broker file"
     assert lines[1].startswith(f"error: codec-none-0 {path} at byte 0 (offset 0): CRC-32C does not match: the header")
     assert summary.endswith(f"{len(lines) - 1} errors, 1 notes")
     assert main(["--quiet", str(root)]) == FAILED
@@ -183,5 +183,5 @@ def test_compressed_segment_beside_others_is_an_error(
     compressed = root / "codec-none-0" / "00000000000000000000.log.zst"
     compressed.touch()
     assert main([str(root)]) == FAILED
-    what = f"error: codec-none-0 {compressed}: is a compressed segment, whose records no reader finds: decompress it"
+    what = f"error: codec-none-0 {compressed}: compressed segment file, which readers skip: decompress it"
     assert what in capsys.readouterr().out

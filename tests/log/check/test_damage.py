@@ -155,7 +155,7 @@ TABLE = [
         SEGMENTS,
         lambda root: file(root, SEGMENTS, FIRST, ".timeindex").unlink(),
         seg(FIRST, ".log"),
-        "the segment has not a time index",
+        "the segment does not have a time index",
     ),
     Damage(
         "a timestamp that no record has",
@@ -169,7 +169,7 @@ TABLE = [
         SEGMENTS,
         lambda root: file(root, SEGMENTS, FIRST, ".timeindex").write_bytes(b""),
         seg(FIRST, ".timeindex"),
-        "the last entry of the time index of a segment that is not written to any more: expected the largest timestamp",
+        "the last entry of the time index of a closed segment: expected the largest timestamp",
     ),
     Damage(
         "an aborted transaction that is not told",
@@ -284,7 +284,7 @@ TABLE = [
         SEGMENTS,
         lambda root: (root / "lost+found").mkdir(),
         "lost+found",
-        "is no partition's directory (<topic>-<partition>): Apache Kafka does not start with it",
+        "not a partition directory (<topic>-<partition>): Apache Kafka refuses to start with it",
     ),
 ]
 
@@ -315,7 +315,7 @@ def test_what_cannot_be_read_is_told_and_the_other_partitions_are_checked(golden
     result = check_log_dirs([root])
     assert sorted(str(finding) for finding in result.findings.kept) == [
         f"error: segments-0 {epochs}: cannot be read: is not a regular file",
-        f"error: segments-1 {log}: is listed and cannot be opened: it does not exist",
+        f"error: segments-1 {log}: listed in its directory, but does not exist when it is opened",
     ]
     assert result.partitions["segments", 2].log_end_offset == 6000
 
@@ -412,9 +412,9 @@ def test_one_record_a_batch_and_odd_files(tmp_path: Path) -> None:
     (directory / "leader-epoch-checkpoint.tmp").write_bytes(b"")
     lines = [str(finding) for finding in check_log_dirs([directory]).findings.kept]
     assert all(line.startswith("note: ") for line in lines)
-    assert any(line.endswith("notes.txt: is no file of a partition") for line in lines)
-    assert any("is an index without a .log" in line for line in lines)
-    assert any("leader-epoch-checkpoint.tmp: is left over" in line for line in lines)
+    assert any(line.endswith("notes.txt: not a file of a partition") for line in lines)
+    assert any("index without a .log" in line for line in lines)
+    assert any("leader-epoch-checkpoint.tmp: left over" in line for line in lines)
 
 
 def test_check_of_a_partition_that_is_deleted_meanwhile_finds_nothing(

@@ -163,7 +163,7 @@ def malformed(payload_change: Callable[[bytearray], None]) -> bytes:
     [
         (lambda payload: payload.__setitem__(0, 0x7F), "a record runs past the end of the batch"),
         (lambda payload: payload.__setitem__(4, 0x7F), "a varint or field runs past the end of its record"),
-        (lambda payload: payload.__setitem__(3, 0x09), "a record's offset does not rise, or lies outside the batch"),
+        (lambda payload: payload.__setitem__(3, 0x09), "a record's offset does not increase, or is outside the batch"),
         (lambda payload: payload.append(0), "bytes are left after the last record"),
     ],
 )

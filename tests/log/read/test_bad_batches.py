@@ -91,7 +91,7 @@ LYING: dict[str, tuple[bytes, type[KafkalogError], str]] = {
     "2^31-1 records": (lies(57, "i", 2**31 - 1), CorruptBatch, "runs past the end of the batch"),
     "last offset below the base offset": (lies(23, "i", -1), CorruptBatch, "offsets 5 to 4"),
     "last offset in the next batch": (lies(23, "i", 5), CorruptBatch, "do not follow 10"),
-    "last offset too low": (lies(23, "i", 3), CorruptBatch, "offset does not rise, or lies outside"),
+    "last offset too low": (lies(23, "i", 3), CorruptBatch, "offset does not increase, or is outside"),
     "base offset too low": (patched(HONEST, 0, struct.pack(">q", 4)), CorruptBatch, "offsets 4 to 8 do not follow 4"),
     "base offset too high": (
         patched(HONEST, 0, struct.pack(">q", 6)),
@@ -113,8 +113,8 @@ LYING: dict[str, tuple[bytes, type[KafkalogError], str]] = {
     "record length of 11 bytes": (five(b"\xff" * 11), CorruptBatch, "runs past the end of the batch"),
     "timestamp delta of 11 bytes": (odd_record(b"\x00" + b"\xff" * 11), CorruptBatch, "varint or field runs past"),
     "offset delta of 11 bytes": (odd_record(b"\x00\x00" + b"\x80" * 11), CorruptBatch, "varint or field runs past"),
-    "offset delta not rising": (five(record(0, 1, None, b"v", NO_HEADERS)), CorruptBatch, "offset does not rise"),
-    "offset delta negative": (five(record(0, -1, None, b"v", NO_HEADERS), 0), CorruptBatch, "offset does not rise"),
+    "offset delta not rising": (five(record(0, 1, None, b"v", NO_HEADERS)), CorruptBatch, "offset does not increase"),
+    "offset delta negative": (five(record(0, -1, None, b"v", NO_HEADERS), 0), CorruptBatch, "offset does not increase"),
     "offset delta past the last": (five(record(0, 5, None, b"v", NO_HEADERS), 4), CorruptBatch, "outside the batch"),
     "offset delta of six bytes": (five(record(0, 2**40, None, b"v", NO_HEADERS), 4), CorruptBatch, "field runs past"),
     "offset delta of 2^31 - 1": (five(record(0, 2**31 - 1, None, b"v", NO_HEADERS), 4), CorruptBatch, "outside the ba"),
@@ -309,15 +309,15 @@ LEGACY_LIES: dict[str, tuple[bytes, str, int]] = {
     "inner length 2 GB": (
         raw_wrapper(patched(message_set(1, RELATIVE), 8, b"\x7f\xff\xff\xff")), "runs past the end", 9),
     "inner offsets fall": (
-        raw_wrapper(message_set(1, [RELATIVE[1], RELATIVE[0], *RELATIVE[2:]])), "offset does not rise", 9),
+        raw_wrapper(message_set(1, [RELATIVE[1], RELATIVE[0], *RELATIVE[2:]])), "offset does not increase", 9),
     "inner offset -2^63": (
         raw_wrapper(message(1, -(2**63), b"k", b"v", TIME)), "of a compressed message set do not follow", 9),
     "inner offset 2^63-1 (v0)": (
-        raw_wrapper(message(0, 2**63 - 1, b"k", b"v"), magic=0), "offset does not rise", 9),
+        raw_wrapper(message(0, 2**63 - 1, b"k", b"v"), magic=0), "offset does not increase", 9),
     "inner offsets of the batch before": (
         wrapper(1, legacy_builder.GZIP, legacy(4, 6)), "offsets 4 to 9 of a compressed message set do not follow 4", 9),
     "absolute inner offset above the wrapper's (v0)": (
-        raw_wrapper(message_set(0, legacy(5, 6)), magic=0), "offset does not rise, or lies outside", 9),
+        raw_wrapper(message_set(0, legacy(5, 6)), magic=0), "offset does not increase, or is outside", 9),
     "no message": (raw_wrapper(b""), "holds no message", 9),
     "no value": (message(1, 9, None, None, TIME, legacy_builder.GZIP), "a wrapper with key size -1", 9),
     "broken stream": (message(1, 9, None, b"\x1f\x8b" + b"x" * 40, TIME, legacy_builder.GZIP), "cannot be decompr", 9),

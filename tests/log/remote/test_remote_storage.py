@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from kafkalog_spark.errors import RemoteResourceNotFound, RemoteStorageError
 from kafkalog_spark.log.remote import remote_storage
-from kafkalog_spark.log.remote.remote_storage import FolderStore, RemoteStorage
+from kafkalog_spark.log.remote.folder_store import FolderStore
+from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS, RemoteStorageOptions
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.remote_names import RemoteFile
@@ -68,7 +69,7 @@ def test_a_copied_segment_comes_back_and_goes(tmp_path: Path, properties: dict[s
         remote.delete(segment)
     assert not [path for path in (tmp_path / "tier").rglob("*-*.*") if path.is_file()]
     assert not list((tmp_path / "remote-log-index-cache").iterdir())
-    with pytest.raises(RemoteResourceNotFound, match=r"is not there"):
+    with pytest.raises(RemoteResourceNotFound, match=r"does not exist"):
         remote.fetch(SEGMENTS[0], 0, 1)
     remote.close()
 

@@ -1,4 +1,4 @@
-"""replicas=merge where the copy that counts ends in damage, in nothing, or has a segment that cannot be read."""
+"""replicas=merge with a primary copy that ends in damage, is empty, or has a segment that cannot be read."""
 
 from __future__ import annotations
 
@@ -91,5 +91,5 @@ def test_tiered_storage_is_refused(tmp_path: Path) -> None:
     places = LogDirs.open(roots).copies[TOPIC, 0]
     remote = RemoteDir.__new__(RemoteDir)
     tiered = [TieredLocation(TOPIC, 0, place.directory, place.store, True, (remote,), NO_TIER) for place in places]
-    with pytest.raises(OptionError, match="orders-0 are in tiered storage"):
+    with pytest.raises(OptionError, match="orders-0 has segments in tiered storage"):
         merged_location(tiered)

@@ -180,7 +180,7 @@ def test_batches_whose_records_cannot_be_read_are_lost_with_records_only(tmp_pat
     assert (loss.position, loss.size, loss.why) == (
         len(BEFORE),
         len(bad),
-        "its records cannot be read, under a valid CRC",
+        "its records cannot be read, although its CRC is valid",
     )
     (path,) = (tmp_path / "records").rglob("*.log")
     assert path.read_bytes() == BEFORE + AFTER
@@ -204,10 +204,10 @@ def test_where_a_repair_may_not_write(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     for target, what in (
-        (source, "lie in each other"),
-        (source / "new", "lie in each other"),
-        (tmp_path, "lie in each other"),
-        (tmp_path / "full", "is not an empty directory; nothing is repaired in place"),
+        (source, "contain each other"),
+        (source / "new", "contain each other"),
+        (tmp_path, "contain each other"),
+        (tmp_path / "full", "is not an empty directory; choose a new or empty directory"),
     ):
         with pytest.raises(OptionError, match=what):
             repair_log_dirs([source], target)

@@ -201,5 +201,5 @@ def test_a_torn_tail_is_told_as_one(golden_copy: Callable[..., Path]) -> None:
     (path,) = (root / "codec-none-0").glob("*.log")
     path.write_bytes(path.read_bytes()[:-3])
     *_, last = table(root, "codec-none")
-    assert last["error"].startswith("a torn tail, which the next start of a broker cuts off: a batch of ")
+    assert last["error"].startswith("a torn tail, which the next start of a broker truncates: a batch of ")
     assert last["last_offset"] is None

@@ -22,7 +22,7 @@ from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.compaction import batch_filter, offset_map
 from kafkalog_broker.storage.compaction import batch_filter as message_filter
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
-from kafkalog_spark.kernels.sweep import end_of_records
+from kafkalog_spark.kernels.record_end import end_of_records
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.codecs import scratch
 from kafkalog_spark.log.decode import row_buffers, run_decoder
