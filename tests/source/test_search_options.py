@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.decode.scan_request import RecordPredicate
-from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.option_parsing import parse_read_options
 from tests.golden_data import KAFKA_4_3, data_dir, golden_logs
 from tests.source.helpers.driver import read
 
