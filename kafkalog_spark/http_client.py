@@ -1,9 +1,9 @@
-"""HTTP requests that end in time and go nowhere else than their URL: of schema registries and of a broker's keys.
+"""HTTP client with a deadline, for schema registries and for the keys that a broker downloads.
 
-A request has one deadline for all of it, the connection, the answer and redirects: a byte now and then is no better
-than silence. (Only the look-up of a name ends when the system's resolver says so.) A redirect is followed to the same
-scheme, host and port only: who can send us elsewhere would see the credentials, and decide what is answered. Proxies
-are not used, whatever the environment says.
+One deadline covers the whole request: connection, response and redirects, so a server cannot prolong it by sending a
+byte now and then. Only name resolution has the system resolver's own timeout. Redirects are followed to the same
+scheme, host and port only: any other server would receive the credentials and could forge the response. Proxies are
+never used, not even if environment variables name one.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 TIMEOUT_S = 10.0
-REDIRECTS = 3  # on one server: a path that moved, and one more for a slash
+REDIRECTS = 3
 
 _MOVED = (301, 302, 303, 307, 308)
-_MOVED_AS_IT_IS = (307, 308)  # those after which a request with a body is the same request
+_MOVED_WITH_BODY = (307, 308)  # after these a request with a body is repeated unchanged
 _PORTS = {"http": 80, "https": 443}
 
 
-class Answer(NamedTuple):
-    """Response of a server. reason: the phrase after the status code."""
+class Response(NamedTuple):
+    """Response of a server. `reason` is the phrase after the status code."""
 
     status: int
     reason: str
@@ -36,27 +36,43 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class HttpClient:
-    """Sends requests. most_bytes: of an answer. tls: of https, by default the system's. clock: monotonic seconds."""
+    """Sends requests.
+
+    Attributes:
+        most_bytes: Largest size of a response.
+        headers: Headers of every request.
+        tls: Context for https; None for the system's default.
+        clock: Monotonic clock in seconds.
+    """
 
     most_bytes: int
     headers: Mapping[str, str]
     tls: ssl.SSLContext | None = None
     clock: Callable[[], float] = time.monotonic
 
-    def send(self, url: str, body: bytes | None = None, content: str = "") -> Answer:
-        """GET, or POST with a body of that content type. Raises OSError (TimeoutError too) where there is no answer,
-        ValueError for one that is not taken."""
+    def send(self, url: str, body: bytes | None = None, content: str = "") -> Response:
+        """Send a GET request, or a POST request if there is a body.
+
+        Args:
+            url: URL with http:// or https://.
+            body: Body of the request.
+            content: Content type of the body.
+
+        Raises:
+            OSError: If there is no response. TimeoutError if it is not complete at the deadline.
+            ValueError: For an invalid URL, and a response that is refused: too large, or redirected elsewhere.
+        """
         deadline, parts = self.clock() + TIMEOUT_S, urlsplit(url)
         origin = _origin(parts)
         if parts.scheme not in _PORTS or not parts.hostname:
-            raise ValueError("it is no URL with http:// or https:// and a host")
+            raise ValueError("it is not a URL with http:// or https:// and a host")
         for _ in range(1 + REDIRECTS):
-            answer = self._sent(
+            response = self._sent(
                 parts, body, {**self.headers, **({"Content-Type": content} if content else {})}, deadline
             )
-            if isinstance(answer, Answer):
-                return answer
-            parts = urlsplit(urljoin(parts.geturl(), answer))
+            if isinstance(response, Response):
+                return response
+            parts = urlsplit(urljoin(parts.geturl(), response))
             if _origin(parts) != origin:
                 raise ValueError(
                     f"it redirects to another server; if {parts.geturl()[:200]} is right, make that the URL"
@@ -65,8 +81,8 @@ class HttpClient:
 
     def _sent(
         self, parts: SplitResult, body: bytes | None, headers: Mapping[str, str], deadline: float
-    ) -> Answer | str:
-        """The answer, or where a redirect leads."""
+    ) -> Response | str:
+        """Return the response, or the location of a redirect."""
         host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
         timed = _DeadlineSocket(deadline, self.clock)
         try:
@@ -77,13 +93,13 @@ class HttpClient:
             path = parts._replace(scheme="", netloc="", path=parts.path or "/", fragment="").geturl()
             method = "GET" if body is None else "POST"
             connection.request(method, path, body, {**headers, "Connection": "close"})
-            answer = connection.getresponse()
-            if answer.status in (_MOVED if body is None else _MOVED_AS_IT_IS):
-                return answer.getheader("Location", "")
-            content = answer.read(self.most_bytes + 1)
+            response = connection.getresponse()
+            if response.status in (_MOVED if body is None else _MOVED_WITH_BODY):
+                return response.getheader("Location", "")
+            content = response.read(self.most_bytes + 1)
             if len(content) > self.most_bytes:
                 raise ValueError(f"it is larger than {self.most_bytes} bytes")
-            return Answer(answer.status, answer.reason[:200], content)
+            return Response(response.status, response.reason[:200], content)
         except HTTPException as error:
             raise ConnectionError(f"its server does not speak HTTP: {type(error).__name__}") from None
         finally:
@@ -95,8 +111,10 @@ def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
 
 
 class _DeadlineSocket(io.RawIOBase):
-    """A socket for http.client of which everything together ends at the deadline: `settimeout` by itself is for each
-    call anew. http.client closes it before the body is read, so `close` does nothing; its owner calls `release`."""
+    """Socket for http.client whose calls together end at the deadline; a plain `settimeout` applies to each call.
+
+    http.client closes the socket before it reads the body, so `close` does nothing. The owner calls `release`.
+    """
 
     def __init__(self, deadline: float, clock: Callable[[], float]) -> None:
         self._deadline, self._clock = deadline, clock

@@ -141,9 +141,9 @@ def test_what_goes_away_before_it_is_read_is_data_loss_or_a_warning(golden_copy:
         ({"table": "batches", "columns": "ofset"}, "option 'columns': no column 'ofset'; the columns are topic, part"),
         (
             {"table": "batches", "includeHeaders": "true"},
-            "option 'includeHeaders' is about records; the",
+            "option 'includeHeaders' applies to records, not",
         ),
-        ({"table": "batches", "mode": "FAILFAST"}, "option 'mode' is about records"),
+        ({"table": "batches", "mode": "FAILFAST"}, "option 'mode' applies to records"),
         (
             {"table": "groups", "subscribe": "groups"},
             "the table 'groups' cannot be narrowed to topics; leave the topic out",
@@ -153,7 +153,7 @@ def test_what_goes_away_before_it_is_read_is_data_loss_or_a_warning(golden_copy:
             "option 'startingTimestamp' does not narrow the",
         ),
         ({"table": "batches", "history": "true"}, "the table 'batches' has no history; these have one: consumer_off"),
-        ({"history": "true", "subscribe": "groups"}, "option 'history' is of tables made of internal topics"),
+        ({"history": "true", "subscribe": "groups"}, "option 'history' applies to tables made of internal topics"),
     ],
 )
 def test_options_without_a_meaning_for_the_table_are_refused(options: dict[str, str], message: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
-from kafkalog_spark.http_client import Answer, HttpClient
+from kafkalog_spark.http_client import HttpClient, Response
 from kafkalog_spark.options import option, plain_text
 from kafkalog_spark.typed.registry.contexts import DEFAULT_CONTEXT, QualifiedSubject
 from kafkalog_spark.typed.registry.schemas import AVRO, RegisteredSchema
@@ -180,7 +180,7 @@ def _without_user(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def _message(answer: Answer) -> str:
+def _message(answer: Response) -> str:
     try:
         return str(json.loads(answer.content)["message"])[:500]
     except (ValueError, KeyError, TypeError, RecursionError):
