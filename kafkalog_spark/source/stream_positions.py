@@ -26,8 +26,11 @@ _log = logging.getLogger(__name__)
 class Continuation:
     """Start and largest extent of the next batch. `starts` and `ends` have the same partitions.
 
-    moved: partitions whose position moves without reading anything; limits do not change their end. losses: data that
-    the stream misses.
+    Attributes:
+        starts: First offsets.
+        ends: Offsets behind the last ones, before limits.
+        moved: Partitions whose position changes without reading anything. Limits do not change their end.
+        losses: Data that the stream misses.
     """
 
     starts: dict[TopicPartition, int] = field(default_factory=dict)
@@ -38,7 +41,7 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Topic ID and visible end of a partition when Spark last got offsets."""
+    """Topic ID and visible end of a partition when Spark last received offsets."""
 
     topic_id: uuid.UUID | None
     end: int = 0
@@ -63,7 +66,7 @@ def continue_from(
     Args:
         start: The positions, perhaps EARLIEST or LATEST.
         logs: The logs of the partitions that are read.
-        seen: What is known of partitions from earlier triggers.
+        seen: State of the partitions at earlier triggers.
         present: All existing partitions, read or not.
         named: Returns True for a partition that the options name.
     """

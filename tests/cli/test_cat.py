@@ -160,7 +160,7 @@ def test_a_path_that_is_none_is_wrong_usage(tmp_path: Path, printed: Printed) ->
     assert (printed.code, "does not exist" in printed.err) == (2, True)
 
 
-def test_a_wrong_token_is_said_before_anything_is_listed(tmp_path: Path, printed: Printed) -> None:
+def test_unknown_token_is_refused_before_listing(tmp_path: Path, printed: Printed) -> None:
     assert printed(tmp_path / "nowhere", "-t", "orders", "-f", "%q") == b""
     assert (printed.code, "no token '%q'" in printed.err) == (2, True)
 

@@ -56,7 +56,7 @@ def test_a_login_that_cannot_be_translated_is_refused_without_showing_it(jaas: s
     assert not jaas or jaas not in str(caught.value)
 
 
-def test_a_size_that_is_none() -> None:
+def test_invalid_buffer_memory_is_refused() -> None:
     with pytest.raises(OptionError, match=r"option 'kafka.buffer.memory' must be a number of bytes, got '32m'"):
         producer_settings({"buffer.memory": "32m"})
 

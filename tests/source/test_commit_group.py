@@ -223,7 +223,7 @@ REFUSED: list[tuple[dict[str, str], bool, str]] = [
 
 
 @pytest.mark.parametrize(("changed", "streaming", "text"), REFUSED, ids=[text[:60] for _, _, text in REFUSED])
-def test_what_cannot_be_is_refused(changed: dict[str, str], streaming: bool, text: str) -> None:
+def test_invalid_commit_group_options_are_refused(changed: dict[str, str], streaming: bool, text: str) -> None:
     with pytest.raises(OptionError) as refused:
         parse_read_options(GIVEN | changed, streaming=streaming)
     assert str(refused.value).startswith(text)

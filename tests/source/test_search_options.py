@@ -34,7 +34,7 @@ def wanted(**options: str) -> RecordPredicate:
         ({"where.header": "a=b=c"}, RecordPredicate(header_name=b"a", header_value=b"b=c")),
     ],
 )
-def test_what_the_options_ask_for(options: dict[str, str], expected: RecordPredicate) -> None:
+def test_search_options_become_a_record_predicate(options: dict[str, str], expected: RecordPredicate) -> None:
     assert wanted(**options) == expected
 
 

@@ -193,7 +193,7 @@ def test_a_container_without_an_account(monkeypatch: pytest.MonkeyPatch) -> None
         client_of("az", "c", StorageOptions().for_gcs_or_azure(AZURE_NAMES), RetryPolicy())
 
 
-def test_how_patient_to_be() -> None:
+def test_retry_options_set_tries_and_seconds() -> None:
     assert StorageOptions.of({}).for_s3("b").retry == RetryPolicy()
     given = StorageOptions.of({"storage.max_retries": "2", "storage.retry_timeout": "1.5"})
     assert given.for_s3("b").retry == given.for_gcs_or_azure(GCS_NAMES).retry == RetryPolicy(3, 1.5)
