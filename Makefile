@@ -126,8 +126,8 @@ lint: setup ## ruff, mypy and the import rules
 # The change: what the work tree has beyond the commit BASE; by default, where the branch left main.
 BASE ?=
 .PHONY: check
-check: lint ## lint, and for half a minute the tests that a change affects, the nearest first (BASE=HEAD~1: of the last commit too)
-	$(PYTEST) -m "$(UNITS) and not spark" --budget 30 $$($(RUN) -m tests.affected $(BASE)) $(ARGS)
+check: lint ## lint, and for half a minute the tests that a change affects, the nearest first (and those of ARGS="tests/log"; BASE=HEAD~1: since that commit)
+	$(PYTEST) -m "$(UNITS) and not spark" --budget 30 $(ARGS) $$($(RUN) -m tests.affected $(BASE))
 
 .PHONY: format
 format: setup ## put the sources into the form that lint wants

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from benchmarks.sources import BATCH_ROWS
 from benchmarks.typed_formats import SCHEMA, values_of
 from kafkalog_spark.typed.ddl import schema_of_ddl
-from kafkalog_spark.typed.decoder import ResolvedFormat
+from kafkalog_spark.typed.formats import ResolvedFormat
 
 
 @cache

@@ -1,9 +1,9 @@
-"""HTTP client with a deadline, for schema registries and for the keys that a broker downloads.
+"""HTTP requests with a deadline and without redirects to other servers, for schema registries and a broker's JWKS URL.
 
-One deadline covers the whole request: connection, response and redirects, so a server cannot prolong it by sending a
-byte now and then. Only name resolution has the system resolver's own timeout. Redirects are followed to the same
-scheme, host and port only: any other server would receive the credentials and could forge the response. Proxies are
-never used, not even if environment variables name one.
+One deadline covers the connection, the response and all redirects, so that a server cannot prolong a request by sending
+a byte now and then. Only the look-up of the host name has its own limit, that of the system's resolver. Redirects are
+followed only to the same scheme, host and port, because another server would see the credentials and determine the
+response. Proxies are never used.
 """
 
 from __future__ import annotations
@@ -19,70 +19,69 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 TIMEOUT_S = 10.0
-REDIRECTS = 3
+REDIRECTS = 3  # enough for a moved path and a missing slash
 
 _MOVED = (301, 302, 303, 307, 308)
-_MOVED_WITH_BODY = (307, 308)  # after these a request with a body is repeated unchanged
+_MOVED_WITH_BODY = (307, 308)  # redirects after which a POST is repeated as a POST
 _PORTS = {"http": 80, "https": 443}
 
 
 class Response(NamedTuple):
-    """Response of a server. `reason` is the phrase after the status code."""
+    """Response of a server."""
 
     status: int
-    reason: str
+    reason: str  # phrase after the status code
     content: bytes
 
 
 @dataclass(frozen=True)
 class HttpClient:
-    """Sends requests.
+    """Sender of requests.
 
     Attributes:
-        most_bytes: Largest size of a response.
+        max_bytes: Maximum size of a response body.
         headers: Headers of every request.
-        tls: Context for https; None for the system's default.
-        clock: Monotonic clock in seconds.
+        tls: TLS context for https; None for the system's default.
+        clock: Returns monotonic seconds.
     """
 
-    most_bytes: int
+    max_bytes: int
     headers: Mapping[str, str]
     tls: ssl.SSLContext | None = None
     clock: Callable[[], float] = time.monotonic
 
-    def send(self, url: str, body: bytes | None = None, content: str = "") -> Response:
-        """Send a GET request, or a POST request if there is a body.
+    def send(self, url: str, body: bytes | None = None, content_type: str = "") -> Response:
+        """Send a GET, or a POST if there is a body, and return the response.
 
         Args:
-            url: URL with http:// or https://.
-            body: Body of the request.
-            content: Content type of the body.
+            url: URL with scheme http or https.
+            body: Body of a POST.
+            content_type: Its content type.
 
         Raises:
-            OSError: If there is no response. TimeoutError if it is not complete at the deadline.
-            ValueError: For an invalid URL, and a response that is refused: too large, or redirected elsewhere.
+            OSError: If there is no response, including TimeoutError.
+            ValueError: If the URL is invalid, the response is too large, or a redirect is not followed.
         """
         deadline, parts = self.clock() + TIMEOUT_S, urlsplit(url)
         origin = _origin(parts)
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError("it is not a URL with http:// or https:// and a host")
+        headers = {**self.headers, **({"Content-Type": content_type} if content_type else {})}
         for _ in range(1 + REDIRECTS):
-            response = self._sent(
-                parts, body, {**self.headers, **({"Content-Type": content} if content else {})}, deadline
-            )
-            if isinstance(response, Response):
-                return response
-            parts = urlsplit(urljoin(parts.geturl(), response))
+            result = self._send_once(parts, body, headers, deadline)
+            if isinstance(result, Response):
+                return result
+            parts = urlsplit(urljoin(parts.geturl(), result))
             if _origin(parts) != origin:
                 raise ValueError(
                     f"it redirects to another server; if {parts.geturl()[:200]} is right, make that the URL"
                 )
         raise ValueError(f"it redirects more than {REDIRECTS} times")
 
-    def _sent(
+    def _send_once(
         self, parts: SplitResult, body: bytes | None, headers: Mapping[str, str], deadline: float
     ) -> Response | str:
-        """Return the response, or the location of a redirect."""
+        """Return the response, or the URL that a redirect leads to."""
         host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
         timed = _DeadlineSocket(deadline, self.clock)
         try:
@@ -96,9 +95,9 @@ class HttpClient:
             response = connection.getresponse()
             if response.status in (_MOVED if body is None else _MOVED_WITH_BODY):
                 return response.getheader("Location", "")
-            content = response.read(self.most_bytes + 1)
-            if len(content) > self.most_bytes:
-                raise ValueError(f"it is larger than {self.most_bytes} bytes")
+            content = response.read(self.max_bytes + 1)
+            if len(content) > self.max_bytes:
+                raise ValueError(f"it is larger than {self.max_bytes} bytes")
             return Response(response.status, response.reason[:200], content)
         except HTTPException as error:
             raise ConnectionError(f"its server does not speak HTTP: {type(error).__name__}") from None
@@ -111,9 +110,9 @@ def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
 
 
 class _DeadlineSocket(io.RawIOBase):
-    """Socket for http.client whose calls together end at the deadline; a plain `settimeout` applies to each call.
+    """A socket for http.client with one deadline for all calls, whereas `settimeout` limits each call separately.
 
-    http.client closes the socket before it reads the body, so `close` does nothing. The owner calls `release`.
+    http.client closes the socket before the body is read, so `close` does nothing; the owner calls `release`.
     """
 
     def __init__(self, deadline: float, clock: Callable[[], float]) -> None:

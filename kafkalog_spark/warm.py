@@ -26,7 +26,7 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.decode.scan_request import RecordPredicate, ScanRequest
-from kafkalog_spark.typed.decoder import ResolvedFormat
+from kafkalog_spark.typed.formats import ResolvedFormat
 
 PROCESSES = 2
 """Number of compiling processes. More would not help, because one large kernel takes as long as all small ones."""
@@ -101,13 +101,13 @@ def _protobuf() -> None:
     from google.protobuf import descriptor_pb2
 
     from kafkalog_spark.typed.columns.binary_values import Values
+    from kafkalog_spark.typed.protobuf.read_options import read_options_of
     from kafkalog_spark.typed.protobuf.reading import ProtobufReading
-    from kafkalog_spark.typed.protobuf.types import meaning_of
 
     message = descriptor_pb2.FileDescriptorProto.DESCRIPTOR.fields_by_name["options"].message_type.file
     uninterpreted = message.message_types_by_name["UninterpretedOption"]
     columns = pa.schema([("identifier_value", pa.string())])
-    reading = ProtobufReading(uninterpreted, columns, meaning_of({}))
+    reading = ProtobufReading(uninterpreted, columns, read_options_of({}))
     entries = np.full(1, reading.entry_of(uninterpreted), np.int64)
     reading.decode(Values.of(pa.array([b""], pa.binary())), entries)
 

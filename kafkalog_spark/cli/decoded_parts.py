@@ -19,15 +19,9 @@ from kafkalog_spark.cli.record_json import JsonColumn, escape_c1, json_text, jso
 from kafkalog_spark.cli.text_columns import LARGE
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.typed.ddl import with_leaves
-from kafkalog_spark.typed.decoder import (
-    FORMATS,
-    ResolvedFormat,
-    SchemaSources,
-    ValueDecoder,
-    check_options,
-    decode_column,
-)
+from kafkalog_spark.typed.ddl import map_leaves
+from kafkalog_spark.typed.decoder import ValueDecoder, decode_column
+from kafkalog_spark.typed.formats import FORMATS, ResolvedFormat, SchemaSources, check_options
 
 PARTS = ("value", "key")
 _YEAR = re.compile(r"(-?)(\d+)(.*)")
@@ -79,7 +73,7 @@ def _decoded_values(part: str, decoder: ValueDecoder, rows: pa.RecordBatch) -> p
     if decoded.bad is not None:
         good = pc.and_(good, pa.array(~decoded.bad))
     kind = decoded.columns.type
-    values = decoded.columns.filter(good).cast(with_leaves(kind, _as_number)).to_pylist()
+    values = decoded.columns.filter(good).cast(map_leaves(kind, _as_number)).to_pylist()
     texts = pa.array([escape_c1(_json(value, kind)).encode() for value in values], LARGE)
     return pc.replace_with_mask(json_text(rows.column(part)), good, texts)
 

@@ -15,7 +15,8 @@ from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.exit_codes import FAILED, OK
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.typed.ddl import ddl_of_schema
-from kafkalog_spark.typed.json.infer import avro_of_schema, json_schema
+from kafkalog_spark.typed.json.avro_schema import avro_of_schema
+from kafkalog_spark.typed.json.infer import json_schema
 
 _EXAMPLES = (
     ("kafkalog-schema /data/kafka-logs -t orders", "as Spark's DDL"),

@@ -34,7 +34,7 @@ from kafkalog_spark.sink.columns import encoded_columns
 from kafkalog_spark.spark import librdkafka
 from kafkalog_spark.store.paths import OBJECT_SCHEMES, normalised
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
-from kafkalog_spark.typed.decoder import ResolvedFormat, written_format_name
+from kafkalog_spark.typed.formats import ResolvedFormat, written_format_name
 
 TIMESTAMP_TYPES = {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}
 

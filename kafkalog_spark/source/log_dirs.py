@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from kafkalog_spark.log import log_dir
 from kafkalog_spark.typed.ddl import schema_of_ddl
-from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources, ValueDecoder, decode_column
+from kafkalog_spark.typed.decoder import ValueDecoder, decode_column
+from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.decode.scan_request import ScanRequest

@@ -40,7 +40,7 @@ from kafkalog_spark.source.subscription import NO_SUBSCRIPTION, Subscription
 from kafkalog_spark.source.topic_partitions import tp_text
 from kafkalog_spark.spark import librdkafka
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
-from kafkalog_spark.typed.decoder import FORMATS, ResolvedFormat, check_options, format_name, option_names
+from kafkalog_spark.typed.formats import FORMATS, ResolvedFormat, check_options, format_name, option_names
 
 _log = logging.getLogger(__name__)
 

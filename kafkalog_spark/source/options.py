@@ -35,7 +35,7 @@ from kafkalog_spark.source.bounds import Bound
 from kafkalog_spark.source.foreign_options import FILE_SOURCE_OPTION, IGNORED
 from kafkalog_spark.source.subscription import Subscription
 from kafkalog_spark.store.storage_options import StorageOptions
-from kafkalog_spark.typed.decoder import ResolvedFormat
+from kafkalog_spark.typed.formats import ResolvedFormat
 
 NoMatch = Literal["error", "latest"]
 

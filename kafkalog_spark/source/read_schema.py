@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.typed.decoder import ResolvedFormat
+from kafkalog_spark.typed.formats import ResolvedFormat
 
 # from Arrow types, because StructType.fromDDL needs a Spark session, which workers do not have
 _TYPES: dict[str, DataType] = {name: from_arrow_type(kind) for name, kind in COLUMN_TYPES.items()}

@@ -15,8 +15,9 @@ from kafkalog_spark.source.read_schema import checked_columns
 from kafkalog_spark.source.resolved_read import ResolvedRead
 from kafkalog_spark.spark.release_differences import arrow_schema
 from kafkalog_spark.spark.session_time_zone import session_time_zone
-from kafkalog_spark.typed.columns.spark_times import zone_of
-from kafkalog_spark.typed.decoder import ResolvedFormat, ValueDecoder, decode_column, option_names
+from kafkalog_spark.typed.columns.time_zones import zone_of
+from kafkalog_spark.typed.decoder import ValueDecoder, decode_column
+from kafkalog_spark.typed.formats import ResolvedFormat, option_names
 
 _RECORD_ID = ("topic", "partition", "offset")
 """Columns that errors about bad values name."""

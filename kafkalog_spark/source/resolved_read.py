@@ -18,7 +18,7 @@ from kafkalog_spark.source.bounds import AT_EARLIEST, AT_LATEST
 from kafkalog_spark.source.option_parsing import GivenReadOptions, parse_read_options, warn_about_options
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.read_schema import kafkas_name
-from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources
+from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources
 
 
 @dataclass(frozen=True)

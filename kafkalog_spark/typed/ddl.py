@@ -1,5 +1,7 @@
-"""Schemas as Spark writes them in DDL, `id bigint, tags array<string>`, to Arrow types and back: Spark's own parser is
-in the JVM, which its Python workers do not have."""
+"""Spark's DDL schemas (`id bigint, tags array<string>`) to Arrow types and back.
+
+Spark's own parser runs in the JVM, which Python workers cannot call.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 
-_SIMPLE: dict[str, pa.DataType] = {
+_SIMPLE_TYPES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
     "tinyint": pa.int8(),
     "smallint": pa.int16(),
@@ -24,7 +26,7 @@ _SIMPLE: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
-_OTHER_NAMES = {
+_SYNONYMS = {
     "byte": "tinyint",
     "short": "smallint",
     "integer": "int",
@@ -37,28 +39,86 @@ _OTHER_NAMES = {
 _TOKEN = re.compile(
     r"""\s*(?:`((?:[^`]|``)*)`|(\w+)|([<>(),:])|('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"))""", re.UNICODE | re.DOTALL
 )
-_DEPTH = 60
+_MAX_DEPTH = 60
 
 
-class _Reader:
-    """The tokens of a text, one after the other. A token is (kind, text). Kinds: "word", "sign", "name" for a name in
-    backquotes, "text" for a literal with its quotes."""
+def schema_of_ddl(text: str) -> pa.Schema:
+    """Return the Arrow schema of a DDL text.
+
+    Args:
+        text: Columns separated by commas, optionally enclosed in `struct<...>`.
+
+    Raises:
+        OptionError: If the text is not valid DDL, has no columns, or uses a type that is not supported.
+    """
+    tokens = _Tokens(text)
+    if [(kind, token.lower()) for kind, token in tokens.list[:2]] == [("word", "struct"), ("sign", "<")]:
+        fields = list(_type(tokens, 0))
+    else:
+        fields = _fields(tokens, 0, end=None)
+    if tokens.peek()[0] != "end":
+        raise tokens.error(f"unexpected '{tokens.peek()[1]}'")
+    if not fields:
+        raise tokens.error("no columns")
+    return pa.schema(fields)
+
+
+def ddl_of_schema(schema: pa.Schema) -> str:
+    """Return the DDL of a schema. Names that are not plain identifiers are enclosed in backquotes."""
+    return ", ".join(f"{_quoted_name(field.name)} {ddl_of_type(field.type)}" for field in schema)
+
+
+def ddl_of_type(type_: pa.DataType) -> str:
+    """Return Spark's DDL for an Arrow type. Raises OptionError for a type that Spark does not have."""
+    if pa.types.is_struct(type_):
+        return f"struct<{', '.join(f'{_quoted_name(field.name)}: {ddl_of_type(field.type)}' for field in type_)}>"
+    if pa.types.is_map(type_):
+        return f"map<{ddl_of_type(type_.key_type)}, {ddl_of_type(type_.item_type)}>"
+    if pa.types.is_list(type_):
+        return f"array<{ddl_of_type(type_.value_type)}>"
+    if pa.types.is_decimal(type_):
+        return f"decimal({type_.precision},{type_.scale})"
+    if pa.types.is_timestamp(type_):
+        return "timestamp_ntz" if type_.tz is None else "timestamp"
+    for name, simple in _SIMPLE_TYPES.items():
+        if simple == type_:
+            return name
+    raise OptionError(f"Spark has no type for the Arrow type {type_}")
+
+
+def map_leaves(type_: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type with `leaf` applied to every type in it that is not nested, except keys of maps."""
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(map_leaves(field.type, leaf)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(type_.key_type, type_.item_field.with_type(map_leaves(type_.item_type, leaf)))
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(map_leaves(type_.value_type, leaf)))
+    return leaf(type_)
+
+
+class _Tokens:
+    """Tokens of a DDL text, consumed from left to right.
+
+    A token is (kind, text). The kinds are "word", "sign", "name" for a name in backquotes, "text" for a string literal
+    including its quotes, and "end" after the last token.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tokens: list[tuple[str, str]] = []
+        self.list: list[tuple[str, str]] = []
         at, end = 0, len(text.rstrip())
         while at < end:
             found = _TOKEN.match(text, at)
             if found is None:
-                raise self.error(f"'{text[at : at + 20].strip()}' is not understood")
+                raise self.error(f"'{text[at : at + 20].strip()}' is not a token of a schema")
             quoted, word, sign, literal = found.groups()
             if quoted is not None:
-                self.tokens.append(("name", quoted.replace("``", "`")))
+                self.list.append(("name", quoted.replace("``", "`")))
             elif literal is not None:
-                self.tokens.append(("text", literal))
+                self.list.append(("text", literal))
             else:
-                self.tokens.append(("word", word) if word is not None else ("sign", sign))
+                self.list.append(("word", word) if word is not None else ("sign", sign))
             at = found.end()
         self.at = 0
 
@@ -66,141 +126,94 @@ class _Reader:
         return OptionError(f"schema '{self.text[:200]}': {what}", hint="write it as `id bigint, tags array<string>`")
 
     def peek(self) -> tuple[str, str]:
-        return self.tokens[self.at] if self.at < len(self.tokens) else ("end", "")
+        return self.list[self.at] if self.at < len(self.list) else ("end", "")
 
-    def take(self) -> tuple[str, str]:
+    def next(self) -> tuple[str, str]:
+        """Consume and return the next token."""
         token = self.peek()
         self.at += 1
         return token
 
-    def sign(self, sign: str) -> bool:
-        """True if the next token is that sign, which is then taken."""
+    def accept(self, sign: str) -> bool:
+        """Consume the next token if it is this sign; return whether it was."""
         if self.peek() == ("sign", sign):
             self.at += 1
             return True
         return False
 
-    def word(self, word: str) -> bool:
-        """Take the next token if it is that word, in any case. True if it was."""
+    def accept_word(self, word: str) -> bool:
+        """Consume the next token if it is this word, in any case; return whether it was."""
         kind, text = self.peek()
         if kind == "word" and text.lower() == word:
             self.at += 1
             return True
         return False
 
-    def need(self, sign: str) -> None:
-        if not self.sign(sign):
+    def expect(self, sign: str) -> None:
+        """Consume the next token, which must be this sign. Raises OptionError."""
+        if not self.accept(sign):
             raise self.error(f"expected '{sign}', got '{self.peek()[1]}'")
 
 
-def schema_of_ddl(text: str) -> pa.Schema:
-    """The Arrow schema of a DDL text; `struct<...>` around it is allowed. Raises OptionError."""
-    reader = _Reader(text)
-    if [(kind, token.lower()) for kind, token in reader.tokens[:2]] == [("word", "struct"), ("sign", "<")]:
-        kind = _type(reader, 0)
-        fields = list(kind)
-    else:
-        fields = _fields(reader, 0, end=None)
-    if reader.peek()[0] != "end":
-        raise reader.error(f"'{reader.peek()[1]}' is left over")
-    if not fields:
-        raise reader.error("it names no column")
-    return pa.schema(fields)
-
-
-def _fields(reader: _Reader, depth: int, end: str | None) -> list[pa.Field]:
+def _fields(tokens: _Tokens, depth: int, end: str | None) -> list[pa.Field]:
     fields: list[pa.Field] = []
     while True:
-        if end is not None and reader.sign(end):
+        if end is not None and tokens.accept(end):
             return fields
-        kind, name = reader.take()
+        kind, name = tokens.next()
         if kind not in ("word", "name"):
-            raise reader.error(f"expected a column's name, got '{name}'")
-        reader.sign(":")
-        fields.append(pa.field(name, _type(reader, depth)))
-        if reader.word("not") and not reader.word("null"):
-            raise reader.error("expected NULL after NOT")
-        if reader.word("comment") and reader.take()[0] != "text":
-            raise reader.error("COMMENT takes a text in quotes")
-        if not reader.sign(","):
+            raise tokens.error(f"expected the name of a column, got '{name}'")
+        tokens.accept(":")
+        fields.append(pa.field(name, _type(tokens, depth)))
+        if tokens.accept_word("not") and not tokens.accept_word("null"):
+            raise tokens.error("expected NULL after NOT")
+        if tokens.accept_word("comment") and tokens.next()[0] != "text":
+            raise tokens.error("COMMENT must be followed by a text in quotes")
+        if not tokens.accept(","):
             if end is not None:
-                reader.need(end)
+                tokens.expect(end)
             return fields
 
 
-def _type(reader: _Reader, depth: int) -> pa.DataType:
-    if depth > _DEPTH:
-        raise reader.error(f"it is nested deeper than {_DEPTH}")
-    kind, word = reader.take()
+def _type(tokens: _Tokens, depth: int) -> pa.DataType:
+    if depth > _MAX_DEPTH:
+        raise tokens.error(f"nested deeper than {_MAX_DEPTH} levels")
+    kind, word = tokens.next()
     name = word.lower()
-    name = _OTHER_NAMES.get(name, name)
+    name = _SYNONYMS.get(name, name)
     if kind != "word":
-        raise reader.error(f"expected a type, got '{word}'")
-    if name in _SIMPLE:
-        return _SIMPLE[name]
+        raise tokens.error(f"expected a type, got '{word}'")
+    if name in _SIMPLE_TYPES:
+        return _SIMPLE_TYPES[name]
     if name == "decimal":
-        return _decimal(reader)
+        return _decimal(tokens)
     if name not in ("array", "map", "struct"):
-        raise reader.error(f"there is no type '{word}' here")
-    reader.need("<")
+        raise tokens.error(f"unsupported type '{word}'")
+    tokens.expect("<")
     if name == "struct":
-        return pa.struct(_fields(reader, depth + 1, end=">"))
-    parts = [_type(reader, depth + 1)]
+        return pa.struct(_fields(tokens, depth + 1, end=">"))
+    parts = [_type(tokens, depth + 1)]
     if name == "map":
-        reader.need(",")
-        parts.append(_type(reader, depth + 1))
-    reader.need(">")
+        tokens.expect(",")
+        parts.append(_type(tokens, depth + 1))
+    tokens.expect(">")
     return pa.map_(*parts) if name == "map" else pa.list_(*parts)
 
 
-def _decimal(reader: _Reader) -> pa.DataType:
+def _decimal(tokens: _Tokens) -> pa.DataType:
     precision, scale = 10, 0
-    if reader.sign("("):
-        numbers = [reader.take()[1]]
-        if reader.sign(","):
-            numbers.append(reader.take()[1])
-        reader.need(")")
+    if tokens.accept("("):
+        numbers = [tokens.next()[1]]
+        if tokens.accept(","):
+            numbers.append(tokens.next()[1])
+        tokens.expect(")")
         if not all(number.isdecimal() for number in numbers):
-            raise reader.error("decimal takes two numbers")
+            raise tokens.error("decimal takes a precision and a scale")
         precision, scale = int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0
     if not 0 < precision <= 38 or scale > precision:
-        raise reader.error(f"there is no decimal({precision},{scale})")
+        raise tokens.error(f"invalid decimal({precision},{scale})")
     return pa.decimal128(precision, scale)
 
 
-def ddl_of_schema(schema: pa.Schema) -> str:
-    """The DDL of columns, names in backquotes where they need them."""
-    return ", ".join(f"{_name(field.name)} {ddl_of_type(field.type)}" for field in schema)
-
-
-def ddl_of_type(kind: pa.DataType) -> str:
-    """A type as Spark writes it. Raises OptionError for one that Spark has no name for."""
-    if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'{_name(field.name)}: {ddl_of_type(field.type)}' for field in kind)}>"
-    if pa.types.is_map(kind):
-        return f"map<{ddl_of_type(kind.key_type)}, {ddl_of_type(kind.item_type)}>"
-    if pa.types.is_list(kind):
-        return f"array<{ddl_of_type(kind.value_type)}>"
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_timestamp(kind):
-        return "timestamp_ntz" if kind.tz is None else "timestamp"
-    for name, simple in _SIMPLE.items():
-        if simple == kind:
-            return name
-    raise OptionError(f"Spark has no name for the Arrow type {kind}")
-
-
-def _name(name: str) -> str:
+def _quoted_name(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else f"`{name.replace('`', '``')}`"
-
-
-def with_leaves(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """A type with other types in the place of those that hold no others; keys of maps stay."""
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(with_leaves(field.type, leaf)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, kind.item_field.with_type(with_leaves(kind.item_type, leaf)))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(with_leaves(kind.value_type, leaf)))
-    return leaf(kind)

@@ -1,4 +1,4 @@
-"""The format `string`: values that are UTF-8 text, unchanged, as in Spark's cast from binary to string."""
+"""The format `string`: values as UTF-8 text, unchanged, as in Spark's cast from binary to string."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec
-from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.decoder import Decoded, ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.formats import ResolvedFormat
 
 OPTIONS: tuple[OptionSpec, ...] = ()
 
@@ -19,21 +20,24 @@ def schema(format: ResolvedFormat) -> pa.Schema:
 
 
 def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
+    """Return a decoder of one string column. Raises OptionError for any other projection."""
     if len(projection) != 1 or projection.field(0).type != pa.string():
         raise OptionError(
-            "the format string gives one column of type string", hint="ask for it as `value string`, or `key string`"
+            "the format string has one column of type string",
+            hint="request it as `value string`, or `key string`",
         )
     return StringDecoder(projection)
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+    """Return an encoder of one string column. Raises OptionError for any other columns."""
     if len(given) != 1 or given.field(0).type not in (pa.string(), pa.large_string()):
         raise OptionError(f"the format string writes one column of type string, not {', '.join(given.names) or 'none'}")
     return StringEncoder()
 
 
 class StringDecoder:
-    """The same bytes as a column of texts, which are not checked."""
+    """Decoder that reinterprets the bytes of values as strings. It does not check that they are UTF-8."""
 
     def __init__(self, projection: pa.Schema) -> None:
         self.schema = projection
@@ -48,7 +52,7 @@ class StringDecoder:
 
 
 class StringEncoder:
-    """The way back."""
+    """Encoder that writes the UTF-8 bytes of a string column."""
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
         return columns.flatten()[0].cast(pa.binary())

@@ -128,7 +128,7 @@ def test_protobuf_values(tmp_path: Path, printed: Any) -> None:
     [
         (["-s", "value=xml"], "-s takes value=FORMAT or key=FORMAT, got 'value=xml'"),
         (["-s", "offset=json"], "-s takes value=FORMAT or key=FORMAT"),
-        (["-s", "value=avro"], "values in Avro say nothing of their schema"),
+        (["-s", "value=avro"], "values in Avro do not contain their schema"),
         (["-s", "value=avro", "--option", "value.sep=,"], "the format avro has no option 'sep'"),
         (["-s", "value=json", "--option", "key.schema=a int"], "--option key.schema requires -s key=FORMAT"),
         (["--option", "value.schema=a int"], "requires -s value=FORMAT"),

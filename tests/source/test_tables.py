@@ -141,7 +141,7 @@ def test_what_goes_away_before_it_is_read_is_data_loss_or_a_warning(golden_copy:
         ({"table": "batches", "columns": "ofset"}, "option 'columns': no column 'ofset'; the columns are topic, part"),
         (
             {"table": "batches", "includeHeaders": "true"},
-            "option 'includeHeaders' applies to records, not",
+            "option 'includeHeaders' applies to records, not to the table 'batches'",
         ),
         ({"table": "batches", "mode": "FAILFAST"}, "option 'mode' applies to records"),
         (

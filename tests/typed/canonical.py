@@ -1,4 +1,4 @@
-"""Arrow arrays as Python values that can be compared: NaN is equal to itself, strings are bytes, maps have no order."""
+"""Arrow arrays as comparable Python values: NaN equals itself, strings are bytes, maps have no order."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Random values that Confluent's serializers wrote, with their registry and what its deserializers read of them.
+"""Recorded values of Confluent's serializers, with their registry and the results of its deserializers.
 
-tests/golden/confluent_values.json.gz has some hundreds of each kind. tests/typed/record_confluent_values.py makes them.
+tests/golden/confluent_values.json.gz has some hundreds of each kind. tests/typed/record_confluent_values.py creates it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.typed.ddl import schema_of_ddl
-from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources
+from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources
 from tests.golden_data import GOLDEN
 
 RECORDED = GOLDEN / "confluent_values.json.gz"

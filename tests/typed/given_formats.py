@@ -1,4 +1,4 @@
-"""Formats as their options alone make them, without anything that is looked up, for tests."""
+"""Formats from options alone, without look-ups, for tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkalog_spark.typed.decoder import ResolvedFormat, ValueDecoder
+from kafkalog_spark.typed.decoder import ValueDecoder
+from kafkalog_spark.typed.formats import ResolvedFormat
 
 
 def decoder_of(name: str, options: Mapping[str, Any], wanted: pa.Schema) -> ValueDecoder:

@@ -1,4 +1,4 @@
-"""A descriptor in base64 as the text that Confluent's registry keeps of it (`ProtobufSchema.toMessage`).
+"""Conversion of a descriptor in base64 to the text that Confluent's registry stores (`ProtobufSchema.toMessage`).
 
 Types are fully qualified, messages come before enums, and a map is a repeated message with option map_entry.
 """

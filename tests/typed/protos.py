@@ -1,4 +1,4 @@
-"""Two .proto texts that the tests of Protobuf share, compiled, and messages of Google's library."""
+"""Two .proto files that the Protobuf tests share, compiled, and messages of Google's library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random Avro schemas, reader schemas that evolved from them, and values: valid ones, odd ones and broken ones."""
+"""Random Avro schemas, reader schemas that evolved from them, and values: valid, unusual and damaged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import fastavro
 
-from kafkalog_spark.typed.avro.resolve import is_value
+from kafkalog_spark.typed.avro.defaults import is_value
 from kafkalog_spark.typed.avro.schema import parse_schema
 
 Json = Any

@@ -1,8 +1,8 @@
-"""Random messages of Protobuf and values of them: valid ones, odd ones and broken ones, written byte by byte.
+"""Random Protobuf descriptors and values: valid, unusual and damaged, written byte by byte.
 
-Descriptors have every type, syntax proto2 or proto3, messages inside each other, maps, oneofs, enums open and closed.
-Values have what no library writes and every one reads: fields in any order and twice, packed where they need not be,
-numbers in more bytes than needed, unknown fields and groups, map entries without a key, texts that are not UTF-8.
+Descriptors have every type, syntax proto2 or proto3, nested messages, maps, oneofs, open and closed enums. Values use
+encodings that no library writes and every library reads: fields in any order and repeated, packed or not, overlong
+varints, unknown fields and groups, map entries without a key, strings that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pb2, timestamp_pb2
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
-from kafkalog_spark.typed.protobuf.types import is_map, is_repeated
+from kafkalog_spark.typed.protobuf.field_types import is_map, is_repeated
 from tests.typed.random_avro import broken
 
 _VARINTS = {Field.TYPE_INT32, Field.TYPE_INT64, Field.TYPE_UINT32, Field.TYPE_UINT64, Field.TYPE_SINT32,

@@ -1,4 +1,4 @@
-"""Random columns to write: every type that the formats of values take, nested in each other, with their odd values."""
+"""Random rows for encoders: every supported type, nested, with its edge cases."""
 
 from __future__ import annotations
 

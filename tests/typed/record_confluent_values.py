@@ -1,9 +1,9 @@
-"""Record random values that Confluent's Python serializers write, and what its deserializers read of them.
+"""Record random values that Confluent's Python serializers write, and the results of its deserializers.
 
-    python -m tests.typed.record_confluent_values 200       # make tests/golden/confluent_values.json.gz anew
+    python -m tests.typed.record_confluent_values 200       # replace tests/golden/confluent_values.json.gz
 
 It needs confluent-kafka with its extras avro, json, protobuf and schemaregistry. The registry is that of the tests. It
-keeps Protobuf either as the client registers it (base64) or as the text that Confluent's registry makes of it.
+stores Protobuf either as the client registers it (base64) or as the text that Confluent's registry makes of it.
 """
 
 from __future__ import annotations
@@ -349,7 +349,7 @@ def _pool() -> Any:
 
 def _message(rng: Random, message: Any, depth: int = 4) -> Any:
     """A message with random fields."""
-    from kafkalog_spark.typed.protobuf.types import is_map, is_repeated
+    from kafkalog_spark.typed.protobuf.field_types import is_map, is_repeated
 
     for one in message.DESCRIPTOR.fields:
         if rng.random() < 0.35:

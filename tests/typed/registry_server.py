@@ -1,11 +1,11 @@
-"""A schema registry for tests: the REST answers that Confluent documents, on loopback, with auth and with failures.
+"""A schema registry for tests: Confluent's REST interface on loopback, with authentication and failures.
 
-with RegistryServer(users={"alice": "secret"}) as registry:
-    id_ = registry.register("orders-value", '{"type": ...}')
-    registry.url, registry.requests, registry.records()       # what it would have put into _schemas
+    with RegistryServer(users={"alice": "secret"}) as registry:
+        id_ = registry.register("orders-value", '{"type": ...}')
+        registry.url, registry.requests, registry.records()       # what it would have written to _schemas
 
-Contexts are those of Confluent's registry (`AbstractSchemaRegistry`): ids begin at 1 in each, and an id or a subject
-without a context is looked for in all of them, in the same order.
+Contexts are those of Confluent's registry (`AbstractSchemaRegistry`): IDs begin at 1 in each, and an ID or a subject
+without a context is searched in all of them, in the same order.
 """
 
 from __future__ import annotations

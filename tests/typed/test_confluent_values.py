@@ -1,5 +1,7 @@
-"""Values of Confluent's serializers are read as its own deserializers read them: ids in front and in headers, contexts,
-references, known types, and Protobuf as the client and as the registry keep its schemas."""
+"""Values of Confluent's serializers give the results of its deserializers.
+
+They cover IDs before values and in headers, contexts, references, known types, and both forms of Protobuf schemas.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every encoder has to do: no rows, rows that are null, and parts of longer arrays."""
+"""Requirements on all encoders: empty arrays, null rows, and slices of arrays."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from kafkalog_spark.typed.decoder import format_of
+from kafkalog_spark.typed.formats import format_of
 from tests.typed.random_rows import PLAIN, random_rows
 
 OTHERS = (pa.decimal128(9, 2), pa.null(), pa.large_string(), pa.large_binary())
 
 
 @pytest.mark.parametrize("kind", [*PLAIN, *OTHERS], ids=str)
-def test_no_rows_and_rows_of_nulls(kind: pa.DataType) -> None:
+def test_encoders_accept_empty_arrays_and_null_rows(kind: pa.DataType) -> None:
     for type_ in (kind, pa.list_(kind), pa.map_(pa.string(), kind), pa.struct([("x", kind)])):
         row = pa.struct([("a", type_), ("b", pa.int32())])
         encoder = format_of("avro").encoder({}, pa.schema(list(row)))
@@ -25,7 +25,7 @@ def test_no_rows_and_rows_of_nulls(kind: pa.DataType) -> None:
             assert values.is_valid().to_pylist() == rows.is_valid().to_pylist()
 
 
-def test_a_part_of_an_array_is_written_as_the_same_rows_alone() -> None:
+def test_sliced_array_is_encoded_like_its_rows() -> None:
     for seed in range(20):
         rows = random_rows(Random(seed), 30)
         if any('"' in field.name for field in rows.type):

@@ -1,6 +1,6 @@
-"""Values made to harm, one table for every format: each is a bad value and nothing else, and memory stays bounded.
+"""Hostile values of every format: each is malformed, its neighbours are read, and memory stays bounded.
 
-What a format allows is read: a string of 60 MB in Avro and Protobuf, bytes that are not UTF-8 in a string of Avro.
+Values that a format allows are read: a string of 60 MB in Avro and Protobuf, malformed UTF-8 in an Avro string.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def measured(name: str, values: list[bytes | None]) -> tuple[Decoded, int]:
 
 
 @pytest.mark.parametrize(("name", "what"), ALL)
-def test_a_hostile_value_is_a_bad_value_and_nothing_else(name: str, what: str) -> None:
+def test_hostile_value_is_malformed_within_bounded_memory(name: str, what: str) -> None:
     value, good = HOSTILE[name][what], GOOD[name]
     found, peak = measured(name, [good, value, None, good])
     assert found.bad is not None
@@ -161,7 +161,7 @@ def test_a_hostile_value_is_a_bad_value_and_nothing_else(name: str, what: str) -
     [("avro", avro(user=zigzag(LONG) + b"x" * LONG)), ("protobuf", b"\x08\x07\x12" + number(LONG) + b"x" * LONG)],
     ids=["avro", "protobuf"],
 )
-def test_a_string_of_60_mb_is_read_in_a_few_times_its_size(name: str, value: bytes) -> None:
+def test_string_of_60_mb_is_decoded_within_a_small_multiple_of_its_size(name: str, value: bytes) -> None:
     found, peak = measured(name, [GOOD[name], value, GOOD[name]])
     assert found.bad is None
     users: Any = found.columns.field("user")
@@ -169,7 +169,7 @@ def test_a_string_of_60_mb_is_read_in_a_few_times_its_size(name: str, value: byt
     assert peak < 6 * len(value)
 
 
-def test_bytes_that_are_not_utf8_are_kept_by_avro_as_in_spark() -> None:
+def test_avro_keeps_malformed_utf8_as_in_spark() -> None:
     found, _ = measured("avro", [GOOD["avro"], avro(user=zigzag(2) + b"\xc3\x28"), GOOD["avro"]])
     assert found.bad is None
     assert found.columns.field("user").cast(pa.binary()).to_pylist() == [b"u", b"\xc3\x28", b"u"]

@@ -8,7 +8,7 @@ makes it for a scan. The kernel `choose` decides what a header table alone tells
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,12 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.format.transaction_index import AbortedTransaction
-from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.header_windows import Table
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
 from kafkalog_spark.log.read.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    from kafkalog_spark.log.decode.scan_request import ScanRequest  # loads pyarrow, which the broker does without
 
 _NO_FILTER = np.empty(0, np.uint8)
 
@@ -90,7 +92,7 @@ def _aborted_batches(
     return AbortedBatches(aborted_transactions(log, start, end, dropped).aborted) or None
 
 
-FilterFactory = Callable[[PartitionLog, int, int, ScanRequest, list[KafkalogError]], BatchFilter | None]
+FilterFactory = Callable[[PartitionLog, int, int, "ScanRequest", list[KafkalogError]], BatchFilter | None]
 
 FILTERS: tuple[FilterFactory, ...] = (_aborted_batches,)
 """Called with the log, the offsets [start, end) of the scan, its request, and the list to which errors of skipped

@@ -1,4 +1,4 @@
-"""The format `avro`: values in Avro's binary encoding, one schema for all, with the meaning of Spark's from_avro."""
+"""The format `avro`: values in Avro's binary encoding, all with one schema, decoded like Spark's from_avro."""
 
 from __future__ import annotations
 
@@ -10,47 +10,72 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, plain_text
-from kafkalog_spark.typed import decoder as formats
-from kafkalog_spark.typed.avro import types
-from kafkalog_spark.typed.avro.resolve import AvroReading
+from kafkalog_spark.typed import formats
+from kafkalog_spark.typed.avro import read_options
+from kafkalog_spark.typed.avro.reading import AvroReading
 from kafkalog_spark.typed.avro.schema import PRIMITIVES, AvroType, given_text, parse_schema
+from kafkalog_spark.typed.avro.types import columns_of
 from kafkalog_spark.typed.columns.reading import SingleSchemaDecoder
+from kafkalog_spark.typed.decoder import ValueDecoder, ValueEncoder
 
-OPTIONS = (OptionSpec("schema", plain_text), *types.OPTIONS)
+OPTIONS = (OptionSpec("schema", plain_text), *read_options.OPTIONS)
 
 
 def resolve(format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
-    """The format with the texts of schemas in the place of their files'."""
+    """Return the format with the content of the schema files that its options name."""
     written = _writer_text(format.options)
     options = {**format.options, "schema": written} if written is not None else format.options
     return replace(format, options=options, reader_text=reader_text(format))
 
 
 def schema(format: formats.ResolvedFormat) -> pa.Schema:
-    """The columns of the reader schema, which is the writer's where there is no other."""
-    _, reader, meaning = _schemas(format)
-    return types.columns_of(reader, meaning)
+    """Return the columns of the reader schema, or of the writer schema if there is no reader schema."""
+    _, reader = _schemas(format)
+    return columns(reader, format.options)
 
 
-def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> formats.ValueDecoder:
-    """As in Spark, bytes after a value count for nothing. Raises OptionError."""
-    writer, reader, _ = _schemas(format)
+def columns(reader: AvroType, options: Mapping[str, str]) -> pa.Schema:
+    """Return the columns of a reader schema. Raises OptionError if Spark cannot read it."""
+    return columns_of(reader, read_options.read_options_of(options))
+
+
+def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
+    """Return a decoder. As in Spark, it ignores bytes after the end of a value. Raises OptionError."""
+    writer, reader = _schemas(format)
     return SingleSchemaDecoder(reading(reader, projection, format.options), writer)
 
 
 def reading(reader: AvroType, projection: pa.Schema, options: Mapping[str, str]) -> AvroReading:
-    return AvroReading(reader, projection, types.meaning_of(options))
+    """Return a decoder of values with any number of writer schemas.
+
+    Args:
+        reader: The reader schema.
+        projection: Columns to decode.
+        options: Options of the format by lower-case name.
+
+    Raises:
+        OptionError: If an option is invalid, or a projected column does not match the reader schema.
+    """
+    return AvroReading(reader, projection, read_options.read_options_of(options))
 
 
-def encoder(options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
-    """Raises OptionError. Without option `schema`, the one that Spark's to_avro makes of the columns."""
+def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+    """Return an encoder with the schema of option `schema`, or else the one that Spark's to_avro derives.
+
+    Raises:
+        OptionError: If the schema is invalid or does not match the columns.
+    """
     from kafkalog_spark.typed.avro.encoder import AvroEncoder
 
     return AvroEncoder(options.get("schema"), given)
 
 
 def reader_text(format: formats.ResolvedFormat) -> str | None:
-    """The reader schema as it was looked up, or as the options say it. Raises OptionError."""
+    """Return the text of the reader schema, resolved or from the options; None if there is no reader schema.
+
+    Raises:
+        OptionError: If an option names a file that cannot be read.
+    """
     options = format.options
     if format.reader_text is not None:
         return format.reader_text
@@ -61,22 +86,23 @@ def reader_text(format: formats.ResolvedFormat) -> str | None:
     return None
 
 
-def _writer_text(options: Mapping[str, str]) -> str | None:
-    text = options.get("schema")
-    return text if text is None or text.strip() in PRIMITIVES else given_text("value.schema", text)
-
-
-def _schemas(format: formats.ResolvedFormat) -> tuple[AvroType, AvroType, types.AvroMeaning]:
+def _schemas(format: formats.ResolvedFormat) -> tuple[AvroType, AvroType]:
+    """Return the writer and the reader schema."""
     text = _writer_text(format.options)
     if text is None:
         raise OptionError(
-            "values in Avro say nothing of their schema, and neither does an option",
+            "values in Avro do not contain their schema, and no option names it",
             hint="option value.schema is the schema they were written with, as JSON or as a file's path; values with a "
             "registry's prefix are of format confluent-avro",
         )
     reader = reader_text(format)
     writer = _parsed(text)
-    return writer, writer if reader is None else _parsed(reader), types.meaning_of(format.options)
+    return writer, writer if reader is None else _parsed(reader)
+
+
+def _writer_text(options: Mapping[str, str]) -> str | None:
+    text = options.get("schema")
+    return text if text is None or text.strip() in PRIMITIVES else given_text("value.schema", text)
 
 
 @lru_cache(64)

@@ -1,6 +1,6 @@
-"""Encoders of plain Arrow types in Avro: which Avro types each may be written as, and its bytes.
+"""Encoders of Arrow types without children: the Avro types that each can be written as, and the bytes.
 
-The pairs are those of Spark's `AvroSerializer` and others that lose nothing, such as integers in wider types.
+The pairs of types are those of Spark's `AvroSerializer` and others without loss, such as integers in wider types.
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ import pyarrow as pa
 
 from kafkalog_spark.typed.avro.schema import AvroType
 from kafkalog_spark.typed.avro.types import MILLIS
-from kafkalog_spark.typed.columns.byte_slices import (
-    ByteSlices,
-    Fragment,
-)
+from kafkalog_spark.typed.columns.byte_slices import ByteSlices, Fragment
 from kafkalog_spark.typed.columns.entries import Entries
 from kafkalog_spark.typed.columns.number_slices import (
     fixed_width,
@@ -25,11 +22,14 @@ from kafkalog_spark.typed.columns.number_slices import (
     whole_numbers,
     zigzags,
 )
-from kafkalog_spark.typed.columns.text_slices import is_binary, is_text
+from kafkalog_spark.typed.columns.type_predicates import is_binary, is_text
 
-Leaf = Callable[[Entries, AvroType, str], list[Fragment]]
-"""(entries, the type, the place of the field) to what each entry is; any for null. Raises InvalidRecord."""
-AVRO = "the Avro schema"
+LeafEncoder = Callable[[Entries, AvroType, str], list[Fragment]]
+"""Function (entries, Avro type, path of the field) that returns the encoding of each entry, arbitrary for null. Raises
+InvalidRecord for an entry that the Avro type cannot represent."""
+FieldWriter = Callable[[Entries], list[Fragment]]
+"""Function that returns the encoding of each entry of one field. Raises InvalidRecord."""
+TARGET = "the Avro schema"  # what errors say that a row does not fit
 _INT32 = 2**31
 _UNSCALED_BYTES = 16
 
@@ -43,7 +43,7 @@ def _whole(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
     numbers = whole_numbers(entries.array)
     if avro.kind == "int":
         wrong = (numbers < -_INT32) | (numbers >= _INT32)
-        entries.refuse(wrong, AVRO, path, "a number beyond 32 bits, and the schema has an int")
+        entries.refuse(wrong, TARGET, path, "a number beyond 32 bits, and the schema has an int")
     return [Fragment(zigzags(numbers))]
 
 
@@ -52,32 +52,32 @@ def _bytes(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
     if avro.kind != "fixed":
         return sized(slices, zigzags)
     wrong = slices.sizes() != avro.size
-    entries.refuse(wrong, AVRO, path, f"not the {avro.size} bytes of a fixed")
+    entries.refuse(wrong, TARGET, path, f"not the {avro.size} bytes of a fixed")
     return [Fragment(slices)]
 
 
 def _symbol(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
-    return [Fragment(zigzags(entries.places(avro.symbols, AVRO, path, f"none of the symbols of {avro.name}")))]
+    return [Fragment(zigzags(entries.indexes_of(avro.symbols, TARGET, path, f"not a symbol of {avro.name}")))]
 
 
 def _timestamp(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
-    """Microseconds in the unit of the schema; without a logical type milliseconds, as Spark has them."""
+    """Encode microseconds in the unit of the schema. Without a logical type that is milliseconds, as in Spark."""
     us = whole_numbers(entries.array)
     if avro.logical in (None, *MILLIS):
         return [Fragment(zigzags(us // 1000))]
     if avro.logical in ("timestamp-nanos", "local-timestamp-nanos"):
-        most = np.iinfo(np.int64).max // 1000
-        entries.refuse((us < -most) | (us > most), AVRO, path, "a time beyond 64 bits of nanoseconds")
+        limit = np.iinfo(np.int64).max // 1000
+        entries.refuse((us < -limit) | (us > limit), TARGET, path, "a time beyond 64 bits of nanoseconds")
         return [Fragment(zigzags(us * 1000))]
     return [Fragment(zigzags(us))]
 
 
-def _decimal(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
-    given = entries.array
+def encode_decimal(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
+    decimals = entries.array
     try:
-        array = given.cast(pa.decimal128(avro.precision, avro.scale))
+        array = decimals.cast(pa.decimal128(avro.precision, avro.scale))
     except pa.ArrowInvalid:
-        entries.refuse(~_fit(given, avro), AVRO, path, f"more than decimal({avro.precision}, {avro.scale}) holds")
+        entries.refuse(~_fit(decimals, avro), TARGET, path, f"more than decimal({avro.precision}, {avro.scale}) holds")
         raise
     rows = unscaled_bytes(array)
     if avro.kind == "bytes":
@@ -89,7 +89,7 @@ def _decimal(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
 
 
 def _fit(array: pa.Array, avro: AvroType) -> np.ndarray:
-    """Which decimals can be cast, one by one: only where some cannot."""
+    """Return which decimals fit the Avro type, bool[n]. It casts one by one, so it is only called after a failure."""
     fits = np.ones(len(array), np.bool_)
     for i in range(len(array)):
         try:
@@ -99,7 +99,7 @@ def _fit(array: pa.Array, avro: AvroType) -> np.ndarray:
     return fits
 
 
-_LEAVES: tuple[tuple[Callable[[pa.DataType], bool], tuple[str, ...], Leaf], ...] = (
+LEAF_ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], tuple[str, ...], LeafEncoder], ...] = (
     (pa.types.is_boolean, ("boolean",), _fixed),
     (pa.types.is_integer, ("int", "long"), _whole),
     (pa.types.is_integer, ("float", "double"), _fixed),
@@ -109,17 +109,15 @@ _LEAVES: tuple[tuple[Callable[[pa.DataType], bool], tuple[str, ...], Leaf], ...]
     (is_binary, ("bytes", "fixed"), _bytes),
     (pa.types.is_date32, ("int",), _whole),
     (pa.types.is_timestamp, ("long",), _timestamp),
-    (pa.types.is_decimal, ("bytes", "fixed"), _decimal),
+    (pa.types.is_decimal, ("bytes", "fixed"), encode_decimal),
 )
-"""Type of a column, kinds of Avro, what writes them."""
+"""(predicate of the Arrow type, kinds of Avro type, encoder)"""
 
 
-def _other_fits_better(type_: pa.DataType, avro: AvroType) -> bool:
+def other_fits_better(type_: pa.DataType, avro: AvroType) -> bool:
+    """Return whether another Avro type of the same family is closer to an Arrow type, as long is to int64."""
     if pa.types.is_integer(type_):
         return avro.kind != ("int" if type_.bit_width <= 32 else "long")
     if pa.types.is_floating(type_):
         return avro.kind != ("float" if pa.types.is_float32(type_) else "double")
     return pa.types.is_decimal(type_) and (avro.precision, avro.scale) != (type_.precision, type_.scale)
-
-
-Writer = Callable[[Entries], list[Fragment]]  # function that encodes entries in Avro. Raises InvalidRecord.

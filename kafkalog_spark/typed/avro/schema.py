@@ -1,6 +1,8 @@
-"""An Avro schema as values, by the rules of Java's `Schema.Parser` (Avro 1.12, `setValidateDefaults(false)`): logical
-types that are not valid where they stand (a precision larger than a fixed holds, say) count for nothing. Namespaces are
-not checked."""
+"""Avro schemas, and their parser with the rules of Java's `Schema.Parser` (Avro 1.12, `setValidateDefaults(false)`).
+
+Invalid logical types are ignored, such as a decimal with a precision that its fixed cannot hold. Namespaces are not
+checked.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,11 @@ from enum import Enum
 from typing import Any, TypeGuard
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.schema_files import recursion_bounded, schema_text
+from kafkalog_spark.typed.schema_files import schema_text
+from kafkalog_spark.typed.schema_limits import recursion_bounded
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 NAMED = ("record", "enum", "fixed")
-
-
-class _NoDefault(Enum):
-    """Has one value, which is itself again in another process."""
-
-    NO_DEFAULT = 0
-
-
-NO_DEFAULT = _NoDefault.NO_DEFAULT  # the default of a field that has none; None is the default null
 _NAME = re.compile(r"[^\W\d]\w*")
 _LOGICAL_OF = {
     "date": "int",
@@ -39,15 +33,38 @@ _LOGICAL_OF = {
     "local-timestamp-nanos": "long",
 }
 _STRING_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"?|/\*(?:.*?\*/|.*)|//[^\n]*', re.DOTALL)
-"""A string or comment without an end extends to the end of the text: the time is linear in the text's length."""
-_DEEPEST = 200
-_LARGEST = 2**31 - 1  # largest whole number in a schema: they are ints in Java
+"""A string or comment without an end extends to the end of the text, so that matching takes linear time."""
+_MAX_DEPTH = 200
+_MAX_INT = 2**31 - 1  # the numbers of a schema are ints in Java
+
+
+class _NoDefault(Enum):
+    """Type of `NO_DEFAULT`. Unlike an `object()`, a member of an enum keeps its identity when it is unpickled."""
+
+    NO_DEFAULT = 0
+
+
+NO_DEFAULT = _NoDefault.NO_DEFAULT  # default of a field without one; None is the default null
 
 
 @dataclass(eq=False)
 class AvroType:
-    """An Avro type. `logical`: its name, and for "decimal" `precision` and `scale`. Named types are one object wherever
-    they are named, so recursive ones form circles."""
+    """An Avro type. All references to a named type are the same object, so recursive types form cycles.
+
+    Attributes:
+        kind: Primitive type, "record", "enum", "fixed", "array", "map" or "union".
+        logical: Name of the logical type.
+        precision: Of the logical type decimal, like `scale`.
+        name: Full name of a named type.
+        aliases: Full names.
+        fields: Fields of a record.
+        symbols: Symbols of an enum.
+        default_symbol: Default of an enum.
+        size: Bytes of a fixed.
+        items: Type of the elements of an array or the values of a map.
+        branches: Branches of a union.
+        properties: The JSON object that defines the type.
+    """
 
     kind: str
     logical: str | None = None
@@ -65,18 +82,18 @@ class AvroType:
 
     @property
     def element(self) -> AvroType:
-        """Element type of an array or a map."""
+        """Type of the elements of an array or the values of a map."""
         assert self.items is not None
         return self.items
 
     @property
     def parts(self) -> tuple[AvroType, ...]:
-        """The types that this one is made of."""
+        """Types that this type refers to directly."""
         return (*self.branches, *(field.type for field in self.fields), *([self.items] if self.items else []))
 
     @property
     def called(self) -> str:
-        """Its name in sentences, and in unions: "int", "org.example.Order"."""
+        """Name in messages and unions, such as "int" or "org.example.Order"."""
         return self.name or self.kind
 
     @property
@@ -92,6 +109,8 @@ class AvroType:
 
 @dataclass(eq=False)
 class AvroField:
+    """A field of a record."""
+
     name: str
     type: AvroType
     default: Any = NO_DEFAULT
@@ -99,10 +118,14 @@ class AvroField:
 
 
 def parse_schema(text: str | Any, references: Mapping[str, AvroType] | None = None) -> AvroType:
-    """The type that a schema's JSON text says, or the value parsed from it.
+    """Parse an Avro schema.
 
-    references: types of other schemas that this one may name, by full name. Raises OptionError, with what is wrong and
-    where, for anything that Java's parser refuses.
+    Args:
+        text: JSON text of the schema, the name of a primitive type, or parsed JSON.
+        references: Types of other schemas that the schema may refer to, by full name.
+
+    Raises:
+        OptionError: If Java's parser would refuse the schema. The text says what is wrong and where.
     """
     with recursion_bounded("an Avro schema"):
         if isinstance(text, str):
@@ -114,8 +137,23 @@ def parse_schema(text: str | Any, references: Mapping[str, AvroType] | None = No
         return _Parser(dict(references or {})).type_of(text, "", "the schema", 0)
 
 
+def given_text(option: str, given: str) -> str:
+    """Return the text of the schema that an option contains or names.
+
+    Comments are removed, because a text that begins with one would be mistaken for a file name when it is read again.
+
+    Args:
+        option: Name of the option, for errors.
+        given: Value of the option: the schema or the path of a local file.
+
+    Raises:
+        OptionError: If the file cannot be read.
+    """
+    return _without_comments(schema_text(option, given)).strip()
+
+
 def _without_comments(text: str) -> str:
-    """The text with a blank for each comment. Java's parser has `JsonParser.Feature.ALLOW_COMMENTS` set."""
+    """Replace each comment by a space. Java's parser allows comments (`JsonParser.Feature.ALLOW_COMMENTS`)."""
 
     def kept(found: re.Match[str]) -> str:
         is_comment = found[0].startswith("//") or (found[0].startswith("/*") and found[0].endswith("*/"))
@@ -124,21 +162,13 @@ def _without_comments(text: str) -> str:
     return _STRING_OR_COMMENT.sub(kept, text)
 
 
-def given_text(option: str, given: str) -> str:
-    """The schema in an option, which holds its text or the name of its file. Raises OptionError.
-
-    Comments are removed: a later reader of the option would take a text that begins with one for a file name.
-    """
-    return _without_comments(schema_text(option, given)).strip()
-
-
 class _Parser:
     def __init__(self, types: dict[str, AvroType]) -> None:
         self.types = types
 
     def type_of(self, json_: Any, space: str, where: str, depth: int) -> AvroType:
-        if depth > _DEEPEST:
-            raise OptionError(f"an Avro schema is nested more than {_DEEPEST} times ({where[:200]})")
+        if depth > _MAX_DEPTH:
+            raise OptionError(f"an Avro schema is nested more than {_MAX_DEPTH} levels deep ({where[:200]})")
         if isinstance(json_, str):
             return self._named(json_, space, where)
         if isinstance(json_, list):
@@ -173,7 +203,7 @@ class _Parser:
         seen: set[str] = set()
         for branch in branches:
             if branch.kind == "union":
-                raise OptionError(f"{where} of an Avro schema is a union with a union in it")
+                raise OptionError(f"{where} of an Avro schema is a union that contains a union")
             if branch.called in seen:
                 raise OptionError(f"{where} of an Avro schema is a union that has {branch.called} twice")
             seen.add(branch.called)
@@ -248,26 +278,8 @@ def _aliases(json_: Mapping[str, Any], where: str, is_one: Callable[[Any], bool]
     return tuple(aliases)
 
 
-def _is_full_name(value: Any) -> TypeGuard[str]:
-    """True if its last part is a name. The namespace before it may be any text: registries, and Java's parser before
-    Avro 1.12.1, do not check it, and Debezium derives it from the name of a server."""
-    return isinstance(value, str) and not value.startswith(".") and _is_name(value.rpartition(".")[2])
-
-
-def _is_text(value: Any) -> TypeGuard[str]:
-    return isinstance(value, str)
-
-
-def _is_name(value: Any) -> TypeGuard[str]:
-    return isinstance(value, str) and _NAME.fullmatch(value) is not None
-
-
-def _is_int(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
-
-
 def _with_logical(avro: AvroType, json_: Mapping[str, Any]) -> AvroType:
-    """Note the logical type, where Java's `LogicalTypes.fromSchemaIgnoreInvalid` does."""
+    """Set the logical type of `avro` if it is valid (Java's `LogicalTypes.fromSchemaIgnoreInvalid`)."""
     logical = json_.get("logicalType")
     if logical == "decimal" and avro.kind in ("bytes", "fixed"):
         precision, scale = json_.get("precision"), json_.get("scale", 0)
@@ -279,6 +291,27 @@ def _with_logical(avro: AvroType, json_: Mapping[str, Any]) -> AvroType:
     elif _LOGICAL_OF.get(str(logical)) == avro.kind or (logical == "custom-decimal" and avro.kind == "long"):
         avro.logical = logical
     return avro
+
+
+def _is_full_name(value: Any) -> TypeGuard[str]:
+    """Return whether the last part is a valid name; the namespace before it may be any text.
+
+    Registries and Java's parser before Avro 1.12.1 do not check namespaces, and Debezium derives them from the name of
+    a server.
+    """
+    return isinstance(value, str) and not value.startswith(".") and _is_name(value.rpartition(".")[2])
+
+
+def _is_name(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
+
+
+def _is_text(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str)
+
+
+def _is_int(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_INT
 
 
 def _an(kind: Any) -> str:

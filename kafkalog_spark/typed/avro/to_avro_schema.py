@@ -1,4 +1,4 @@
-"""The Avro schema that Spark's `to_avro` makes for columns."""
+"""The Avro schema that Spark's `to_avro` derives from columns."""
 
 from __future__ import annotations
 
@@ -24,13 +24,23 @@ AVRO_NAMES = {
 }
 
 
-def avro_schema_of(type_: pa.DataType, nullable: bool, name: str = "topLevelRecord", space: str = "") -> Any:
-    """The Avro schema of an Arrow type, as JSON: Spark's `SchemaConverters.toAvroType`. Raises OptionError."""
-    avro = _not_null(type_, name, space)
+def avro_schema_of(type_: pa.DataType, nullable: bool, name: str = "topLevelRecord", namespace: str = "") -> Any:
+    """Return the Avro schema of an Arrow type as JSON, like Spark's `SchemaConverters.toAvroType`.
+
+    Args:
+        type_: The type.
+        nullable: Whether the schema is a union with null.
+        name: Name of the record or fixed.
+        namespace: Namespace of the record or fixed.
+
+    Raises:
+        OptionError: If Avro has no such type.
+    """
+    avro = _not_null(type_, name, namespace)
     return [avro, "null"] if nullable and avro != "null" else avro
 
 
-def _not_null(type_: pa.DataType, name: str, space: str) -> Any:
+def _not_null(type_: pa.DataType, name: str, namespace: str) -> Any:
     if type_ in AVRO_NAMES:
         return AVRO_NAMES[type_]
     if pa.types.is_date32(type_):
@@ -39,15 +49,15 @@ def _not_null(type_: pa.DataType, name: str, space: str) -> Any:
         return {"type": "long", "logicalType": "timestamp-micros" if type_.tz else "local-timestamp-micros"}
     if pa.types.is_decimal(type_):
         size = next(n for n in range(1, 17) if 10**type_.precision <= 1 << (8 * n - 1))
-        full = f"{space}.{name}.fixed" if space else f"{name}.fixed"
+        full_name = f"{namespace}.{name}.fixed" if namespace else f"{name}.fixed"
         decimal = {"logicalType": "decimal", "precision": type_.precision, "scale": type_.scale}
-        return {"type": "fixed", "name": full, "size": size, **decimal}
+        return {"type": "fixed", "name": full_name, "size": size, **decimal}
     if pa.types.is_list(type_):
-        return {"type": "array", "items": avro_schema_of(type_.value_type, type_.value_field.nullable, name, space)}
+        return {"type": "array", "items": avro_schema_of(type_.value_type, type_.value_field.nullable, name, namespace)}
     if pa.types.is_map(type_) and type_.key_type == pa.string():
-        return {"type": "map", "values": avro_schema_of(type_.item_type, type_.item_field.nullable, name, space)}
+        return {"type": "map", "values": avro_schema_of(type_.item_type, type_.item_field.nullable, name, namespace)}
     if pa.types.is_struct(type_):
-        inside = f"{space}.{name}" if space else name
+        inside = f"{namespace}.{name}" if namespace else name
         fields = [{"name": f.name, "type": avro_schema_of(f.type, f.nullable, f.name, inside)} for f in type_]
-        return {"type": "record", "name": name, **({"namespace": space} if space else {}), "fields": fields}
+        return {"type": "record", "name": name, **({"namespace": namespace} if namespace else {}), "fields": fields}
     raise OptionError(f"a column of type {type_} cannot be written as Avro")

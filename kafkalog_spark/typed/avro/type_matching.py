@@ -1,4 +1,4 @@
-"""Matching of types: the part of Avro's schema resolution that decides, without making a program."""
+"""Which Avro types match in schema resolution (Java's `Resolver`)."""
 
 from __future__ import annotations
 
@@ -15,63 +15,89 @@ _PROMOTED = {
 }
 
 
-def promotes(w: AvroType, r: AvroType) -> bool:
-    """True if a value of `w` can be read as the other primitive type `r`."""
-    return r.kind in _PROMOTED.get(w.kind, ())
+def promotes(writer: AvroType, reader: AvroType) -> bool:
+    """Return whether a value of the primitive type `writer` is promoted to the different primitive type `reader`."""
+    return reader.kind in _PROMOTED.get(writer.kind, ())
 
 
-def is_error(w: AvroType, r: AvroType) -> bool:
-    """True if two types cannot be resolved at all, by what they are themselves; their parts are not looked at."""
-    if w.kind == "union":
+def is_error(writer: AvroType, reader: AvroType) -> bool:
+    """Return whether no value of `writer` can be read as `reader`, judged without their fields and elements.
+
+    A union of the writer is never an error, since each value has one branch.
+    """
+    if writer.kind == "union":
         return False
-    if r.kind == "union":
-        return matching_branch(w, r) < 0
-    if w.kind != r.kind:
-        return not promotes(w, r)
-    if w.kind in ("fixed", "enum"):  # by their names without namespaces, as Avro's specification and Java have it
-        return w.short_name != r.short_name or w.size != r.size
-    return w.kind == "record" and _lacks_default(w, r)
+    if reader.kind == "union":
+        return matching_branch(writer, reader) < 0
+    if writer.kind != reader.kind:
+        return not promotes(writer, reader)
+    if writer.kind in ("fixed", "enum"):  # names without namespaces count, as in Avro's specification
+        return writer.short_name != reader.short_name or writer.size != reader.size
+    return writer.kind == "record" and _lacks_default(writer, reader)
 
 
-def _lacks_default(w: AvroType, r: AvroType) -> bool:
-    written = {member.name for member in w.fields}
-    return any(member.default is NO_DEFAULT and member.name not in written for member in r.fields)
+@lru_cache(4096)  # types that refer to each other repeat the same pairs exponentially often
+def matching_branch(writer: AvroType, reader: AvroType) -> int:
+    """Return the branch of a union that a value is read as, or -1 if no branch matches.
 
+    The first choice is the same type, with the same full name if it has one. The second is a record with the same
+    structure, preferably with the same short name. The third is a promotion.
 
-@lru_cache(4096)  # pairs are met again and again where types name each other: 2^40 times in a schema of a page
-def matching_branch(w: AvroType, r: AvroType) -> int:
-    """Branch of the union `r` that a value of `w`, no union, is read as; -1 for none: the same type, by full name where
-    it has one; else a record of the same structure, those of the same short name first; else a promotion."""
+    Args:
+        writer: Type of the value, not a union.
+        reader: The union.
+    """
     structure = -1
-    for i, branch in enumerate(r.branches):
-        if branch.kind != w.kind:
+    for i, branch in enumerate(reader.branches):
+        if branch.kind != writer.kind:
             continue
-        if w.kind not in NAMED or w.name == branch.name:
+        if writer.kind not in NAMED or writer.name == branch.name:
             return i
-        if w.kind == "record" and not _differs(w, branch) and (structure < 0 or w.short_name == branch.short_name):
+        if (
+            writer.kind == "record"
+            and not _differs(writer, branch)
+            and (structure < 0 or writer.short_name == branch.short_name)
+        ):
             structure = i
     if structure >= 0:
         return structure
-    return next((i for i, branch in enumerate(r.branches) if promotes(w, branch)), -1)
+    return next((i for i, branch in enumerate(reader.branches) if promotes(writer, branch)), -1)
 
 
-def _differs(w: AvroType, r: AvroType) -> bool:
-    reads = {member.name: member for member in r.fields}
-    return _lacks_default(w, r) or any(
-        member.name in reads and is_error(member.type, reads[member.name].type) for member in w.fields
-    )
+def equal_types(writer: AvroType, reader: AvroType, seen: set[tuple[int, int]] | None = None) -> bool:
+    """Return whether two types have the same structure in every part, so that branches of unions correspond by index.
 
+    Names are compared without namespaces, like in Java's `Resolver.unionEquiv`.
 
-def equal_types(w: AvroType, r: AvroType, seen: set[tuple[int, int]] | None = None) -> bool:
-    """True if two types are written alike in every part, so that branch i of a union is branch i of the other (Java's
-    `Resolver.unionEquiv`, which compares names without namespaces). seen: pairs that are compared already."""
+    Args:
+        writer: One type.
+        reader: The other type.
+        seen: IDs of the pairs that are being compared; recursive types end there.
+    """
     seen = set() if seen is None else seen
-    if w is r or (id(w), id(r)) in seen:
+    if writer is reader or (id(writer), id(reader)) in seen:
         return True
-    seen.add((id(w), id(r)))
-    if (w.kind, w.short_name, w.symbols, w.size) != (r.kind, r.short_name, r.symbols, r.size):
+    seen.add((id(writer), id(reader)))
+    if (writer.kind, writer.short_name, writer.symbols, writer.size) != (
+        reader.kind,
+        reader.short_name,
+        reader.symbols,
+        reader.size,
+    ):
         return False
-    w_names, r_names = ([field.name for field in type_.fields] for type_ in (w, r))
-    if w_names != r_names or len(w.branches) != len(r.branches):
+    writer_names, reader_names = ([field.name for field in type_.fields] for type_ in (writer, reader))
+    if writer_names != reader_names or len(writer.branches) != len(reader.branches):
         return False
-    return all(equal_types(below, other, seen) for below, other in zip(w.parts, r.parts, strict=True))
+    return all(equal_types(part, other, seen) for part, other in zip(writer.parts, reader.parts, strict=True))
+
+
+def _lacks_default(writer: AvroType, reader: AvroType) -> bool:
+    written = {field.name for field in writer.fields}
+    return any(field.default is NO_DEFAULT and field.name not in written for field in reader.fields)
+
+
+def _differs(writer: AvroType, reader: AvroType) -> bool:
+    reader_fields = {field.name: field for field in reader.fields}
+    return _lacks_default(writer, reader) or any(
+        field.name in reader_fields and is_error(field.type, reader_fields[field.name].type) for field in writer.fields
+    )

@@ -1,4 +1,4 @@
-"""Memory of columns that nobody looks at any more, to be filled again."""
+"""Reuse of the memory of decoded columns once no Arrow array refers to it any more."""
 
 from __future__ import annotations
 
@@ -8,38 +8,47 @@ from typing import Any
 
 import numpy as np
 
-LARGEST = 16 << 20
-"""Bytes of an array that is kept: a batch of one huge value must not be paid for to the end of the task."""
-MOST = 3  # arrays kept of one kind: the consumer has one batch in hand, and another one is on its way to it
+MAX_KEPT_BYTES = 16 << 20
+"""Larger arrays are not kept: one huge value should not occupy its memory until the task ends."""
+MAX_KEPT_ARRAYS = 3
+"""Arrays kept per column and role. The consumer holds one batch while another is on its way to it."""
 
 
 def _references(arrays: list[np.ndarray]) -> list[int]:
     return [sys.getrefcount(array) for array in arrays]
 
 
-_ALONE = _references([np.empty(1)])[0]  # reference count of an array that only the list holds
+_UNUSED = _references([np.empty(1)])[0]  # reference count of an array that only the list refers to
 _COUNTS_ARE_EXACT = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
 class BufferPool:
-    """Arrays by the column and the part of it that they are of.
+    """Arrays by column and role.
 
-    Fresh memory faults in page by page, which is a fifth of the time that a batch of short values takes to decode. An
-    array is free when nothing but this refers to it: Arrow's buffers refer to the arrays that they are views of.
+    The operating system maps fresh memory page by page, which is a considerable part of the time to decode a batch of
+    short values (`benchmarks/typed_formats.py`). An array is free if only the pool refers to it; an Arrow buffer refers
+    to the array that it is a view of. Not thread-safe.
     """
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], list[np.ndarray]] = {}
 
-    def take(self, number: int, which: int, size: int, dtype: Any) -> np.ndarray:
-        """At least `size` numbers, of any content. which: what it is for, of the column (`Col`)."""
-        kept = self._kept.setdefault((number, which), [])
+    def take(self, column: int, role: int, size: int, dtype: Any) -> np.ndarray:
+        """Return an array of at least `size` elements with arbitrary content.
+
+        Args:
+            column: Number of the column.
+            role: What the array is for in the column, a member of `Col`.
+            size: Minimum number of elements.
+            dtype: Type of the elements. It must be the same in all calls for one column and role.
+        """
+        kept = self._kept.setdefault((column, role), [])
         if _COUNTS_ARE_EXACT:
-            for place, count in enumerate(_references(kept)):
-                if count <= _ALONE and len(kept[place]) >= size:
-                    return kept[place]
+            for i, count in enumerate(_references(kept)):
+                if count <= _UNUSED and len(kept[i]) >= size:
+                    return kept[i]
         new = np.empty(size, dtype)
-        if _COUNTS_ARE_EXACT and new.nbytes <= LARGEST:
+        if _COUNTS_ARE_EXACT and new.nbytes <= MAX_KEPT_BYTES:
             kept.insert(0, new)
-            del kept[MOST:]
+            del kept[MAX_KEPT_ARRAYS:]
         return new

@@ -1,4 +1,4 @@
-"""The memory of the columns that a decoder fills, and the Arrow array that they become."""
+"""Growable buffers of the columns that a kernel fills, and their conversion to an Arrow array."""
 
 from __future__ import annotations
 
@@ -11,26 +11,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalog_spark.typed.columns.buffer_pool import BufferPool
-from kafkalog_spark.typed.columns.column_builder_kernel import MAX_INT32, Col, Mark, Room
+from kafkalog_spark.typed.columns.column_builder_kernel import MAX_INT32, Col, FullColumn, Mark
 from kafkalog_spark.typed.columns.java_text import well_formed
 from kafkalog_spark.typed.columns.projection import ColumnTree
 
-_SMALLEST = 1024
+_MIN_SIZE = 1024  # entries or bytes of a new buffer
+_MAX_INITIAL_BYTES = 1 << 20
 
 
 class FilledColumn(NamedTuple):
-    """The n entries of a column as a kernel has filled them."""
+    """The n entries of one column after decoding."""
 
     entries: int
-    valid: np.ndarray | None  # uint8[n], 0 for null; None: no entry is null
-    data: np.ndarray | None = None  # entries of fixed width (booleans a byte each), or the bytes of strings
-    offsets: np.ndarray | None = None  # int32[n + 1]: strings, binaries, lists and maps
-    repeats: bool = False  # a map may have a key twice
-    java_texts: bool = False  # what is not UTF-8 becomes U+FFFD
+    valid: np.ndarray | None  # uint8[n], 0 for null; None if no entry is null
+    data: np.ndarray | None = None  # entries of fixed width (one byte per boolean), or the bytes of strings
+    offsets: np.ndarray | None = None  # int32[n + 1], of strings, binaries, lists and maps
+    may_repeat_keys: bool = False  # the column is a map, and a map in it may have a key twice
+    java_texts: bool = False  # bytes of a string that are not UTF-8 become U+FFFD
 
 
 def arrow_array(tree: ColumnTree, filled: Callable[[ColumnTree], FilledColumn]) -> pa.Array:
-    """The array of a column, and of everything below it."""
+    """Return the Arrow array of a column and its descendants.
+
+    Args:
+        tree: The column.
+        filled: Return the entries of a column.
+    """
     column, type_ = filled(tree), tree.type
     n, nulls, bits = column.entries, 0, None
     if pa.types.is_null(type_):
@@ -46,48 +52,65 @@ def arrow_array(tree: ColumnTree, filled: Callable[[ColumnTree], FilledColumn]) 
         buffers.append(pa.py_buffer(data))
     children = [arrow_array(child, filled) for child in tree.children]
     array = pa.Array.from_buffers(type_, n, buffers, nulls, children=children or None)
-    if column.repeats:
+    if column.may_repeat_keys:
         return last_of_each_key(array)
     return well_formed(array) if column.java_texts else array
 
 
 class ColumnBuffers:
-    """The columns of a tree for `rows` values. `table` is what kernels take (`Col`), `marks` their notes."""
+    """Buffers of all columns of a tree.
+
+    Attributes:
+        table: int64[columns, len(Col)], the buffers' addresses and sizes for kernels.
+        marks: int64[columns, len(Mark)], working memory of kernels.
+        full_column: int64[len(FullColumn)], the column that a kernel found full.
+    """
 
     def __init__(self, tree: ColumnTree, rows: int, bytes_: int, pool: BufferPool | None = None) -> None:
-        """bytes_: of all values; a column of strings begins with as much, up to a megabyte. pool: of the same tree."""
-        self._columns = tree.all()
+        """Allocate buffers, which are sized so that a typical batch does not have to grow them.
+
+        Args:
+            tree: The root column.
+            rows: Number of values in the batch.
+            bytes_: Size of all values in bytes.
+            pool: Pool of arrays, used for this tree only.
+        """
+        self._columns = tree.preorder()
         self._pool = pool or BufferPool()
         self.table = np.zeros((len(self._columns), len(Col)), np.int64)
         self.marks = np.zeros((len(self._columns), len(Mark)), np.int64)
-        self.missing = np.zeros(len(Room), np.int64)
+        self.full_column = np.zeros(len(FullColumn), np.int64)
         self._memory: list[dict[Col, np.ndarray]] = [{} for _ in self._columns]
         for part in self._columns:
             row = self.table[part.number]
             row[Col.WIDTH] = _width(part.type)
             row[Col.CHILD] = part.children[0].number if _is_list(part.type) else 0
-            self._room_for(part, max(rows, _SMALLEST))
+            self._reserve_entries(part, max(rows, _MIN_SIZE))
             if _has_bytes(part.type):
-                self._bytes_for(part.number, min(max(bytes_, _SMALLEST), 1 << 20))
+                self._reserve_bytes(part.number, min(max(bytes_, _MIN_SIZE), _MAX_INITIAL_BYTES))
 
     def grow(self) -> bool:
-        """Double the room of the column noted in `missing`; False when Arrow's offsets cannot count more."""
-        number, entries = int(self.missing[Room.COLUMN]), bool(self.missing[Room.OF_ENTRIES])
+        """Double the buffer noted in `full_column`. Return False if Arrow's 32-bit offsets cannot address more."""
+        number, entries = int(self.full_column[FullColumn.COLUMN]), bool(self.full_column[FullColumn.LACKS_ENTRIES])
         row = self.table[number]
         room = int(row[Col.ROOM if entries else Col.BYTES_ROOM])
         if room >= MAX_INT32 - 1:
             return False
         if entries:
-            self._room_for(self._columns[number], min(2 * room, MAX_INT32 - 1))
+            self._reserve_entries(self._columns[number], min(2 * room, MAX_INT32 - 1))
         else:
-            self._bytes_for(number, min(2 * room, MAX_INT32 - 1))
+            self._reserve_bytes(number, min(2 * room, MAX_INT32 - 1))
         return True
 
     def finish(self, java_texts: Collection[int] = ()) -> pa.Array:
-        """The root's array. java_texts: string columns where what is not UTF-8 is replaced, as in Java's String."""
+        """Return the array of the root.
+
+        Args:
+            java_texts: Numbers of the string columns in which bytes that are not UTF-8 are replaced by U+FFFD.
+        """
         return arrow_array(self._columns[0], partial(self._filled, java_texts))
 
-    def _room_for(self, part: ColumnTree, room: int) -> None:
+    def _reserve_entries(self, part: ColumnTree, room: int) -> None:
         row, n = self.table[part.number], int(self.table[part.number, Col.ENTRIES])
         take = partial(self._pool.take, part.number)
         self._replace(part.number, Col.VALID, take(Col.VALID, room, np.uint8), n)
@@ -100,7 +123,7 @@ class ColumnBuffers:
             self._replace(part.number, Col.OFFSETS, offsets, n + 1)
         row[Col.ROOM] = room
 
-    def _bytes_for(self, number: int, room: int) -> None:
+    def _reserve_bytes(self, number: int, room: int) -> None:
         memory = self._pool.take(number, Col.DATA, room, np.uint8)
         self._replace(number, Col.DATA, memory, int(self.table[number, Col.BYTES]))
         self.table[number, Col.BYTES_ROOM] = len(memory)
@@ -124,13 +147,13 @@ class ColumnBuffers:
             memory[Col.VALID][:n],
             data,
             None if offsets is None else offsets[: n + 1],
-            repeats=bool(row[Col.REPEATS]),
+            may_repeat_keys=bool(row[Col.MAY_REPEAT_KEYS]),
             java_texts=column.number in java_texts,
         )
 
 
 def last_of_each_key(maps: Any) -> Any:
-    """A MapArray with the last entry of each key only, as where Java puts them into a Map."""
+    """Return a MapArray with only the last entry of each key, like a `java.util.Map` filled in order."""
     keys = maps.keys
     codes = pc.dictionary_encode(keys).indices.to_numpy(zero_copy_only=False).astype(np.int64)
     offsets = maps.offsets.to_numpy().astype(np.int64)
@@ -139,9 +162,9 @@ def last_of_each_key(maps: Any) -> Any:
     _, last = np.unique(pairs[::-1], return_index=True)
     kept = np.sort(len(pairs) - 1 - last)
     ends = np.concatenate(([0], np.cumsum(np.bincount(owner[kept], minlength=len(maps))))).astype(np.int32)
-    places = pa.array(kept + offsets[0])
+    indices = pa.array(kept + offsets[0])
     entries = pa.StructArray.from_arrays(
-        [keys.take(places), maps.items.take(places)], fields=[maps.type.key_field, maps.type.item_field]
+        [keys.take(indices), maps.items.take(indices)], fields=[maps.type.key_field, maps.type.item_field]
     )
     bits = maps.buffers()[0]
     return pa.Array.from_buffers(maps.type, len(maps), [bits, pa.py_buffer(ends)], maps.null_count, children=[entries])

@@ -1,7 +1,7 @@
-"""A slice of bytes for each row, and the composition of rows from such columns.
+"""Columns of byte slices, one per row, and their concatenation into encoded rows.
 
-An encoder makes slices of each leaf (a text, a varint ...), then joins those of a struct's fields row by row. A list is
-the slices of its elements, which lie one after the other already, so it costs new offsets and nothing else.
+An encoder makes slices of each leaf (a text, a varint) and joins those of a struct's fields row by row. The elements of
+a list are adjacent already, so a list needs only new offsets.
 """
 
 from __future__ import annotations
@@ -22,44 +22,56 @@ _NO_MASK = np.empty(0, np.bool_)
 
 
 class ByteSlices(NamedTuple):
-    """Piece i of n is data[offsets[i]:offsets[i + 1]]. data: uint8[:]; offsets: int64[n + 1]."""
+    """n slices of bytes: slice i is data[offsets[i]:offsets[i + 1]].
+
+    Attributes:
+        data: uint8[:].
+        offsets: int64[n + 1].
+    """
 
     data: np.ndarray
     offsets: np.ndarray
 
     @classmethod
     def of(cls, array: pa.Array) -> ByteSlices:
-        """The bytes of a string or binary array (large ones too), as they are; any for null."""
+        """Return the bytes of a string or binary array, plain or large. The slice of a null is arbitrary."""
         return cls(*bytes_and_offsets(array))
 
     @classmethod
     def of_rows(cls, rows: np.ndarray) -> ByteSlices:
-        """ByteSlices of one width: rows is uint8[n, width]."""
+        """Return slices of equal width. rows: uint8[n, width]."""
         n, width = rows.shape
         return cls(np.ascontiguousarray(rows).reshape(-1), np.arange(n + 1, dtype=np.int64) * width)
 
     @classmethod
     def empty(cls, n: int) -> ByteSlices:
-        """n slices without bytes."""
+        """Return n empty slices."""
         return cls(np.zeros(1, np.uint8), np.zeros(n + 1, np.int64))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def sizes(self) -> np.ndarray:
-        """Bytes of each slice, int64[n]."""
+        """Return the number of bytes of each slice, int64[n]."""
         return np.diff(self.offsets)
 
     def lists(self, offsets: np.ndarray) -> ByteSlices:
-        """A slice for each list of slices: list i is the slices offsets[i] to offsets[i + 1]."""
+        """Join adjacent slices: slice i of the result consists of slices offsets[i] to offsets[i + 1]."""
         return ByteSlices(self.data, self.offsets[offsets])
 
     def array(self, valid: np.ndarray | None) -> pa.BinaryArray:
-        """As Arrow has them; valid: bool[n], None for all. Raises InvalidRecord above 2 GB."""
+        """Return the slices as a binary array.
+
+        Args:
+            valid: bool[n], false for null; None if no row is null.
+
+        Raises:
+            InvalidRecord: If the slices have more than 2 GB.
+        """
         first, end = int(self.offsets[0]), int(self.offsets[-1])
         if end - first > MAX_INT32:
             raise InvalidRecord(
-                f"{len(self)} rows make {end - first} bytes, and a batch holds 2 GB",
+                f"{len(self)} rows are encoded as {end - first} bytes, more than the 2 GB of a batch",
                 hint="lower spark.sql.execution.arrow.maxRecordsPerBatch",
             )
         offsets = pa.py_buffer((self.offsets - first).astype(np.int32))
@@ -69,52 +81,75 @@ class ByteSlices(NamedTuple):
 
 @dataclass(frozen=True)
 class Fragment:
-    """Fragment of each of n rows: `before` and the row's slice, or `absent` where `valid`, bool[n], is false."""
+    """Part of the encoding of n rows: `prefix` and the row's slice, or `null_bytes` if the row is not valid.
+
+    Attributes:
+        slices: n slices.
+        prefix: Bytes before each slice.
+        valid: bool[n]; None if all rows are valid.
+        null_bytes: Replaces prefix and slice of a row that is not valid.
+    """
 
     slices: ByteSlices
-    before: bytes = b""
+    prefix: bytes = b""
     valid: np.ndarray | None = None
-    absent: bytes = b""
+    null_bytes: bytes = b""
 
     def sizes(self) -> np.ndarray:
-        """Bytes of each row, int64[n]."""
-        sizes = self.slices.sizes() + len(self.before)
-        return sizes if self.valid is None else np.where(self.valid, sizes, len(self.absent))
+        """Return the number of bytes of each row, int64[n]."""
+        sizes = self.slices.sizes() + len(self.prefix)
+        return sizes if self.valid is None else np.where(self.valid, sizes, len(self.null_bytes))
 
 
 def concat_fragments(parts: Sequence[Fragment]) -> ByteSlices:
-    """The parts of each row, one after the other. There is one at least."""
-    if len(parts) == 1 and parts[0].valid is None and not parts[0].before:
+    """Concatenate the fragments of each row. There must be at least one."""
+    if len(parts) == 1 and parts[0].valid is None and not parts[0].prefix:
         return parts[0].slices
     offsets = np.zeros(len(parts[0].slices) + 1, np.int64)
     np.cumsum(sum((part.sizes() for part in parts[1:]), parts[0].sizes()), out=offsets[1:])
-    made = ByteSlices(np.empty(max(int(offsets[-1]), 1), np.uint8), offsets)
-    at = offsets[:-1].copy()
+    result = ByteSlices(np.empty(max(int(offsets[-1]), 1), np.uint8), offsets)
+    positions = offsets[:-1].copy()
     for part in parts:
         valid = _NO_MASK if part.valid is None else part.valid
-        before, absent = np.frombuffer(part.before, np.uint8), np.frombuffer(part.absent, np.uint8)
-        append(made.data, at, part.slices.data, part.slices.offsets, valid, before, absent)
-    return made
+        prefix, null_bytes = np.frombuffer(part.prefix, np.uint8), np.frombuffer(part.null_bytes, np.uint8)
+        append(result.data, positions, part.slices.data, part.slices.offsets, valid, prefix, null_bytes)
+    return result
 
 
 def prefixed(
-    parts: Sequence[Fragment], before: bytes, valid: np.ndarray | None = None, absent: bytes = b""
+    parts: Sequence[Fragment], prefix: bytes, valid: np.ndarray | None = None, null_bytes: bytes = b""
 ) -> Sequence[Fragment]:
-    """The parts of each row after `before`; where `valid`, bool[n], is false, `absent` alone."""
+    """Put a prefix before the fragments of each row.
+
+    Args:
+        parts: At least one fragment.
+        prefix: Bytes before the first fragment.
+        valid: bool[n]; None if all rows are valid.
+        null_bytes: Replaces prefix and fragments of a row that is not valid.
+    """
     if any(part.valid is not None for part in parts):
         if valid is None:
-            return [Fragment(ByteSlices.empty(len(parts[0].slices)), before), *parts]
+            return [Fragment(ByteSlices.empty(len(parts[0].slices)), prefix), *parts]
         parts = [Fragment(concat_fragments(parts))]
     first, *rest = parts
-    first = replace(first, before=before + first.before, valid=valid, absent=absent)
+    first = replace(first, prefix=prefix + first.prefix, valid=valid, null_bytes=null_bytes)
     return [first, *(replace(part, valid=valid) for part in rest)]
 
 
 def as_values(parts: Sequence[Fragment], prefix: bytes, valid: np.ndarray | None) -> pa.BinaryArray:
-    """The parts of each row after the prefix, as a value; null where `valid` is false. Raises InvalidRecord."""
+    """Return each row's prefix and fragments as a value.
+
+    Args:
+        parts: At least one fragment.
+        prefix: Bytes at the beginning of each value.
+        valid: bool[n], false for a null value; None if no value is null.
+
+    Raises:
+        InvalidRecord: If the values have more than 2 GB.
+    """
     return concat_fragments(prefixed(parts, prefix, valid)).array(valid)
 
 
 def valid_of(array: pa.Array) -> np.ndarray | None:
-    """Which entries are there, bool[n]; None for all."""
+    """Return which entries are not null, bool[n]; None if none is null."""
     return array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None

@@ -1,11 +1,10 @@
-"""Kernel side of the column builder: appending to columns through one row of an int64 table each.
+"""Appending of entries to columns from compiled code.
 
-A kernel gets columns of any number and type as one table, `columns` int64[n, len(Col)], with the addresses of their
-buffers, so it is compiled once and not for every schema. Every `put_...` returns whether the entry fitted; where it did
-not, the kernel stops, its caller grows the column (`ColumnBuffers.grow`), and the value is decoded again from its
-beginning.
+A kernel gets all columns as one table, `columns` int64[n, len(Col)], with the addresses of their buffers. So it is
+compiled once and not for every schema. A `put_...` function returns whether the entry fits. If it does not, the kernel
+returns, its caller grows the column (`ColumnBuffers.grow`), and the kernel decodes the value again from its beginning.
 
-Decoding steps return one int64, their result: 0, a fault above 0, or `full(column)` below 0.
+A decoding step returns one int64, its result: 0, a fault above 0, or `full(column)` below 0.
 """
 
 from __future__ import annotations
@@ -21,27 +20,41 @@ from numba.extending import intrinsic
 
 from kafkalog_spark.kernels.primitives import byte_pointer, helper, inlined
 
+MAX_INT32 = 2**31 - 1
+MAX_COMPARED_KEYS = 16  # keys of a map that are compared pairwise; larger maps are checked after the batch
+
 
 class Col(IntEnum):
     """Fields of a column's row in the table."""
 
-    ENTRIES = 0  # how many it has
-    ROOM = 1  # how many fit
-    VALID = 2  # address of uint8[ROOM]: 1 where the entry is not null
+    ENTRIES = 0  # number of entries
+    ROOM = 1  # capacity in entries
+    VALID = 2  # address of uint8[ROOM], 0 for null
     DATA = 3  # address of the entries of fixed width, or of the bytes of strings
-    WIDTH = 4  # bytes of an entry of fixed width; 0: none has data (structs, nulls), or they vary
-    OFFSETS = 5  # address of int32[ROOM + 1]: strings, binaries, lists and maps; 0 elsewhere
-    BYTES = 6  # of strings and binaries: how many bytes there are
-    BYTES_ROOM = 7  # and how many fit
-    CHILD = 8  # of lists and maps: the column of the elements (of a map: its entries, a struct)
-    REPEATS = 9  # of maps: whether one may have a key twice
+    WIDTH = 4  # bytes of an entry of fixed width; 0 for structs, nulls, and types of variable width
+    OFFSETS = 5  # address of int32[ROOM + 1] for strings, binaries, lists and maps; otherwise 0
+    BYTES = 6  # strings and binaries: number of bytes
+    BYTES_ROOM = 7  # strings and binaries: capacity in bytes
+    CHILD = 8  # lists: column of the elements; maps: column of the entries, a struct
+    MAY_REPEAT_KEYS = 9  # maps: 1 if a map may have a key twice
 
 
-MAX_INT32 = 2**31 - 1
+class Mark(IntEnum):
+    """Columns of `marks`, int64[n, len(Mark)]: the end of each column before a value."""
+
+    ENTRIES = 0
+    BYTES = 1
+
+
+class FullColumn(IntEnum):
+    """Entries of `full_column`, int64[len(FullColumn)]: the column that made a kernel return early."""
+
+    COLUMN = 0  # -1 if no column is full
+    LACKS_ENTRIES = 1  # 1 if it has no room for entries, 0 if it has none for bytes
 
 
 def _store(kind: Any, bits: Any) -> Any:
-    """An intrinsic (address, index, value) that stores `value` as element `index` of an array of `kind` there."""
+    """Return an intrinsic (address, index, value) that sets element `index` of the array of `kind` at `address`."""
 
     @intrinsic
     def store(typingctx, address, index, value):  # type: ignore[no-untyped-def]
@@ -66,7 +79,7 @@ store_f64 = _store(types.float64, ir.DoubleType())
 
 @intrinsic
 def copy_to(typingctx, address, at, source, source_at, count):  # type: ignore[no-untyped-def]
-    """memcpy of `count` bytes of the uint8 array `source`, from source_at on, to address + at."""
+    """Copy source[source_at:source_at + count], uint8[:], to address + at."""
     signature = types.void(types.int64, types.int64, source, types.int64, types.int64)
 
     def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
@@ -78,7 +91,7 @@ def copy_to(typingctx, address, at, source, source_at, count):  # type: ignore[n
 
 
 def _element(kind: Any, bits: Any) -> Any:
-    """An intrinsic (address, index): element `index` of the array of `kind` there."""
+    """Return an intrinsic (address, index) that gives element `index` of the array of `kind` at `address`."""
 
     @intrinsic
     def element(typingctx, address, index):  # type: ignore[no-untyped-def]
@@ -97,21 +110,21 @@ byte_at, int32_at = _element(types.uint8, ir.IntType(8)), _element(types.int32, 
 
 @inlined
 def full(column):  # type: ignore[no-untyped-def]
-    """Result of a step for which a column has no room. It is its own inverse: full(full(column)) == column."""
+    """Return the result of a step that found a column full. It is its own inverse: full(full(column)) == column."""
     return -1 - column
 
 
 def _put(store: Any, kind: Any) -> Any:
-    """A function that puts a value as an entry of a column of fixed width."""
+    """Return a function that appends a number to a column of fixed width."""
 
     @inlined
-    def put(columns, c, value):  # type: ignore[no-untyped-def]
-        n = columns[c, Col.ENTRIES]
-        if n >= columns[c, Col.ROOM]:
+    def put(columns, column, value):  # type: ignore[no-untyped-def]
+        n = columns[column, Col.ENTRIES]
+        if n >= columns[column, Col.ROOM]:
             return False
-        store(columns[c, Col.DATA], n, kind(value))
-        store_u8(columns[c, Col.VALID], n, np.uint8(1))
-        columns[c, Col.ENTRIES] = n + 1
+        store(columns[column, Col.DATA], n, kind(value))
+        store_u8(columns[column, Col.VALID], n, np.uint8(1))
+        columns[column, Col.ENTRIES] = n + 1
         return True
 
     return put
@@ -120,136 +133,130 @@ def _put(store: Any, kind: Any) -> Any:
 put_i32, put_i64 = _put(store_i32, np.int32), _put(store_i64, np.int64)
 put_f32, put_f64 = _put(store_f32, np.float32), _put(store_f64, np.float64)
 put_bool = _put(store_u8, np.uint8)
-"""A boolean is put as a byte; bytes become bits when the column is finished."""
+"""Append a boolean as one byte. The bytes become bits when the column is finished."""
 
 
 @inlined
-def put_i128(columns, c, low, high):  # type: ignore[no-untyped-def]
-    """The low and the high 64 bits of a decimal's unscaled value."""
-    n = columns[c, Col.ENTRIES]
-    if n >= columns[c, Col.ROOM]:
+def put_i128(columns, column, low, high):  # type: ignore[no-untyped-def]
+    """Append the low and the high 64 bits of a decimal's unscaled value."""
+    n = columns[column, Col.ENTRIES]
+    if n >= columns[column, Col.ROOM]:
         return False
-    store_i64(columns[c, Col.DATA], 2 * n, np.int64(low))
-    store_i64(columns[c, Col.DATA], 2 * n + 1, np.int64(high))
-    store_u8(columns[c, Col.VALID], n, np.uint8(1))
-    columns[c, Col.ENTRIES] = n + 1
+    store_i64(columns[column, Col.DATA], 2 * n, np.int64(low))
+    store_i64(columns[column, Col.DATA], 2 * n + 1, np.int64(high))
+    store_u8(columns[column, Col.VALID], n, np.uint8(1))
+    columns[column, Col.ENTRIES] = n + 1
     return True
 
 
 @inlined
-def put_bytes(columns, c, source, at, count):  # type: ignore[no-untyped-def]
-    """The entry of a string or binary column: source[at:at + count]."""
-    n = columns[c, Col.ENTRIES]
-    used = columns[c, Col.BYTES]
-    if n >= columns[c, Col.ROOM] or used + count > columns[c, Col.BYTES_ROOM]:
+def put_bytes(columns, column, source, at, count):  # type: ignore[no-untyped-def]
+    """Append source[at:at + count], uint8[:], to a string or binary column."""
+    n = columns[column, Col.ENTRIES]
+    used = columns[column, Col.BYTES]
+    if n >= columns[column, Col.ROOM] or used + count > columns[column, Col.BYTES_ROOM]:
         return False
-    copy_to(columns[c, Col.DATA], used, source, at, count)
-    store_i32(columns[c, Col.OFFSETS], n + 1, np.int32(used + count))
-    columns[c, Col.BYTES] = used + count
-    store_u8(columns[c, Col.VALID], n, np.uint8(1))
-    columns[c, Col.ENTRIES] = n + 1
+    copy_to(columns[column, Col.DATA], used, source, at, count)
+    store_i32(columns[column, Col.OFFSETS], n + 1, np.int32(used + count))
+    columns[column, Col.BYTES] = used + count
+    store_u8(columns[column, Col.VALID], n, np.uint8(1))
+    columns[column, Col.ENTRIES] = n + 1
     return True
 
 
 @inlined
-def put_struct(columns, c):  # type: ignore[no-untyped-def]
-    """A struct that is not null; its fields have one entry each, put by themselves."""
-    n = columns[c, Col.ENTRIES]
-    if n >= columns[c, Col.ROOM]:
+def put_struct(columns, column):  # type: ignore[no-untyped-def]
+    """Append a struct that is not null. The caller appends one entry to each of its fields."""
+    n = columns[column, Col.ENTRIES]
+    if n >= columns[column, Col.ROOM]:
         return False
-    store_u8(columns[c, Col.VALID], n, np.uint8(1))
-    columns[c, Col.ENTRIES] = n + 1
+    store_u8(columns[column, Col.VALID], n, np.uint8(1))
+    columns[column, Col.ENTRIES] = n + 1
     return True
 
 
 @helper
-def put_list(columns, c):  # type: ignore[no-untyped-def]
-    """A list or map whose elements are what its child has got since the entry before."""
-    n = columns[c, Col.ENTRIES]
-    if n >= columns[c, Col.ROOM]:
+def put_list(columns, column):  # type: ignore[no-untyped-def]
+    """Append a list or map. Its elements are those that the child column has got since the previous entry."""
+    n = columns[column, Col.ENTRIES]
+    if n >= columns[column, Col.ROOM]:
         return False
-    store_i32(columns[c, Col.OFFSETS], n + 1, np.int32(columns[columns[c, Col.CHILD], Col.ENTRIES]))
-    store_u8(columns[c, Col.VALID], n, np.uint8(1))
-    columns[c, Col.ENTRIES] = n + 1
+    store_i32(columns[column, Col.OFFSETS], n + 1, np.int32(columns[columns[column, Col.CHILD], Col.ENTRIES]))
+    store_u8(columns[column, Col.VALID], n, np.uint8(1))
+    columns[column, Col.ENTRIES] = n + 1
     return True
 
 
 @helper
-def put_null(columns, c):  # type: ignore[no-untyped-def]
-    """A null, in this column alone: a null struct needs one in each of its fields too (`ColumnTree.under`)."""
-    n = columns[c, Col.ENTRIES]
-    if n >= columns[c, Col.ROOM]:
+def put_null(columns, column):  # type: ignore[no-untyped-def]
+    """Append a null to this column alone. A null struct also needs a null in each of its fields (`null_columns`)."""
+    n = columns[column, Col.ENTRIES]
+    if n >= columns[column, Col.ROOM]:
         return False
-    store_u8(columns[c, Col.VALID], n, np.uint8(0))
-    width = columns[c, Col.WIDTH]
+    store_u8(columns[column, Col.VALID], n, np.uint8(0))
+    width = columns[column, Col.WIDTH]
     if width == 8:
-        store_i64(columns[c, Col.DATA], n, np.int64(0))
+        store_i64(columns[column, Col.DATA], n, np.int64(0))
     elif width == 4:
-        store_i32(columns[c, Col.DATA], n, np.int32(0))
+        store_i32(columns[column, Col.DATA], n, np.int32(0))
     elif width == 16:
-        store_i64(columns[c, Col.DATA], 2 * n, np.int64(0))
-        store_i64(columns[c, Col.DATA], 2 * n + 1, np.int64(0))
+        store_i64(columns[column, Col.DATA], 2 * n, np.int64(0))
+        store_i64(columns[column, Col.DATA], 2 * n + 1, np.int64(0))
     elif width == 1:
-        store_u8(columns[c, Col.DATA], n, np.uint8(0))
-    elif columns[c, Col.OFFSETS] != 0:
-        child = columns[c, Col.CHILD]
-        end = columns[child, Col.ENTRIES] if child > 0 else columns[c, Col.BYTES]
-        store_i32(columns[c, Col.OFFSETS], n + 1, np.int32(end))
-    columns[c, Col.ENTRIES] = n + 1
+        store_u8(columns[column, Col.DATA], n, np.uint8(0))
+    elif columns[column, Col.OFFSETS] != 0:
+        child = columns[column, Col.CHILD]
+        end = columns[child, Col.ENTRIES] if child > 0 else columns[column, Col.BYTES]
+        store_i32(columns[column, Col.OFFSETS], n + 1, np.int32(end))
+    columns[column, Col.ENTRIES] = n + 1
     return True
 
 
 @helper
-def put_nulls(columns, lists, start, end):  # type: ignore[no-untyped-def]
-    """Put a null into each of the columns lists[start:end]; returns the result (0 or `full`)."""
-    for at in range(start, end):
-        if not put_null(columns, lists[at]):
-            return full(lists[at])
+def put_nulls(columns, tables, start, end):  # type: ignore[no-untyped-def]
+    """Append a null to each of the columns tables[start:end], int64[:]; return the result (0 or `full`)."""
+    for i in range(start, end):
+        if not put_null(columns, tables[i]):
+            return full(tables[i])
     return np.int64(0)
-
-
-class Mark(IntEnum):
-    """Columns of `marks`, int64[n, len(Mark)]: how far each column was filled before a value."""
-
-    ENTRIES = 0
-    BYTES = 1
 
 
 @helper
 def mark(columns, marks):  # type: ignore[no-untyped-def]
-    """Note where the columns end."""
-    for c in range(len(columns)):
-        marks[c, Mark.ENTRIES], marks[c, Mark.BYTES] = columns[c, Col.ENTRIES], columns[c, Col.BYTES]
+    """Save the ends of all columns in `marks`, int64[n, len(Mark)]."""
+    for column in range(len(columns)):
+        marks[column, Mark.ENTRIES], marks[column, Mark.BYTES] = (
+            columns[column, Col.ENTRIES],
+            columns[column, Col.BYTES],
+        )
 
 
 @helper
-def back_to(columns, marks):  # type: ignore[no-untyped-def]
-    """Drop what was put since `mark`."""
-    for c in range(len(columns)):
-        columns[c, Col.ENTRIES], columns[c, Col.BYTES] = marks[c, Mark.ENTRIES], marks[c, Mark.BYTES]
-
-
-class Room(IntEnum):
-    """Entries of `missing`, int64[len(Room)]: for which column a kernel stopped."""
-
-    COLUMN = 0  # -1: for none
-    OF_ENTRIES = 1  # 1: it is full of entries, 0: of bytes
+def restore(columns, marks):  # type: ignore[no-untyped-def]
+    """Drop all entries appended since `mark`."""
+    for column in range(len(columns)):
+        columns[column, Col.ENTRIES], columns[column, Col.BYTES] = (
+            marks[column, Mark.ENTRIES],
+            marks[column, Mark.BYTES],
+        )
 
 
 @helper
-def note_full(columns, result, missing):  # type: ignore[no-untyped-def]
-    """Note in `missing` which column a step that returned `full` had no room in."""
+def note_full(columns, result, full_column):  # type: ignore[no-untyped-def]
+    """Record in `full_column` the column of a step's result `full(column)`."""
     column = full(result)
-    missing[Room.COLUMN] = column
-    missing[Room.OF_ENTRIES] = columns[column, Col.ENTRIES] >= columns[column, Col.ROOM]
+    full_column[FullColumn.COLUMN] = column
+    full_column[FullColumn.LACKS_ENTRIES] = columns[column, Col.ENTRIES] >= columns[column, Col.ROOM]
 
 
 @helper
-def has_key_twice(columns, key, start):  # type: ignore[no-untyped-def]
-    """True if two of the entries from `start` on of a column of strings or binaries are equal; also where there are too
-    many to compare each with each: then somebody else has to look."""
+def may_have_duplicate_keys(columns, key, start):  # type: ignore[no-untyped-def]
+    """Return whether two entries at or after `start` of a string or binary column may be equal.
+
+    With more than MAX_COMPARED_KEYS entries the answer is True without a comparison of every pair.
+    """
     end = columns[key, Col.ENTRIES]
-    if end - start > 16:
+    if end - start > MAX_COMPARED_KEYS:
         return True
     offsets, data = columns[key, Col.OFFSETS], columns[key, Col.DATA]
     for a in range(start + 1, end):

@@ -1,4 +1,4 @@
-"""Entries of a column while rows are encoded, with the rows that they belong to, which errors name."""
+"""Entries of a column while rows are encoded, with the rows that they belong to, for errors."""
 
 from __future__ import annotations
 
@@ -13,29 +13,38 @@ from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.typed.columns.byte_slices import valid_of
 from kafkalog_spark.typed.columns.number_slices import whole_numbers
 
-NOWHERE = -1  # the row of an entry that is not written, being inside of a null
+NOT_WRITTEN = -1  # instead of a row: the entry is inside a null, so it is not written
 
 
 class Entries(NamedTuple):
-    """array: n entries; rows int64[n]: which row each is of, or NOWHERE."""
+    """The entries of a column, at any depth.
+
+    Attributes:
+        array: n entries.
+        rows: int64[n], the index of the row that each entry belongs to, or NOT_WRITTEN.
+    """
 
     array: pa.Array
     rows: np.ndarray
 
     @classmethod
     def of(cls, columns: pa.StructArray) -> Entries:
-        """Rows as they are given to an encoder: a null one is a null value, of which nothing is written."""
+        """Return the entries of an encoder's rows. Nothing is written for a null row, which becomes a null value."""
         rows, valid = np.arange(len(columns)), valid_of(columns)
-        return cls(columns, rows if valid is None else np.where(valid, rows, NOWHERE))
+        return cls(columns, rows if valid is None else np.where(valid, rows, NOT_WRITTEN))
 
     def fields(self) -> list[Entries]:
-        """Those of each field of a struct; what is inside of a null is null."""
+        """Return the entries of each field of a struct. The fields of a null struct are null and not written."""
         valid = valid_of(self.array)
-        rows = self.rows if valid is None else np.where(valid, self.rows, NOWHERE)
-        return [Entries(one, rows) for one in self.array.flatten()]
+        rows = self.rows if valid is None else np.where(valid, self.rows, NOT_WRITTEN)
+        return [Entries(field, rows) for field in self.array.flatten()]
 
     def elements(self) -> tuple[Entries, np.ndarray]:
-        """(The elements of all lists, or the entries of maps as structs; where those of each begin, int64[n + 1])."""
+        """Return the elements of lists, or the entries of maps as structs.
+
+        Returns:
+            (elements of all lists; int64[n + 1], the offsets of each list in them).
+        """
         array = self.array
         if pa.types.is_map(array.type):  # Arrow flattens lists only
             entries = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
@@ -48,24 +57,37 @@ class Entries(NamedTuple):
         return Entries(array.flatten(), np.repeat(self.rows, sizes)), offsets
 
     def refuse(self, wrong: np.ndarray, target: str, path: str, what: str) -> None:
-        """Raises InvalidRecord for the first entry that is there, written and wrong, bool[n]."""
+        """Raise InvalidRecord for the first wrong entry that is not null and is written, if any.
+
+        Args:
+            wrong: bool[n].
+            target: The schema that the row is encoded with.
+            path: Path of the field.
+            what: What is wrong with the entry.
+        """
         if wrong.any():
             valid = valid_of(self.array)
             self._refuse_first(wrong if valid is None else wrong & valid, target, path, what)
 
     def refuse_nulls(self, target: str, path: str, what: str) -> None:
-        """Raises InvalidRecord for the first entry that is null where something is to be written."""
+        """Raise InvalidRecord for the first entry that is null and has to be written. Arguments as for `refuse`."""
         valid = valid_of(self.array)
         if valid is not None:
             self._refuse_first(~valid, target, path, what)
 
     def _refuse_first(self, wrong: np.ndarray, target: str, path: str, what: str) -> None:
-        found = np.flatnonzero(wrong & (self.rows != NOWHERE))
+        found = np.flatnonzero(wrong & (self.rows != NOT_WRITTEN))
         if len(found):
             raise InvalidRecord(f"row {self.rows[found[0]]} does not fit {target}: {path}: {what}")
 
-    def places(self, names: Sequence[str], target: str, path: str, what: str) -> np.ndarray:
-        """Which of some names each text is, int64[n]; any for null. Raises InvalidRecord for a text that is none."""
+    def indexes_of(self, names: Sequence[str], target: str, path: str, what: str) -> np.ndarray:
+        """Return the index in `names` of each text, int64[n]; arbitrary for null.
+
+        The other arguments are those of `refuse`.
+
+        Raises:
+            InvalidRecord: If a text is not one of `names`.
+        """
         found = pc.index_in(self.array.cast(pa.string()), pa.array(names, pa.string()))
         self.refuse(found.is_null().to_numpy(zero_copy_only=False), target, path, what)
         return whole_numbers(found)

@@ -1,7 +1,7 @@
-"""The columns a decoder fills: an Arrow type cut into one numbered column for each of its parts.
+"""The columns that a decoder fills: an Arrow type as a tree with one numbered column for each of its parts.
 
-Numbers are those of a walk from the root down: a struct before its fields, a list before its elements. A map is a list
-of structs (key, value).
+Columns are numbered in pre-order: a struct before its fields, a list before its elements. A map is a list of structs
+(key, value).
 """
 
 from __future__ import annotations
@@ -10,30 +10,38 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-NOT_PROJECTED = -1  # the number of a part that is decoded, and so checked, but kept nowhere
+NOT_PROJECTED = -1  # instead of a column's number: the part is decoded to validate it, and not stored
 
 
 @dataclass(frozen=True)
 class ColumnTree:
-    """Part of an Arrow type. `children`: a struct's fields, a list's elements, a map's entries (key, value)."""
+    """One part of an Arrow type. `children` are the fields of a struct, the elements of a list or entries of a map."""
 
     number: int
     type: pa.DataType
     children: tuple[ColumnTree, ...] = ()
 
-    def all(self) -> list[ColumnTree]:
-        """This part and everything below it, by number."""
-        return [self, *(part for child in self.children for part in child.all())]
+    def preorder(self) -> list[ColumnTree]:
+        """Return this part and all its descendants by number."""
+        return [self, *(part for child in self.children for part in child.preorder())]
 
-    def under(self) -> list[int]:
-        """Columns that get an entry when this part is null: itself and a struct's fields, but nothing below a list."""
+    def null_columns(self) -> list[int]:
+        """Return the numbers of the columns that get a null entry when this part is null.
+
+        These are the column itself and, for a struct, those of its fields. A null list adds no elements.
+        """
         if not pa.types.is_struct(self.type):
             return [self.number]
-        return [self.number, *(number for child in self.children for number in child.under())]
+        return [self.number, *(number for child in self.children for number in child.null_columns())]
 
 
 def tree_of(type_: pa.DataType, first: int = 0) -> ColumnTree:
-    """The parts of an Arrow type, numbered from `first` on."""
+    """Return the tree of an Arrow type.
+
+    Args:
+        type_: Type of the root.
+        first: Number of the root's column.
+    """
     if pa.types.is_struct(type_):
         parts = [type_.field(i).type for i in range(type_.num_fields)]
     elif pa.types.is_map(type_):
@@ -43,9 +51,9 @@ def tree_of(type_: pa.DataType, first: int = 0) -> ColumnTree:
     else:
         parts = []
     children: list[ColumnTree] = []
-    at = first + 1
+    number = first + 1
     for part in parts:
-        child = tree_of(part, at)
+        child = tree_of(part, number)
         children.append(child)
-        at += len(child.all())
+        number += len(child.preorder())
     return ColumnTree(first, type_, tuple(children))

@@ -1,4 +1,4 @@
-"""Check that projected columns are among the columns of a schema."""
+"""Check that projected columns exist in the schema of the values."""
 
 from __future__ import annotations
 
@@ -9,23 +9,35 @@ import pyarrow as pa
 from kafkalog_spark.errors import OptionError
 
 
-def check_projection(projection: pa.DataType, has: pa.DataType, path: str) -> None:
-    """Raises OptionError unless each of these fields is one of `has`, with the same type; of structs some may do."""
+def check_projection(projection: pa.DataType, available: pa.DataType, path: str) -> None:
+    """Check that a projection is a subset of a struct. Structs inside it may be narrowed, too.
+
+    Args:
+        projection: Struct of the projected fields.
+        available: Struct of the fields that the schema of the values has.
+        path: Prefix of field names in errors: empty, or the path of the struct and a point.
+
+    Raises:
+        OptionError: If a projected field does not exist or has another type.
+    """
     for field in projection:
         name = f"{path}{field.name}"
-        at = has.get_field_index(field.name)
-        if at < 0:
-            names = ", ".join(one.name for one in has)
+        i = available.get_field_index(field.name)
+        if i < 0:
+            names = ", ".join(other.name for other in available)
             raise OptionError(f"the values have no field {name}", hint=f"they have {names}")
-        _check_type(field.type, has.field(at).type, name)
+        _check_type(field.type, available.field(i).type, name)
 
 
-def _check_type(type_: Any, has: Any, name: str) -> None:
-    if pa.types.is_struct(type_) and pa.types.is_struct(has):
-        check_projection(type_, has, f"{name}.")
-    elif pa.types.is_list(type_) and pa.types.is_list(has):
-        _check_type(type_.value_type, has.value_type, f"{name}.element")
-    elif pa.types.is_map(type_) and pa.types.is_map(has) and type_.key_type == has.key_type:
-        _check_type(type_.item_type, has.item_type, f"{name}.value")
-    elif type_ != has:
-        raise OptionError(f"{name} is {has} by the schema of the values, not {type_}", hint="cast it after reading")
+def _check_type(projected: Any, available: Any, name: str) -> None:
+    if pa.types.is_struct(projected) and pa.types.is_struct(available):
+        check_projection(projected, available, f"{name}.")
+    elif pa.types.is_list(projected) and pa.types.is_list(available):
+        _check_type(projected.value_type, available.value_type, f"{name}.element")
+    elif pa.types.is_map(projected) and pa.types.is_map(available) and projected.key_type == available.key_type:
+        _check_type(projected.item_type, available.item_type, f"{name}.value")
+    elif projected != available:
+        raise OptionError(
+            f"{name} has type {available} in the schema of the values, not {projected}",
+            hint="cast it after reading",
+        )

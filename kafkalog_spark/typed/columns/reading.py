@@ -1,7 +1,7 @@
-"""Values of registered or given schemas, decoded by a program: what Avro and Protobuf have in common.
+"""Decoding of values with a program: the common part of Avro and Protobuf.
 
-A reading has one reader schema and the columns projected of it. Each writer schema that it is shown adds its
-instructions to one program, and a kernel runs them over a batch of values.
+A reading has one reader schema and a projection of its columns. Each writer schema is compiled into the same program,
+and a kernel runs the program over a batch of values.
 """
 
 from __future__ import annotations
@@ -20,104 +20,84 @@ from kafkalog_spark.typed.columns.buffer_pool import BufferPool
 from kafkalog_spark.typed.columns.projection import tree_of
 from kafkalog_spark.typed.columns.projection_check import check_projection
 from kafkalog_spark.typed.decoder import Decoded
-from kafkalog_spark.typed.schema_files import recursion_bounded
+from kafkalog_spark.typed.schema_limits import recursion_bounded
 
-NO_ENTRY = -1  # the entry of a value whose schema nobody knows
-NOWHERE = -1  # the place of a fault in a value of which no byte can be named
+NO_ENTRY = -1  # entry of a value whose schema is unknown
+NO_POSITION = -1  # position of a fault that cannot be attributed to a byte of the value
 
 
 class DecodeFaults(NamedTuple):
-    """Per value, n of them: which are malformed, and where. steps: row of an Avro program."""
+    """Faults of n values; the kernel fills the arrays."""
 
-    codes: np.ndarray  # uint8, AvroFault or ProtobufFault
-    places: np.ndarray  # int64, byte of the value
-    steps: np.ndarray  # int64
-
-
-class Program:
-    """Program of a kernel, as it is written: its rows in lists, operands beyond them in `tables` and `texts`.
-    java_texts: columns of strings that Java decodes into a String: what is not UTF-8 in them is replaced."""
-
-    def __init__(self, *rows: list[Any]) -> None:
-        self._rows = rows
-        self.tables: list[int] = []
-        self.texts = bytearray()
-        self.java_texts: set[int] = set()
-        self.mark()
-
-    def mark(self) -> None:
-        """Remember how much there is, for `back_to_mark`; a schema begins here."""
-        self._mark = [len(part) for part in (*self._rows, self.tables, self.texts)]
-
-    @property
-    def begin(self) -> int:
-        """How many rows there were at the mark."""
-        return self._mark[0]
-
-    def back_to_mark(self) -> None:
-        for part, size in zip((*self._rows, self.tables, self.texts), self._mark, strict=True):
-            del part[size:]
-
-    def table(self, values: list[int]) -> int:
-        """Add values to the tables; where they start."""
-        self.tables += values
-        return len(self.tables) - len(values)
-
-    def text(self, text: bytes) -> int:
-        """Add bytes to the texts; where they start."""
-        self.texts += text
-        return len(self.texts) - len(text)
-
-    def operands(self) -> tuple[np.ndarray, np.ndarray]:
-        """(tables int64, texts uint8) as kernels take them."""
-        return np.array(self.tables or [0], np.int64), np.frombuffer(bytes(self.texts) or b"\0", np.uint8)
-
-    def arrays(self) -> Any:
-        raise NotImplementedError
+    codes: np.ndarray  # uint8[n], AvroFault or ProtobufFault; 0 for a well-formed value
+    positions: np.ndarray  # int64[n], byte of the value, or NO_POSITION
+    steps: np.ndarray  # int64[n], row of the Avro program that failed; unused for Protobuf
 
 
 class SchemaReading(ABC):
-    """The columns projected of a reader schema; knows the writer schemas that it was shown (`entry_of`)."""
+    """Decoder of the projected columns of a reader schema, for the writer schemas that were added with `entry_of`.
 
-    faults: type[FaultCode]  # with members SIZE and NO_SCHEMA
-    full: int  # a program with more rows takes no further schema
+    Not thread-safe.
+    """
 
-    def __init__(self, projection: pa.Schema, has: pa.Schema) -> None:
-        """has: the reader schema's columns. Raises OptionError for a column that it lacks or has with another type."""
+    faults: type[FaultCode]  # has members SIZE and NO_SCHEMA
+    max_rows: int  # a program with more rows is full
+
+    def __init__(self, projection: pa.Schema, available: pa.Schema) -> None:
+        """Create a reading without writer schemas.
+
+        Args:
+            projection: Columns to decode.
+            available: Columns of the reader schema.
+
+        Raises:
+            OptionError: If a projected column does not exist in the reader schema or has another type there.
+        """
         self.schema = projection
         struct = pa.struct(list(projection))
-        check_projection(struct, pa.struct(list(has)), "")
+        check_projection(struct, pa.struct(list(available)), "")
         self._tree = tree_of(struct)
         self._pool = BufferPool()
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
-        """Begin without a writer schema."""
+    def reset(self) -> None:
+        """Drop all writer schemas and their program. Entries that `entry_of` returned become invalid."""
         self._program = self.new_program()
-        under = self._tree.under()
-        start = self._program.table(under)
-        self._root = (start, start + len(under))
+        null_columns = self._tree.null_columns()
+        start = self._program.table(null_columns)
+        self._root = (start, start + len(null_columns))
         self._arrays: Any = None
 
     @abstractmethod
     def new_program(self) -> Any:
-        """An empty program."""
+        """Return an empty program."""
 
     @abstractmethod
     def add(self, writer: Any) -> int:
-        """Add what decodes values of a writer schema; the row at which it begins. Raises OptionError."""
+        """Compile a writer schema; return the entry of its program. Raises OptionError if it cannot be read."""
 
     @abstractmethod
     def kernel(self) -> tuple[Callable[..., int], Any]:
-        """The kernel, and memory that it works in for a batch."""
+        """Return the kernel and its working memory for one batch."""
 
     @property
     def is_full(self) -> bool:
-        """True if memory has no room for another schema."""
-        return len(self._program.rows) > self.full
+        """Whether the program is too long to add another schema. Call `reset` first."""
+        return len(self._program.rows) > self.max_rows
 
     def entry_of(self, writer: Any) -> int:
-        """Where the program for a schema begins. Raises OptionError if it cannot be read, or would be too long."""
+        """Add a writer schema.
+
+        Args:
+            writer: Avro type, or Protobuf message descriptor.
+
+        Returns:
+            The entry of its program, for `decode`.
+
+        Raises:
+            OptionError: If values of the schema cannot be read as the reader schema, or the program would be too long.
+                Nothing is added then.
+        """
         self._arrays = None
         self._program.mark()
         try:
@@ -130,26 +110,32 @@ class SchemaReading(ABC):
     def decode(
         self, values: Values, entries: np.ndarray, unknown: Callable[[int], str | None] = lambda i: None
     ) -> Decoded:
-        """entries int64[n]: from `entry_of` for each value's schema, or NO_ENTRY; unknown: why value i has none."""
+        """Decode a batch of values.
+
+        Args:
+            values: n values.
+            entries: int64[n], the result of `entry_of` for the schema of each value, or NO_ENTRY.
+            unknown: Return why value i has no entry, or None if it has one.
+        """
         columns, faults = self.run(values, entries)
 
         def why(i: int) -> str:
             if (reason := unknown(i)) is not None:
                 return reason
-            text, place = self.faults(int(faults.codes[i])).text, int(faults.places[i])
-            return (
-                text if place == NOWHERE else f"{self.path(int(faults.steps[i]))}at byte {place} of the value: {text}"
-            )
+            text, position = self.faults(int(faults.codes[i])).text, int(faults.positions[i])
+            if position == NO_POSITION:
+                return text
+            return f"{self.path(int(faults.steps[i]))}at byte {position} of the value: {text}"
 
         bad = faults.codes != 0
         return Decoded(columns, bad if bad.any() else None, why)
 
     def path(self, step: int) -> str:
-        """The field that a row of the program reads, with a space after it; empty where rows do not say it."""
+        """Return the field that a row of the program reads and a space, or "" if rows do not record their fields."""
         return ""
 
     def run(self, values: Values, entries: np.ndarray) -> tuple[pa.Array, DecodeFaults]:
-        """Decode all values once."""
+        """Decode all values. The buffers grow and the kernel resumes whenever a column is full."""
         from kafkalog_spark.typed.columns.buffers import ColumnBuffers  # loads numba
 
         n = len(values.starts)
@@ -159,20 +145,20 @@ class SchemaReading(ABC):
         buffers = ColumnBuffers(self._tree, n, int(np.maximum(values.ends - values.starts, 0).sum()), self._pool)
         faults = DecodeFaults(np.zeros(n, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64))
         faults.codes[(entries < 0) & (values.ends >= 0)] = self.faults["NO_SCHEMA"]
-        at = 0
-        while at < n:
-            at = kernel(
-                values, entries, at, self._arrays, self._root, buffers.table, buffers.marks, space, faults,
-                buffers.missing,
+        i = 0
+        while i < n:
+            i = kernel(
+                values, entries, i, self._arrays, self._root, buffers.table, buffers.marks, space, faults,
+                buffers.full_column,
             )  # fmt: skip
-            if at < n and not buffers.grow():
+            if i < n and not buffers.grow():
                 entries = entries.copy()
-                entries[at], faults.codes[at] = NO_ENTRY, self.faults["SIZE"]
+                entries[i], faults.codes[i] = NO_ENTRY, self.faults["SIZE"]
         return buffers.finish(self._program.java_texts), faults
 
 
 class SingleSchemaDecoder:
-    """Decodes values of one writer schema."""
+    """Decoder of values that all have the same writer schema."""
 
     def __init__(self, reading: SchemaReading, writer: Any) -> None:
         self.schema, self._reading, self._entry = reading.schema, reading, reading.entry_of(writer)

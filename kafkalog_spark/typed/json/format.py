@@ -1,4 +1,4 @@
-"""The format `json`: values that are JSON objects, with the meaning of Spark's from_json."""
+"""The format `json`: values that are JSON objects, decoded like Spark's from_json."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.columns.binary_values import Values
 from kafkalog_spark.typed.columns.buffer_pool import BufferPool
 from kafkalog_spark.typed.ddl import schema_of_ddl
-from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, ValueDecoder
+from kafkalog_spark.typed.decoder import Decoded, ValueDecoder
+from kafkalog_spark.typed.formats import ResolvedFormat
 from kafkalog_spark.typed.json.fallback import BadValue, JsonRows
-from kafkalog_spark.typed.json.json_options import OPTIONS, JsonOptions, json_options
+from kafkalog_spark.typed.json.options import OPTIONS, JsonOptions, json_options
 from kafkalog_spark.typed.json.program import JsonProgram
 
 __all__ = ["OPTIONS", "JsonDecoder", "decoder", "schema"]
 
 
 def schema(format: ResolvedFormat) -> pa.Schema:
-    """Columns by option `schema`. Raises OptionError without it."""
+    """Return the columns that option `schema` declares. Raises OptionError if it is absent."""
     text = format.options.get("schema")
     if text is None:
         raise OptionError(
-            "JSON says nothing of its columns, and neither does an option",
-            hint='name them in .schema("id bigint, user string") or the option value.schema; kafkalog-schema DIR -t '
-            "TOPIC makes them from a sample",
+            "values in JSON do not contain their schema, and no option declares it",
+            hint='declare the columns in .schema("id bigint, user string") or the option value.schema; '
+            "kafkalog-schema DIR -t TOPIC infers them from a sample",
         )
     return schema_of_ddl(text)
 
@@ -35,28 +36,32 @@ def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
 
 
 class JsonDecoder:
-    """Decodes JSON objects. A column of the corrupt record's name holds the text of a bad value, as it is."""
+    """Decoder of JSON objects.
+
+    If the projection has a column named by `columnNameOfCorruptRecord`, it contains the text of malformed values. The
+    kernel decodes most values, and `JsonRows` the others.
+    """
 
     def __init__(self, projection: pa.Schema, options: JsonOptions) -> None:
         self.schema = projection
-        self._corrupt: int = projection.get_field_index(options.corrupt)
+        self._corrupt: int = projection.get_field_index(options.corrupt_column)
         if self._corrupt >= 0 and projection.field(self._corrupt).type != pa.string():
             raise OptionError(
-                f"column '{options.corrupt}' is for the text of bad values, so it must be a string",
-                hint="option columnNameOfCorruptRecord gives that column another name",
+                f"column '{options.corrupt_column}' is for the text of bad values, so it must be a string",
+                hint="option columnNameOfCorruptRecord selects another column for it",
             )
-        self._parsed = pa.schema([field for field in projection if field.name != options.corrupt])
+        self._parsed = pa.schema([field for field in projection if field.name != options.corrupt_column])
         self._rows = JsonRows(self._parsed, options)
         self._program = JsonProgram(self._parsed, options)
         self._pool = BufferPool()
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
-        from kafkalog_spark.typed.json.columns import JsonBatch, TooMuchText  # Numba comes with it
+        from kafkalog_spark.typed.json.batch import JsonBatch, TooMuchText  # loads numba
 
         try:
             batch = JsonBatch(self._program, self._pool, Values.of(values))
             columns = batch.columns()
-        except (TooMuchText, pa.ArrowInvalid):  # nothing is lost but time
+        except (TooMuchText, pa.ArrowInvalid):  # the fallback gives the same result, more slowly
             return self._decode_slowly(values)
         rows = batch.deferred
         if not len(rows):
@@ -77,7 +82,7 @@ class JsonDecoder:
         return decoded._replace(columns=self._with_corrupt(decoded.columns, values, decoded.bad))
 
     def _fallback(self, values: pa.Array) -> Decoded:
-        """Value by value, without the column of the corrupt record."""
+        """Decode value by value, without the column for malformed values."""
         rows, reasons = [], {}
         for i, value in enumerate(values.to_pylist()):
             try:
@@ -94,7 +99,7 @@ class JsonDecoder:
         if self._corrupt < 0:
             return columns
         texts = pa.nulls(len(values), pa.string())
-        if bad is not None:  # the same bytes, also where they are not UTF-8, as in Spark
+        if bad is not None:  # as in Spark, bytes that are not UTF-8 are kept
             raw = pc.if_else(pa.array(bad), values.cast(pa.binary()), pa.scalar(None, pa.binary()))
             texts = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers(), raw.null_count, raw.offset)
         arrays = [columns.field(i) for i in range(columns.type.num_fields)]

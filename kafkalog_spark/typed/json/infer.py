@@ -1,7 +1,7 @@
-"""A schema for JSON values, from a sample of them, by the rules of Spark's JsonInferSchema with its default options.
+"""Inference of a schema from a sample of JSON values, like Spark's JsonInferSchema with default options.
 
-Whole numbers are bigint, larger ones decimal(38,0); fractions are double; types that contradict each other are string.
-Fields of a struct are in the order of their names. What is null everywhere is string.
+Integers are bigint, or decimal(38,0) if they are larger; fractions are double; conflicting types are string. The fields
+of a struct are sorted by name. A field that is always null is string.
 """
 
 from __future__ import annotations
@@ -13,17 +13,26 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.avro.to_avro_schema import AVRO_NAMES
-from kafkalog_spark.typed.ddl import with_leaves
+from kafkalog_spark.typed.ddl import map_leaves
 
 _NULL = pa.null()
-_WIDE = pa.decimal128(38, 0)
-_DEPTH = 60
+_WIDE_INTEGER = pa.decimal128(38, 0)
+_MAX_DEPTH = 60  # deeper parts are string
 
 
 def json_schema(values: Iterable[bytes | None]) -> tuple[pa.Schema, int, int]:
-    """(Columns of JSON objects, count of values, how many were no objects). Raises OptionError where there is none."""
-    found: pa.DataType = _NULL
+    """Infer the columns of JSON objects.
+
+    Args:
+        values: Sample of values; null values are ignored.
+
+    Returns:
+        (columns, number of values, number of values that are not JSON objects).
+
+    Raises:
+        OptionError: If no value is an object with a field.
+    """
+    inferred: pa.DataType = _NULL
     count = others = 0
     for value in values:
         if value is None:
@@ -36,15 +45,15 @@ def json_schema(values: Iterable[bytes | None]) -> tuple[pa.Schema, int, int]:
         if not isinstance(parsed, dict):
             others += 1
             continue
-        found = _merged(found, _type_of(parsed, 0))
-    if found == _NULL or not found.num_fields:
+        inferred = _merged(inferred, _type_of(parsed, 0))
+    if inferred == _NULL or not inferred.num_fields:
         raise OptionError(f"none of {count} values is a JSON object with a field in it")
-    columns = with_leaves(found, lambda kind: pa.string() if kind == _NULL else kind)
+    columns = map_leaves(inferred, lambda type_: pa.string() if type_ == _NULL else type_)
     return pa.schema(list(columns)), count, others
 
 
 def _type_of(value: Any, depth: int) -> pa.DataType:
-    if depth > _DEPTH:
+    if depth > _MAX_DEPTH:
         return pa.string()
     match value:
         case None:
@@ -52,7 +61,9 @@ def _type_of(value: Any, depth: int) -> pa.DataType:
         case bool():
             return pa.bool_()
         case int():
-            return pa.int64() if -(1 << 63) <= value < 1 << 63 else _WIDE if abs(value) < 10**38 else pa.float64()
+            if -(1 << 63) <= value < 1 << 63:
+                return pa.int64()
+            return _WIDE_INTEGER if abs(value) < 10**38 else pa.float64()
         case float():
             return pa.float64()
         case str():
@@ -60,46 +71,24 @@ def _type_of(value: Any, depth: int) -> pa.DataType:
         case dict():
             return pa.struct([(name, _type_of(value[name], depth + 1)) for name in sorted(value)])
     element: pa.DataType = _NULL
-    for one in value:
-        element = _merged(element, _type_of(one, depth + 1))
+    for item in value:
+        element = _merged(element, _type_of(item, depth + 1))
     return pa.list_(element)
 
 
-def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    if one == other or other == _NULL:
-        return one
-    if one == _NULL:
-        return other
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        types = {field.name: field.type for field in one}
-        for field in other:
+def _merged(first: pa.DataType, second: pa.DataType) -> pa.DataType:
+    if first == second or second == _NULL:
+        return first
+    if first == _NULL:
+        return second
+    if pa.types.is_struct(first) and pa.types.is_struct(second):
+        types = {field.name: field.type for field in first}
+        for field in second:
             types[field.name] = _merged(types.get(field.name, _NULL), field.type)
         return pa.struct([(name, types[name]) for name in sorted(types)])
-    if pa.types.is_list(one) and pa.types.is_list(other):
-        return pa.list_(_merged(one.value_type, other.value_type))
-    numbers = {pa.int64(): 0, _WIDE: 1, pa.float64(): 2}
-    if one in numbers and other in numbers:
-        return max(one, other, key=numbers.__getitem__)
+    if pa.types.is_list(first) and pa.types.is_list(second):
+        return pa.list_(_merged(first.value_type, second.value_type))
+    numbers = {pa.int64(): 0, _WIDE_INTEGER: 1, pa.float64(): 2}
+    if first in numbers and second in numbers:
+        return max(first, second, key=numbers.__getitem__)
     return pa.string()
-
-
-def avro_of_schema(columns: Iterable[pa.Field], name: str) -> dict[str, Any]:
-    """Avro schema of those columns, a record whose fields may be null. Raises OptionError for a name Avro refuses."""
-    fields = []
-    for field in columns:
-        if not field.name.isascii() or not field.name.isidentifier():
-            raise OptionError(f"Avro has no field '{field.name}'", hint="names there are of A-Z a-z 0-9 _")
-        fields.append(
-            {"name": field.name, "type": ["null", _avro(field.type, f"{name}_{field.name}")], "default": None}
-        )
-    return {"type": "record", "name": name, "fields": fields}
-
-
-def _avro(kind: pa.DataType, name: str) -> Any:
-    if pa.types.is_struct(kind):
-        return avro_of_schema(kind, name)
-    if pa.types.is_list(kind):
-        return {"type": "array", "items": ["null", _avro(kind.value_type, f"{name}_element")]}
-    if pa.types.is_decimal(kind):
-        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
-    return AVRO_NAMES[kind]

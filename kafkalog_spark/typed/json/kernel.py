@@ -1,8 +1,12 @@
-"""The kernel that decodes JSON: values that are as JSON has them and as the schema has them, and no others.
+"""The kernel that decodes JSON values that are valid and match the schema.
 
-Whatever else there is (another type than the schema's, a long number, an escape that is not in JSON, invalid UTF-8,
-a duplicate field) makes the value DEFERRED: it is undone, and the fallback decides (fallback.py). So the kernel knows
-nothing of from_json's errors, and what it decodes is what from_json gives for sure.
+Everything else makes the value DEFERRED: a type that differs from the schema, a long number, an invalid escape, invalid
+UTF-8, a duplicate field. Its row is undone, and the fallback decodes it (fallback.py). So the kernel needs no rules for
+from_json's errors, and its results are always equal to those of from_json.
+
+The functions share these arguments: `data` uint8[:] with the JSON text, `at` and `end` positions in it, `nodes`
+int64[n, len(Node)], `tables` JsonTables, `columns` JsonCells, `expected` int64[:] (see `Expected`), and `frame`, a row
+of Workspace.frames.
 """
 
 from __future__ import annotations
@@ -14,28 +18,18 @@ import numpy as np
 
 from kafkalog_spark.kernels.primitives import HIGH_BITS, copy_bytes, helper, inlined, is_utf8, kernel, load_u8, load_u64
 from kafkalog_spark.typed.json.program import HASH, LENGTH_BITS, UNESCAPED, NameEntry, Node, NodeKind
-from kafkalog_spark.typed.json.scalar_kernel import (
-    DEFERRED,
-    MAX_STRING,
-    NO_ROOM,
-    SKIPPED,
-    Char,
-    Used,
-    is_ascii,
-    skip_space,
-    string_end,
-    take_scalar,
-)
+from kafkalog_spark.typed.json.scalar_kernel import MAX_STRING, NO_ROOM, SKIPPED, Used, store_scalar
+from kafkalog_spark.typed.json.string_kernel import DEFERRED, Char, is_ascii, skip_space, string_end
 
-ROOT = 0
-DEPTH = 64
-_MAX_NAME = 40_000
-EXPECTED_NAMES = 32  # names of an object that are expected where they were in the last one
-_LONGEST_EXPECTED = 15
+ROOT = 0  # node of the whole value, and its list level
+DEPTH = 64  # nested objects and arrays; deeper values are left to the fallback
+_MAX_NAME = 40_000  # bytes of a name; Jackson's limit of 50,000 characters is left to the fallback
+EXPECTED_NAMES = 32  # members of each struct whose names are remembered
+_MAX_EXPECTED = 15  # bytes of a remembered name, which fills two words with the quote after it
 
 
 class FrameKind(IntEnum):
-    """Kind of an open frame: an object of the schema, one that is skipped, or an array. The objects come first."""
+    """Kind of an open object or array. The objects come first."""
 
     STRUCT = 0
     MAP = 1
@@ -45,24 +39,27 @@ class FrameKind(IntEnum):
 
 
 class Frame(IntEnum):
-    """Columns of `frames`, int64[DEPTH, len(Frame)]: what is open around a value."""
+    """Columns of `frames`, int64[DEPTH, len(Frame)]: the stack of open objects and arrays."""
 
-    KIND = 0
+    KIND = 0  # FrameKind
     NODE = 1
     ROW = 2
-    ELEMENTS_BEFORE = 3  # of its list level, when it began
-    NAMES_SEEN = 4
+    ELEMENTS_BEFORE = 3  # rows of the elements' list level when an array or map began
+    NAMES_SEEN = 4  # members of a struct so far
 
 
 class Expected(IntEnum):
-    """Columns of `expected`, int64[nodes * EXPECTED_NAMES * EXPECTED_WIDTH]: the name that was there in the last object
-    and the quote after it, as two words with masks; and what is known of its node."""
+    """Columns of `expected`, int64[nodes * EXPECTED_NAMES * EXPECTED_WIDTH].
+
+    There is a row for each struct and index of a member. It has the name of that member in the previous object and the
+    quote after it, as two words with masks, and properties of the member's node.
+    """
 
     WORD_1 = 0
     MASK_1 = 1
     WORD_2 = 2
     MASK_2 = 3
-    LENGTH = 4  # 0: no name
+    LENGTH = 4  # bytes of the name; 0 if none is remembered
     NODE = 5
     KIND = 6
     FIRST_CELL = 7
@@ -72,7 +69,7 @@ EXPECTED_WIDTH = len(Expected)
 
 
 class Next(IntEnum):
-    """Token that comes next in an object or array."""
+    """Token that may come next in an object or array."""
 
     MEMBER_OR_END = 0
     MEMBER = 1
@@ -81,24 +78,27 @@ class Next(IntEnum):
 
 
 class Workspace(NamedTuple):
-    """Memory that the kernel works in, through all calls for a batch."""
+    """Working memory of the kernel for one batch. It must be kept between calls."""
 
-    frames: np.ndarray
-    rows_before: np.ndarray  # int64 by list level: rows before the value
-    expected: np.ndarray
+    frames: np.ndarray  # int64[DEPTH, len(Frame)]
+    rows_before: np.ndarray  # int64[list levels], rows before the current value
+    expected: np.ndarray  # see Expected
 
 
 @inlined
 def _expected_row(node, names_seen):  # type: ignore[no-untyped-def]
-    """Where the row of an expected name begins: a uint64, which Numba takes as an index without a check of its sign."""
+    """Return the position of a row of `expected`.
+
+    It is a uint64, because Numba checks the sign of other indices.
+    """
     return np.uint64((node * EXPECTED_NAMES + names_seen) * EXPECTED_WIDTH)
 
 
 @inlined
 def _is_expected(data, at, end, expected, name):  # type: ignore[no-untyped-def]
-    """True if data[at:end] is the expected name, the quote after it, and more. name: where its row begins."""
+    """Return whether the expected name and a quote are at data[at:end]. name: position of its row."""
     length = expected[name + Expected.LENGTH]
-    if length == 0 or at + length + 1 >= end or at + _LONGEST_EXPECTED + 1 > len(data):
+    if length == 0 or at + length + 1 >= end or at + _MAX_EXPECTED + 1 > len(data):
         return False
     differs = load_u64(data, at) ^ np.uint64(expected[name + Expected.WORD_1])
     if differs & np.uint64(expected[name + Expected.MASK_1]) != 0:
@@ -111,6 +111,7 @@ def _is_expected(data, at, end, expected, name):  # type: ignore[no-untyped-def]
 
 @helper
 def _byte_mask(count):  # type: ignore[no-untyped-def]
+    """Return the mask of the first `count` bytes of a word."""
     if count <= 0:
         return np.int64(0)
     return np.int64(-1) if count >= 8 else (np.int64(1) << (8 * count)) - 1
@@ -118,9 +119,12 @@ def _byte_mask(count):  # type: ignore[no-untyped-def]
 
 @helper
 def _expect(data, at, length, node, nodes, expected, name):  # type: ignore[no-untyped-def]
-    """Expect this name next time, if it is short enough, and ASCII, so that nothing of it is checked again."""
+    """Remember the name data[at:at + length] and its node, if it is short and ASCII.
+
+    Then a later comparison needs no check of escapes or UTF-8. name: position of its row.
+    """
     expected[name + Expected.LENGTH] = 0
-    if length == 0 or length > _LONGEST_EXPECTED or at + _LONGEST_EXPECTED + 1 > len(data):
+    if length == 0 or length > _MAX_EXPECTED or at + _MAX_EXPECTED + 1 > len(data):
         return
     first, second = load_u64(data, at), load_u64(data, at + 8)
     mask_1, mask_2 = _byte_mask(length + 1), _byte_mask(length - 7)
@@ -135,7 +139,7 @@ def _expect(data, at, length, node, nodes, expected, name):  # type: ignore[no-u
 
 @helper
 def _field_of(data, at, length, end, struct, tables):  # type: ignore[no-untyped-def]
-    """The node of the field data[at:at + length] of a struct's node; SKIPPED for a name that the struct has not."""
+    """Return the node of the field named data[at:at + length] of a struct; SKIPPED if there is no such field."""
     first, bits = tables.nodes[struct, Node.NAMES], tables.nodes[struct, Node.BITS]
     word = np.uint64(0)
     if at + 8 <= end:
@@ -162,13 +166,18 @@ def _field_of(data, at, length, end, struct, tables):  # type: ignore[no-untyped
 
 @inlined
 def _after_space(data, at, end):  # type: ignore[no-untyped-def]
+    """Skip one space."""
     return at + 1 if at < end and load_u8(data, at) == Char.SPACE else at
 
 
 @inlined
 def _decode_expected_layout(data, at, end, row, nodes, columns, expected):  # type: ignore[no-untyped-def]
-    """Members of the root as long as their names are those of the last object, with one space or none around them, and
-    their values scalars -> (the position at which it ended, DEFERRED or NO_ROOM; how many names there were; Next)."""
+    """Decode members of the root while their names are those of the previous object and their values are scalars.
+
+    It stops at white space other than a single space after a colon or comma. row: row of the value.
+
+    Returns (position where it stopped, DEFERRED or NO_ROOM; number of decoded members; Next).
+    """
     seen, todo = np.int64(0), np.int64(Next.MEMBER_OR_END)
     while seen < EXPECTED_NAMES and at < end and load_u8(data, at) == Char.QUOTE:
         name = _expected_row(np.int64(ROOT), seen)
@@ -185,7 +194,7 @@ def _decode_expected_layout(data, at, end, row, nodes, columns, expected):  # ty
         byte = load_u8(data, value)
         if byte == Char.OPEN_BRACE or byte == Char.OPEN_BRACKET:
             break
-        value = take_scalar(data, value, end, node, kind, row, cell, nodes, columns)
+        value = store_scalar(data, value, end, node, kind, row, cell, nodes, columns)
         if value < 0 or value >= end:
             return min(value, DEFERRED), seen, todo
         seen += 1
@@ -200,7 +209,7 @@ def _decode_expected_layout(data, at, end, row, nodes, columns, expected):  # ty
 
 @inlined
 def _next_row(node, nodes, columns):  # type: ignore[no-untyped-def]
-    """A new row of the list level that a node is of, or NO_ROOM."""
+    """Return a new row of the node's list level, or NO_ROOM."""
     level = nodes[node, Node.LIST_LEVEL]
     row = columns.counts[level]
     if row >= columns.capacity[level]:
@@ -212,7 +221,10 @@ def _next_row(node, nodes, columns):  # type: ignore[no-untyped-def]
 
 @inlined
 def _struct_field(data, at, end, frame, tables, expected):  # type: ignore[no-untyped-def]
-    """A name in a struct, from after its quote -> (position of the closing quote or DEFERRED, its node or SKIPPED)."""
+    """Read a name in a struct after its opening quote.
+
+    Returns (position of the closing quote or DEFERRED, node of the field or SKIPPED).
+    """
     struct, seen = frame[Frame.NODE], frame[Frame.NAMES_SEEN]
     frame[Frame.NAMES_SEEN] = seen + 1
     name = _expected_row(struct, seen)
@@ -229,7 +241,10 @@ def _struct_field(data, at, end, frame, tables, expected):  # type: ignore[no-un
 
 @inlined
 def _map_key(data, at, end, frame, nodes, columns):  # type: ignore[no-untyped-def]
-    """A key of a map, from after its quote -> (closing quote, DEFERRED or NO_ROOM; node of the value; its row)."""
+    """Store a key of a map after its opening quote.
+
+    Returns (position of the closing quote, DEFERRED or NO_ROOM; node of the map's value; its row).
+    """
     node = nodes[frame[Frame.NODE], Node.CHILD]
     close, escapes = string_end(data, at, end)
     if close < 0 or escapes or close - at > _MAX_NAME:
@@ -245,7 +260,7 @@ def _map_key(data, at, end, frame, nodes, columns):  # type: ignore[no-untyped-d
 
 @inlined
 def _name(data, at, end, frame, tables, columns, expected):  # type: ignore[no-untyped-def]
-    """A name and its colon -> (position of the value, DEFERRED or NO_ROOM; the node of the value; its row)."""
+    """Read a name and its colon -> (position of the value, DEFERRED or NO_ROOM; node of the value; its row)."""
     node, row = np.int64(SKIPPED), frame[Frame.ROW]
     if load_u8(data, at) != Char.QUOTE:
         return DEFERRED, node, row
@@ -269,7 +284,7 @@ def _name(data, at, end, frame, tables, columns, expected):  # type: ignore[no-u
 
 @inlined
 def _open(frame, byte, node, row, cell, nodes, columns):  # type: ignore[no-untyped-def]
-    """Begin an object or array, whose first character is `byte`; returns whether the node is of that type."""
+    """Begin the object or array with first character `byte`; return whether the node has a matching type."""
     kind = nodes[node, Node.KIND]
     if node == SKIPPED:
         frame[Frame.KIND] = FrameKind.SKIPPED_OBJECT if byte == Char.OPEN_BRACE else FrameKind.SKIPPED_ARRAY
@@ -293,7 +308,7 @@ def _open(frame, byte, node, row, cell, nodes, columns):  # type: ignore[no-unty
 
 @inlined
 def _close(frame, nodes, columns):  # type: ignore[no-untyped-def]
-    """End an object or array: of a list, note how many elements it has."""
+    """End an object or array: store the number of elements of an array or map."""
     if frame[Frame.KIND] == FrameKind.ARRAY or frame[Frame.KIND] == FrameKind.MAP:
         node = frame[Frame.NODE]
         elements = columns.counts[nodes[nodes[node, Node.CHILD], Node.LIST_LEVEL]]
@@ -303,7 +318,10 @@ def _close(frame, nodes, columns):  # type: ignore[no-untyped-def]
 
 @helper
 def _decode_general(data, at, end, row, seen, todo, tables, columns, work):  # type: ignore[no-untyped-def]
-    """The rest of the root -> position after it, DEFERRED or NO_ROOM. seen: names of it so far; todo: what is Next."""
+    """Decode the rest of the root; return the position after it, DEFERRED or NO_ROOM.
+
+    row: row of the value. seen: members decoded so far. todo: Next.
+    """
     nodes, frames = tables.nodes, work.frames
     depth = 0
     frame = frames[depth]
@@ -351,7 +369,7 @@ def _decode_general(data, at, end, row, seen, todo, tables, columns, work):  # t
             at += 1
             todo = np.int64(Next.MEMBER_OR_END)
             continue
-        at = take_scalar(data, at, end, node, nodes[node, Node.KIND], row, cell, nodes, columns)
+        at = store_scalar(data, at, end, node, nodes[node, Node.KIND], row, cell, nodes, columns)
         if at < 0:
             return at
         todo = np.int64(Next.COMMA_OR_END)
@@ -359,7 +377,7 @@ def _decode_general(data, at, end, row, seen, todo, tables, columns, work):  # t
 
 @inlined
 def _undo(nodes, columns, rows_before):  # type: ignore[no-untyped-def]
-    """Drop what was decoded of a value."""
+    """Remove everything that was decoded of the current value. rows_before: see Workspace."""
     counts = columns.counts
     for n in range(len(nodes)):
         if nodes[n, Node.KIND] == NodeKind.ENTRIES:
@@ -373,14 +391,15 @@ def _undo(nodes, columns, rows_before):  # type: ignore[no-untyped-def]
 
 @kernel
 def decode_json(values, first, tables, columns, work, deferred):  # type: ignore[no-untyped-def]
-    """Decode the values (buffer_pool.Values) from number `first` on; returns the one at which it stopped for want of
-    room (see Used.FULL_LEVEL), or their count.
+    """Decode values into columns, beginning with number `first`.
 
-    tables: JsonTables. columns: JsonCells. work: Workspace. deferred: uint8[n], 1 for each value that the fallback has
-    to decode; such a value is null in the columns.
+    values: Values. tables: JsonTables. columns: JsonCells. work: Workspace. deferred: uint8[n], set to 1 for each value
+    that the fallback has to decode; its row is null in the columns.
 
-    Fast path: the same field order as in the object before, and scalars. Anything else goes to the general decoder,
-    which is a call, so that the fast path keeps a processor's registers to itself.
+    Returns the number of values, or that of the value for which there was no room (see Used.FULL_LEVEL).
+
+    The fast path expects scalars in the field order of the previous object. All else is left to the general decoder,
+    which is not inlined, so that the fast path has all registers of the processor.
     """
     data, starts, ends, counts, used = values.data, values.starts, values.ends, columns.counts, columns.used
     nodes = tables.nodes
@@ -413,7 +432,11 @@ def decode_json(values, first, tables, columns, work, deferred):  # type: ignore
 
 @kernel
 def gather_strings(data, unescaped, cells, valid, offsets, out):  # type: ignore[no-untyped-def]
-    """Copy the strings of a node's cells to `out`; offsets: int32, of one more than there are cells, where they go."""
+    """Copy the strings of a node to `out`, uint8[:].
+
+    data: uint8[:], the values. unescaped: uint8[:], contents of strings with escapes. cells: int64[n]. valid: uint8[n].
+    offsets: int32[n + 1], positions of the strings in `out`.
+    """
     for i in range(len(cells)):
         if valid[i] == 0:
             continue

@@ -1,17 +1,17 @@
-"""A schema as the tables that the JSON kernel runs: a node for each column, a hash table for the names of a struct.
+r"""Tables of a schema for the JSON kernel: a node for each column, and a hash table for the field names of each struct.
 
-Nodes have the numbers of the columns of a `ColumnTree`. A node's values lie in cells: row i of it is cell
-nodes[n, Node.FIRST_CELL] + i of the arrays `cells` (int64) and `valid` (uint8). Which row a value belongs to depends on
-the list level: level 0 has a row for each JSON value, and each array or map begins a level of its own, with a row for
-each element. What a cell is depends on the kind:
+Nodes are numbered like the columns of the `ColumnTree`. The value of node n in row i is in cell
+nodes[n, Node.FIRST_CELL] + i of the arrays `cells` (int64) and `valid` (uint8). Rows are counted per list level: level
+0 has a row for each JSON value, and each array or map has a level of its own with a row for each element. The content
+of a cell depends on the kind of the node:
 
 | kind | cell |
 |---|---|
-| INTEGER, BOOLEAN, DATE, TIMESTAMP, LOCAL_TIMESTAMP | the number: days, microseconds |
+| INTEGER, BOOLEAN, DATE, TIMESTAMP, LOCAL_TIMESTAMP | the number, in days or microseconds for dates and times |
 | DOUBLE, FLOAT | the bits of a float64 |
-| DECIMAL | the unscaled number |
-| STRING | where its bytes are: position << LENGTH_BITS or length, and UNESCAPED |
-| ARRAY, MAP | how many elements it has |
+| DECIMAL | the unscaled value |
+| STRING | (position << LENGTH_BITS) + length, and possibly the flag UNESCAPED |
+| ARRAY, MAP | number of elements |
 """
 
 from __future__ import annotations
@@ -24,13 +24,18 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.typed.columns.projection import ColumnTree, tree_of
-from kafkalog_spark.typed.json.json_options import JsonOptions
+from kafkalog_spark.typed.json.options import JsonOptions
+
+HASH = np.uint64(0x9E3779B97F4A7C15)  # multiplier of the hash of a name
+LENGTH_BITS = 24  # bits of the length in the cell of a string
+UNESCAPED = 1 << 62
+"""Flag in the cell of a string whose bytes are in the buffer of unescaped strings, not in the value."""
 
 
 class NodeKind(IntEnum):
-    """Type that the kernel makes of a value."""
+    """How the kernel decodes the values of a node."""
 
-    DEFERRED = 0  # the fallback decodes it
+    DEFERRED = 0  # every value that is not null is left to the fallback
     INTEGER = 1
     BOOLEAN = 2
     DOUBLE = 3
@@ -43,7 +48,7 @@ class NodeKind(IntEnum):
     STRUCT = 10
     ARRAY = 11
     MAP = 12
-    ENTRIES = 13  # of a map: a column without cells, never null
+    ENTRIES = 13  # the entries of a map; the node has no cells
 
 
 class Node(IntEnum):
@@ -52,35 +57,31 @@ class Node(IntEnum):
     KIND = 0
     LIST_LEVEL = 1
     FIRST_CELL = 2
-    LOW = 3  # of INTEGER; of DECIMAL the scale; of TIMESTAMP 1 where texts without a zone are in that of the options
-    HIGH = 4  # of INTEGER; of DECIMAL the digits that fit
-    NAMES = 5  # of STRUCT: the first row of its hash table
-    BITS = 6  # of STRUCT: size of the hash table as a power of two
-    CHILD = 7  # of ARRAY the element, of MAP the value
-    KEY = 8  # of MAP
+    LOW = 3  # INTEGER: minimum; DECIMAL: scale; TIMESTAMP: 1 if a text without a zone is not in UTC
+    HIGH = 4  # INTEGER: maximum; DECIMAL: number of digits that fit
+    NAMES = 5  # STRUCT: first row of its hash table
+    BITS = 6  # STRUCT: binary logarithm of the size of its hash table
+    CHILD = 7  # ARRAY: node of the elements; MAP: node of the values
+    KEY = 8  # MAP: node of the keys
 
 
 class NameEntry(IntEnum):
     """Columns of `fields`, int64[m, len(NameEntry)], the hash tables of field names."""
 
-    NODE = 0  # 0: an empty entry
+    NODE = 0  # 0 if the entry is empty
     AT = 1  # position of the name in `names`
     LENGTH = 2
-    WORD = 3  # the first eight bytes, the first one lowest
+    WORD = 3  # the first eight bytes as a little-endian number
 
 
 class JsonTables(NamedTuple):
-    """A program as the kernel takes it. names: uint8, the bytes of all field names."""
+    """The tables of a schema for the kernel."""
 
-    nodes: np.ndarray
-    fields: np.ndarray
-    names: np.ndarray
+    nodes: np.ndarray  # int64[n, len(Node)]
+    fields: np.ndarray  # int64[m, len(NameEntry)]
+    names: np.ndarray  # uint8[:], the bytes of all field names
 
 
-HASH = np.uint64(0x9E3779B97F4A7C15)
-LENGTH_BITS = 24
-UNESCAPED = 1 << 62
-"""Set in a string's cell whose bytes are in the buffer of unescaped strings, not in the value."""
 _RANGES = {pa.int8(): (-128, 127), pa.int16(): (-(1 << 15), (1 << 15) - 1), pa.int32(): (-(1 << 31), (1 << 31) - 1),
            pa.int64(): (-(10**18) + 1, 10**18 - 1)}  # fmt: skip
 _SIMPLE = dict.fromkeys(_RANGES, NodeKind.INTEGER) | {
@@ -89,16 +90,24 @@ _SIMPLE = dict.fromkeys(_RANGES, NodeKind.INTEGER) | {
     pa.float32(): NodeKind.FLOAT,
     pa.string(): NodeKind.STRING,
 }
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18  # digits that always fit an int64
 
 
 class JsonProgram:
-    """The tables of a schema. Node 0 is the root struct, whose row is the value's."""
+    """The compiled schema of a decoder. Node 0 is the root struct.
+
+    Attributes:
+        zone: Zone of timestamps without one.
+        tree: The columns.
+        types: Arrow type of each node.
+        list_levels: Number of list levels.
+        tables: The tables for the kernel. `place_cells` modifies them.
+    """
 
     def __init__(self, schema: pa.Schema, options: JsonOptions) -> None:
         self.zone = options.zone
         self.tree = tree_of(pa.struct(list(schema)))
-        self.types = [column.type for column in self.tree.all()]
+        self.types = [column.type for column in self.tree.preorder()]
         self.list_levels = 1
         self._nodes = np.zeros((len(self.types), len(Node)), np.int64)
         self._names = bytearray()
@@ -111,8 +120,8 @@ class JsonProgram:
     def kind(self, column: ColumnTree) -> NodeKind:
         return NodeKind(self._nodes[column.number, Node.KIND])
 
-    def place(self, capacity: np.ndarray) -> int:
-        """Give every node its cells, capacity[level] of them; how many there are together."""
+    def place_cells(self, capacity: np.ndarray) -> int:
+        """Assign capacity[level] cells to every node, where capacity is int64[list levels]; return their total."""
         sizes = np.where(self._nodes[:, Node.KIND] == NodeKind.ENTRIES, 0, capacity[self._nodes[:, Node.LIST_LEVEL]])
         ends = np.cumsum(sizes)
         self._nodes[:, Node.FIRST_CELL] = ends - sizes
@@ -128,7 +137,7 @@ class JsonProgram:
         elif kind is NodeKind.TIMESTAMP:
             row[Node.LOW] = self.zone is not UTC
         elif kind is NodeKind.DECIMAL:
-            row[Node.LOW], row[Node.HIGH] = type_.scale, min(type_.precision, _MOST_DIGITS)
+            row[Node.LOW], row[Node.HIGH] = type_.scale, min(type_.precision, _MAX_DIGITS)
         elif kind is NodeKind.STRUCT:
             self._add_names(row, column)
         elif kind in (NodeKind.ARRAY, NodeKind.MAP):
@@ -149,7 +158,9 @@ class JsonProgram:
         for child, field in zip(column.children, column.type, strict=True):
             name = field.name.encode("utf-8", "surrogatepass")
             word = int.from_bytes(name[:8], "little")
-            entry = (((word ^ (len(name) << 56)) * int(HASH)) & ((1 << 64) - 1)) >> (64 - bits)  # as `field_of` has it
+            entry = (((word ^ (len(name) << 56)) * int(HASH)) & ((1 << 64) - 1)) >> (
+                64 - bits
+            )  # as in _field_of of the kernel
             while table[entry, NameEntry.NODE]:
                 entry = (entry + 1) & ((1 << bits) - 1)
             signed = word - (1 << 64) if word >> 63 else word

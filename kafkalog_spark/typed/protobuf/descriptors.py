@@ -1,4 +1,4 @@
-"""Descriptors of messages, by Google's library: from a descriptor set (`protoc --descriptor_set_out`)."""
+"""Descriptors of the messages in a descriptor set (`protoc --descriptor_set_out`), built with Google's library."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ from kafkalog_spark.errors import OptionError, install_hint
 from kafkalog_spark.typed.protobuf.known_types import known_file
 
 
-def pool_of(content: bytes, place: str) -> tuple[Any, list[str]]:
-    """(A DescriptorPool with the files of a descriptor set, their names in order). Raises OptionError."""
+def pool_of(content: bytes, origin: str) -> tuple[Any, list[str]]:
+    """Load a descriptor set.
+
+    Args:
+        content: Serialized FileDescriptorSet.
+        origin: Where it comes from, for errors.
+
+    Returns:
+        (DescriptorPool with all its files, names of the files in order).
+
+    Raises:
+        OptionError: If the content is not a descriptor set, an import is missing, or the library is not installed.
+    """
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message
     except ImportError as error:
@@ -20,11 +31,11 @@ def pool_of(content: bytes, place: str) -> tuple[Any, list[str]]:
         files.ParseFromString(content)
     except message.DecodeError as error:
         raise OptionError(
-            f"{place} is no descriptor set: {error}",
-            hint="protoc --include_imports --descriptor_set_out=FILE.desc makes one",
+            f"{origin} is not a descriptor set: {error}",
+            hint="protoc --include_imports --descriptor_set_out=FILE.desc creates one",
         ) from error
     if not files.file:
-        raise OptionError(f"{place} is a descriptor set without a file")
+        raise OptionError(f"{origin} is a descriptor set without a file")
     pool = descriptor_pool.DescriptorPool()
     given = {file.name: file for file in files.file}
     added: set[str] = set()
@@ -36,7 +47,7 @@ def pool_of(content: bytes, place: str) -> tuple[Any, list[str]]:
         file = given.get(name) or known_file(name)
         if file is None:
             raise OptionError(
-                f"{place} has no {name}, which {importer} imports",
+                f"{origin} has no {name}, which {importer} imports",
                 hint="protoc --include_imports puts it into the descriptor set",
             )
         for needed in file.dependency:
@@ -44,15 +55,25 @@ def pool_of(content: bytes, place: str) -> tuple[Any, list[str]]:
         try:
             pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
         except TypeError as error:
-            raise OptionError(f"{place} has a file {name} that does not hold together: {error}") from error
+            raise OptionError(f"{origin} has a file {name} with an error: {error}") from error
 
     for name in given:
-        add(name, place)
+        add(name, origin)
     return pool, list(given)
 
 
-def message_of(pool: Any, names: list[str], message: str, place: str) -> Any:
-    """The descriptor of a message by its name or full name. Raises OptionError, with the names that there are."""
+def message_of(pool: Any, names: list[str], message: str, origin: str) -> Any:
+    """Return the descriptor of a message.
+
+    Args:
+        pool: DescriptorPool.
+        names: Names of the files to search first.
+        message: Name or full name of the message.
+        origin: Where the descriptors come from, for errors.
+
+    Raises:
+        OptionError: If there is no such message. The text lists the existing ones.
+    """
     by_name: dict[str, Any] = {}
     for name in names:
         for descriptor in pool.FindFileByName(name).message_types_by_name.values():
@@ -63,5 +84,5 @@ def message_of(pool: Any, names: list[str], message: str, place: str) -> Any:
             return pool.FindMessageTypeByName(message)
         except KeyError:
             names = sorted({descriptor.full_name for descriptor in by_name.values()})
-            raise OptionError(f"{place} has no message {message}", hint=f"it has {', '.join(names[:20])}") from None
+            raise OptionError(f"{origin} has no message {message}", hint=f"it has {', '.join(names[:20])}") from None
     return by_name[message]

@@ -1,7 +1,8 @@
-"""Rows to Protobuf, a column at a time: fields in the order of their numbers, maps in the order of their entries.
+"""Encoding of rows in Protobuf, column by column.
 
-Every column is held against its field once, which makes a writer of it; a writer makes what stands in each message for
-the field: tag and value, or nothing.
+Fields are written in the order of their numbers, maps in the order of their entries. When the encoder is created, each
+column is matched with its field, which gives a writer. A writer encodes the field for all messages: a tag and a value,
+or nothing.
 """
 
 from __future__ import annotations
@@ -23,21 +24,32 @@ from kafkalog_spark.typed.columns.byte_slices import (
 )
 from kafkalog_spark.typed.columns.entries import Entries
 from kafkalog_spark.typed.columns.number_slices import sized, varints, whole_numbers
-from kafkalog_spark.typed.protobuf import types
-from kafkalog_spark.typed.protobuf.leaf_encoders import Scalars, _scalar_writer, message_of
-from kafkalog_spark.typed.protobuf.types import FieldType
+from kafkalog_spark.typed.protobuf import field_types
+from kafkalog_spark.typed.protobuf.field_types import FieldType
+from kafkalog_spark.typed.protobuf.leaf_encoders import Scalars, message_name, scalar_writer
 
-Values = Callable[[Entries], Scalars]  # function that encodes entries without their tags, messages too
-Writer = Callable[[Entries, np.ndarray | None], list[Fragment]]
-"""Function that writes a field of each message; mask, bool[n]: the messages that have it, None: those with an entry."""
-_KEY, _VALUE = 1, 2  # the fields of a map's entries
+ValueWriter = Callable[[Entries], Scalars]
+"""Function that encodes the values of a field, scalars or messages, without their tags."""
+FieldWriter = Callable[[Entries, np.ndarray | None], list[Fragment]]
+"""Function (entries, mask) that encodes a field of each message. The mask, bool[n], says which messages may have the
+field; None means all. A null entry is never written."""
+_KEY, _VALUE = 1, 2  # field numbers of a map entry
 
 
 class ProtobufEncoder:
-    """Encodes rows as messages of a descriptor; null is a field that is not there."""
+    """Encoder of rows as messages of one descriptor. A null is an absent field."""
 
     def __init__(self, descriptor: Any, given: pa.Schema, prefix: bytes = b"") -> None:
-        """prefix: what begins each value. Raises OptionError for a column that the message has no field for."""
+        """Match columns with a message.
+
+        Args:
+            descriptor: Descriptor of the message.
+            given: Columns of the rows.
+            prefix: Bytes before each value.
+
+        Raises:
+            OptionError: If a column has no field or cannot be written as it, or a required field has no column.
+        """
         self._write = _message_writer(pa.struct(list(given)), descriptor, "")
         self._prefix = prefix
 
@@ -47,47 +59,52 @@ class ProtobufEncoder:
 
 def _message_writer(type_: pa.DataType, descriptor: Any, path: str) -> Callable[[Entries], list[Fragment]]:
     by_name = descriptor.fields_by_name
-    if lost := [field.name for field in type_ if field.name not in by_name]:
-        raise OptionError(f"the message {descriptor.full_name} has no field for {', '.join(lost)}")
-    places = {field.name: i for i, field in enumerate(type_)}
-    fields = sorted(((by_name[name], i) for name, i in places.items()), key=lambda pair: pair[0].number)
-    writers = [(at, field, _field_writer(type_.field(at).type, field, path + field.name)) for field, at in fields]
-    needed = [field.name for field in descriptor.fields if types.is_required(field)]
-    if missing := [name for name in needed if name not in places]:
-        raise OptionError(f"the message {descriptor.full_name} requires {', '.join(missing)}: there is no such column")
+    if unknown := [field.name for field in type_ if field.name not in by_name]:
+        raise OptionError(f"the message {descriptor.full_name} has no field for {', '.join(unknown)}")
+    indexes = {field.name: i for i, field in enumerate(type_)}
+    fields = sorted(((by_name[name], i) for name, i in indexes.items()), key=lambda pair: pair[0].number)
+    writers = [(i, field, _field_writer(type_.field(i).type, field, path + field.name)) for field, i in fields]
+    needed = [field.name for field in descriptor.fields if field_types.is_required(field)]
+    if missing := [name for name in needed if name not in indexes]:
+        raise OptionError(
+            f"the message {descriptor.full_name} requires {', '.join(missing)}, but the rows have no such column"
+        )
 
     def write(entries: Entries) -> list[Fragment]:
         columns = entries.fields()
         parts = [Fragment(ByteSlices.empty(len(entries.array)))]
-        for at, field, write_field in writers:
-            if types.is_required(field):
-                columns[at].refuse_nulls(message_of(field), path + field.name, "null, and it is required")
-            parts += write_field(columns[at], _chosen(field, columns, places))
+        for i, field, write_field in writers:
+            if field_types.is_required(field):
+                columns[i].refuse_nulls(message_name(field), path + field.name, "null, and it is required")
+            parts += write_field(columns[i], _chosen(field, columns, indexes))
         return parts
 
     return write
 
 
-def _chosen(field: Any, columns: list[Entries], places: dict[str, int]) -> np.ndarray | None:
-    """Mask of a oneof's member: the messages in which no later column is another member of it, bool[n]; else None."""
+def _chosen(field: Any, columns: list[Entries], indexes: dict[str, int]) -> np.ndarray | None:
+    """Return the messages in which no later column sets another member of the field's oneof, bool[n].
+
+    None means all messages.
+    """
     oneof = field.containing_oneof
     if oneof is None:
         return None
-    later = [places[member.name] for member in oneof.fields if places.get(member.name, -1) > places[field.name]]
-    free = None
-    for at in later:
-        valid = valid_of(columns[at].array)
-        taken = np.ones(len(columns[at].array), np.bool_) if valid is None else valid
-        free = ~taken if free is None else free & ~taken
-    return free
+    later = [indexes[member.name] for member in oneof.fields if indexes.get(member.name, -1) > indexes[field.name]]
+    chosen = None
+    for i in later:
+        valid = valid_of(columns[i].array)
+        overridden = np.ones(len(columns[i].array), np.bool_) if valid is None else valid
+        chosen = ~overridden if chosen is None else chosen & ~overridden
+    return chosen
 
 
-def _field_writer(type_: pa.DataType, field: Any, path: str) -> Writer:
-    if types.is_map(field):
+def _field_writer(type_: pa.DataType, field: Any, path: str) -> FieldWriter:
+    if field_types.is_map(field):
         if not pa.types.is_map(type_):
             raise _refused(type_, field, path)
         return _map_writer(type_, field, path)
-    if types.is_repeated(field):
+    if field_types.is_repeated(field):
         if not pa.types.is_list(type_) and not pa.types.is_large_list(type_):
             raise _refused(type_, field, path)
         return _repeated_writer(type_, field, path)
@@ -96,7 +113,7 @@ def _field_writer(type_: pa.DataType, field: Any, path: str) -> Writer:
     def write(entries: Entries, chosen: np.ndarray | None) -> list[Fragment]:
         parts, zero = values(entries)
         valid = valid_of(entries.array)
-        for mask in (chosen, None if field.has_presence or types.is_required(field) else ~zero):
+        for mask in (chosen, None if field.has_presence or field_types.is_required(field) else ~zero):
             if mask is not None:
                 valid = mask if valid is None else valid & mask
         return list(prefixed(parts, tag, valid))
@@ -105,29 +122,32 @@ def _field_writer(type_: pa.DataType, field: Any, path: str) -> Writer:
 
 
 def _refused(type_: pa.DataType, field: Any, path: str) -> OptionError:
-    return OptionError(f"{path} is {type_}, which the field {field.full_name} does not take", hint="cast the column")
+    return OptionError(
+        f"{path} is {type_}, which cannot be written as the field {field.full_name}", hint="cast the column"
+    )
 
 
 def _tag(field: Any, wire: int | None = None) -> bytes:
-    number = field.number << 3 | (types.wire_type(field) if wire is None else wire)
-    made = varints(np.array([number], np.int64))
-    return made.data[: made.offsets[-1]].tobytes()
+    """Return the tag of a field. wire: its wire type if it is packed."""
+    number = field.number << 3 | (field_types.wire_type(field) if wire is None else wire)
+    slices = varints(np.array([number], np.int64))
+    return slices.data[: slices.offsets[-1]].tobytes()
 
 
-def _values(type_: pa.DataType, field: Any, path: str) -> Values:
-    """Raises OptionError where a column of that type cannot be one value of that field."""
+def _values(type_: pa.DataType, field: Any, path: str) -> ValueWriter:
+    """Return the writer of one value of a field. Raises OptionError if the field cannot represent the type."""
     if field.type == FieldType.GROUP:
         raise OptionError(f"{field.full_name} is a group, which kafkalog does not write")
     if field.type == FieldType.MESSAGE:
         return _messages(type_, field, path)
-    write = _scalar_writer(type_, field)
+    write = scalar_writer(type_, field)
     if write is None:
         raise _refused(type_, field, path)
     return lambda entries: write(entries, field, path)
 
 
-def _messages(type_: pa.DataType, field: Any, path: str) -> Values:
-    if types.is_time(field.message_type, "Timestamp") and pa.types.is_timestamp(type_):
+def _messages(type_: pa.DataType, field: Any, path: str) -> ValueWriter:
+    if field_types.is_time(field.message_type, "Timestamp") and pa.types.is_timestamp(type_):
         write = _timestamps(field.message_type)
     elif pa.types.is_struct(type_):
         write = _message_writer(type_, field.message_type, f"{path}.")
@@ -155,31 +175,31 @@ def _timestamps(descriptor: Any) -> Callable[[Entries], list[Fragment]]:
     return write
 
 
-def _repeated_writer(type_: pa.DataType, field: Any, path: str) -> Writer:
+def _repeated_writer(type_: pa.DataType, field: Any, path: str) -> FieldWriter:
     values, packed, tag = _values(type_.value_type, field, path), field.is_packed, _tag(field)
 
     def write(entries: Entries, chosen: np.ndarray | None) -> list[Fragment]:
-        held, offsets = entries.elements()
-        held.refuse_nulls(message_of(field), path, "a null, which a repeated field cannot hold")
-        parts, _ = values(held)
+        elements, offsets = entries.elements()
+        elements.refuse_nulls(message_name(field), path, "a null, which a repeated field cannot hold")
+        parts, _ = values(elements)
         if not packed:
             return [Fragment(concat_fragments(prefixed(parts, tag)).lists(offsets))]
         lists = sized(concat_fragments(parts).lists(offsets), varints)
-        return list(prefixed(lists, _tag(field, types.SIZED), np.diff(offsets) > 0))
+        return list(prefixed(lists, _tag(field, field_types.WireType.LEN), np.diff(offsets) > 0))
 
     return write
 
 
-def _map_writer(type_: pa.DataType, field: Any, path: str) -> Writer:
+def _map_writer(type_: pa.DataType, field: Any, path: str) -> FieldWriter:
     fields = field.message_type.fields_by_number
     keys = _values(type_.key_type, fields[_KEY], f"{path}.key")
     items = _values(type_.item_type, fields[_VALUE], f"{path}.value")
     tag, key_tag, value_tag = _tag(field), _tag(fields[_KEY]), _tag(fields[_VALUE])
 
     def write(entries: Entries, chosen: np.ndarray | None) -> list[Fragment]:
-        held, offsets = entries.elements()
-        key, item = held.fields()
-        item.refuse_nulls(message_of(field), path, "a null, which a map cannot hold")
+        elements, offsets = entries.elements()
+        key, item = elements.fields()
+        item.refuse_nulls(message_name(field), path, "a null, which a map cannot hold")
         both = concat_fragments([*prefixed(keys(key).parts, key_tag), *prefixed(items(item).parts, value_tag)])
         return [Fragment(concat_fragments(prefixed(sized(both, varints), tag)).lists(offsets))]
 

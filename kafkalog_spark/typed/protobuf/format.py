@@ -1,4 +1,4 @@
-"""The format `protobuf`: messages of one descriptor, with the meaning of Spark's from_protobuf."""
+"""The format `protobuf`: values of one message type, decoded like Spark's from_protobuf."""
 
 from __future__ import annotations
 
@@ -10,40 +10,58 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, plain_text
-from kafkalog_spark.typed import decoder as formats
+from kafkalog_spark.typed import formats
 from kafkalog_spark.typed.columns.reading import SingleSchemaDecoder
-from kafkalog_spark.typed.protobuf import types
+from kafkalog_spark.typed.decoder import ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.protobuf import read_options, types
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
 from kafkalog_spark.typed.schema_files import file_bytes
 
 if TYPE_CHECKING:
     from kafkalog_spark.typed.protobuf.reading import ProtobufReading
 
-OPTIONS = (OptionSpec("descFilePath", plain_text), OptionSpec("messageName", plain_text), *types.OPTIONS)
+OPTIONS = (OptionSpec("descFilePath", plain_text), OptionSpec("messageName", plain_text), *read_options.OPTIONS)
 
 
 def resolve(format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
-    """The format with the content of its descriptor set's file."""
+    """Return the format with the content of the descriptor set that its options name."""
     return replace(format, descriptors=_content(format.options))
 
 
 def schema(format: formats.ResolvedFormat) -> pa.Schema:
-    descriptor = _descriptor(format.options, format.descriptors)
-    return types.columns_of(descriptor, types.meaning_of(format.options))
+    """Return the columns of the message."""
+    return columns(_descriptor(format.options, format.descriptors), format.options)
 
 
-def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> formats.ValueDecoder:
+def columns(reader: Any, options: Mapping[str, str]) -> pa.Schema:
+    """Return the columns of a message descriptor. Raises OptionError if Spark cannot read it."""
+    return types.columns_of(reader, read_options.read_options_of(options))
+
+
+def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
+    """Return a decoder. Raises OptionError if the projection does not match the message."""
     descriptor = _descriptor(format.options, format.descriptors)
     return SingleSchemaDecoder(reading(descriptor, projection, format.options), descriptor)
 
 
 def reading(reader: Any, projection: pa.Schema, options: Mapping[str, str]) -> ProtobufReading:
+    """Return a decoder of values with any number of writer descriptors.
+
+    Args:
+        reader: Descriptor of the message that values are read as.
+        projection: Columns to decode.
+        options: Options of the format by lower-case name.
+
+    Raises:
+        OptionError: If an option is invalid, or a projected column does not match the message.
+    """
     from kafkalog_spark.typed.protobuf.reading import ProtobufReading  # loads numba
 
-    return ProtobufReading(reader, projection, types.meaning_of(options))
+    return ProtobufReading(reader, projection, read_options.read_options_of(options))
 
 
-def encoder(options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
+def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+    """Return an encoder. Raises OptionError if the columns do not match the message."""
     from kafkalog_spark.typed.protobuf.encoder import ProtobufEncoder
 
     return ProtobufEncoder(_descriptor(options), given)
@@ -53,7 +71,7 @@ def _content(options: Mapping[str, str]) -> bytes:
     path = options.get("descfilepath")
     if path is None:
         raise OptionError(
-            "messages in Protobuf say nothing of their types, and neither does an option",
+            "values in Protobuf do not contain their schema, and no option names it",
             hint="descFilePath names a descriptor set, messageName the message; values with a registry's prefix are of "
             "format confluent-protobuf",
         )
@@ -62,7 +80,7 @@ def _content(options: Mapping[str, str]) -> bytes:
 
 def _descriptor(options: Mapping[str, str], content: bytes | None = None) -> Any:
     if "messagename" not in options:
-        raise OptionError("option 'messageName' is missing: which message of the descriptor set the values are")
-    place = options.get("descfilepath", "the descriptor set")
-    pool, names = pool_of(_content(options) if content is None else content, place)
-    return message_of(pool, names, options["messagename"], place)
+        raise OptionError("option 'messageName' is missing: it names the message type of the values")
+    origin = options.get("descfilepath", "the descriptor set")
+    pool, names = pool_of(_content(options) if content is None else content, origin)
+    return message_of(pool, names, options["messagename"], origin)

@@ -1,5 +1,13 @@
-"""The kernel that decodes Protobuf by a plan (`plan.py`): one look at a message finds its fields, then they are put
-into the columns, slot by slot. What counts as malformed follows Java's CodedInputStream and DynamicMessage."""
+"""The kernel that decodes Protobuf with a plan (`plan.py`).
+
+Each message is scanned for its fields, which are then appended to the columns slot by slot. Values are malformed if
+Java's CodedInputStream or DynamicMessage refuses them.
+
+The functions share these arguments: `data` uint8[:] with the value, `at` and `end` positions in it, `columns`
+int64[n, len(Col)], `column` the number of a column or -1 to store nothing, `plan` PlanArrays, `slot` a row of the
+plan's slots, `seen_row` int64[len(Seen)] with the occurrences of its field, `level` int64[len(Level)] of the current
+message, and `name_buffer` of Workspace. Most return a result (see column_builder_kernel).
+"""
 
 from __future__ import annotations
 
@@ -8,354 +16,257 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkalog_spark.kernels.primitives import helper, inlined, kernel, load_f32, load_f64, load_i32, load_i64
+from kafkalog_spark.kernels.primitives import helper, inlined, kernel
 from kafkalog_spark.typed.columns import column_builder_kernel as builder
+from kafkalog_spark.typed.protobuf.field_types import WireType
 from kafkalog_spark.typed.protobuf.plan import Absent, Kind, Message, ProtobufFault, Slot
-from kafkalog_spark.typed.protobuf.wire import (
-    LENGTH_DELIMITED,
-    MOST_NESTED,
-    Seen,
-    look,
-    pass_over,
-    symbol_of,
-    uvarint,
-    wire_of,
-)
+from kafkalog_spark.typed.protobuf.scalar_kernel import is_zero, microseconds_of, put_fixed, put_varint
+from kafkalog_spark.typed.protobuf.scan_kernel import Seen, scan_fields, symbol_of, wire_of
+from kafkalog_spark.typed.protobuf.wire import MAX_DEPTH, skip_value, uvarint
 
-_MOST_MILLIS = (2**63 - 1) // 1000
-_MINUS, _ZERO = ord("-"), ord("0")
-LONGEST_NAME = 512  # room for the name of an unknown number of an enum
-
-
-@helper
-def put_varint(columns, c, kind, value, plan, s, name):  # type: ignore[no-untyped-def]
-    """Put a number that was a varint; returns whether it fitted. name: room for an unknown enum's name."""
-    if kind == Kind.INT64:
-        return builder.put_i64(columns, c, value)
-    if kind in (Kind.INT32, Kind.ENUM_INT):
-        return builder.put_i32(columns, c, np.int64(np.int32(value)))
-    if kind == Kind.UINT32_WIDE:
-        return builder.put_i64(columns, c, value & 0xFFFFFFFF)
-    if kind == Kind.UINT64_WIDE:
-        return builder.put_i128(columns, c, value, 0)
-    if kind == Kind.SINT64:
-        raw = np.uint64(value)
-        return builder.put_i64(columns, c, np.int64((raw >> np.uint64(1)) ^ (~(raw & np.uint64(1)) + np.uint64(1))))
-    if kind == Kind.SINT32:
-        raw32 = value & 0xFFFFFFFF
-        return builder.put_i32(columns, c, np.int64(np.int32((raw32 >> 1) ^ -(raw32 & 1))))
-    if kind == Kind.BOOL:
-        return builder.put_bool(columns, c, value != 0)
-    number = np.int64(np.int32(value))
-    slots, tables, texts = plan.slots, plan.tables, plan.texts
-    symbol = symbol_of(plan, s, number)
-    if symbol >= 0:
-        return builder.put_bytes(columns, c, texts, tables[symbol + 1], tables[symbol + 2])
-    size = slots[s, Slot.UNKNOWN_SIZE]
-    for i in range(size):
-        name[i] = texts[slots[s, Slot.UNKNOWN] + i]
-    if number < 0:
-        name[size] = _MINUS
-        size += 1
-        number = -number
-    digits, rest = 1, number
-    while rest >= 10:
-        digits += 1
-        rest //= 10
-    for i in range(digits):
-        name[size + digits - 1 - i] = _ZERO + number % 10
-        number //= 10
-    return builder.put_bytes(columns, c, name, 0, size + digits)
-
-
-@helper
-def put_fixed(columns, c, kind, data, at):  # type: ignore[no-untyped-def]
-    """Put a number of four or eight bytes; returns whether it fitted."""
-    if kind == Kind.DOUBLE:
-        return builder.put_f64(columns, c, load_f64(data, at))
-    if kind == Kind.FLOAT:
-        return builder.put_f32(columns, c, load_f32(data, at))
-    if kind == Kind.FIXED64:
-        return builder.put_i64(columns, c, load_i64(data, at))
-    return builder.put_i32(columns, c, load_i32(data, at))
-
-
-@helper
-def is_zero(data, at, end, kind):  # type: ignore[no-untyped-def]
-    """True if a value is its type's zero, which a field without presence may as well leave out."""
-    if kind <= Kind.ENUM_NAME:
-        value, _ = uvarint(data, at, end)
-        wide = kind in (Kind.INT64, Kind.UINT64_WIDE, Kind.SINT64, Kind.BOOL)
-        return value == 0 if wide else value & 0xFFFFFFFF == 0
-    if kind >= Kind.STRING:
-        return at == end
-    while at < end and data[at] == 0:
-        at += 1
-    return at == end
-
-
-@helper
-def micros(data, at, end):  # type: ignore[no-untyped-def]
-    """Seconds (int64, field 1) and nanos (int32, field 2) -> (microseconds, 0 or a fault), as Spark adds them up."""
-    seconds, nanos = np.int64(0), np.int64(0)
-    while at < end:
-        tag, at = uvarint(data, at, end)
-        if at > end:
-            return np.int64(0), np.int64(ProtobufFault.TRUNCATED)
-        tag &= 0xFFFFFFFF
-        if tag >> 3 == 0:
-            return np.int64(0), np.int64(ProtobufFault.TAG)
-        if tag == 8 or tag == 16:
-            value, at = uvarint(data, at, end)
-            if at > end:
-                return np.int64(0), np.int64(ProtobufFault.TRUNCATED)
-            if tag == 8:
-                seconds = value
-            else:
-                nanos = np.int64(np.int32(value))
-            continue
-        after = pass_over(data, at, end, tag & 7, tag >> 3)
-        if after < 0:
-            return np.int64(0), -after
-        at = after
-    # in unsigned numbers, which wrap as Java's do: of signed ones the compiler believes that they do not
-    millis = np.int64(np.uint64(seconds) * np.uint64(1000))
-    if millis > _MOST_MILLIS or millis < -_MOST_MILLIS:
-        return np.int64(0), np.int64(ProtobufFault.TIMESTAMP)
-    micros = nanos // 1000
-    if nanos < 0 and micros * 1000 != nanos:
-        micros += 1
-    return np.int64(np.uint64(millis) * np.uint64(1000) + np.uint64(micros)), np.int64(0)
-
-
-LEVELS = MOST_NESTED + 1
+LEVELS = MAX_DEPTH + 1
 
 
 class Level(IntEnum):
-    """Columns of `levels`, int64[LEVELS, len(Level)]: a message while it is decoded."""
+    """Columns of `levels`, int64[LEVELS, len(Level)]: the stack of open messages."""
 
-    MESSAGE = 0
-    SLOT = 1  # the next one; -1: the message was not looked at
+    MESSAGE = 0  # row of the plan's messages
+    SLOT = 1  # next slot, counted within the message; -1 if the message was not scanned yet
     END = 2
-    LEFT = 3  # elements left of a repeated field of messages; -1: not begun
-    AT = 4  # position: of the message, then of the next element
+    LEFT = 3  # elements left in a repeated field of messages; -1 if it has not begun
+    POSITION = 4  # position of the message, and later of the next element
 
 
 class Workspace(NamedTuple):
-    """Memory that the kernel works in."""
+    """Working memory of the kernel."""
 
-    seen: np.ndarray  # int64[LEVELS * most slots of a message, len(Seen)]
+    seen: np.ndarray  # int64[LEVELS * maximum number of slots in a message, len(Seen)]
     levels: np.ndarray  # int64[LEVELS, len(Level)]
-    name: np.ndarray  # uint8[LONGEST_NAME]
+    name_buffer: np.ndarray  # uint8[MAX_ENUM_NAME]
 
 
 @helper
-def _put_timestamp(data, at, end, c, far_is_bad, columns):  # type: ignore[no-untyped-def]
-    """A message of seconds and nanos into column c; returns the result."""
-    value, fault = micros(data, at, end)
-    if fault != ProtobufFault.NONE and (fault != ProtobufFault.TIMESTAMP or far_is_bad):
+def _put_timestamp(data, at, end, column, must_fit, columns):  # type: ignore[no-untyped-def]
+    """Append the Timestamp or Duration data[at:end]; return the result.
+
+    must_fit: whether a time out of the range of microseconds is a fault.
+    """
+    value, fault = microseconds_of(data, at, end)
+    if fault != ProtobufFault.NONE and (fault != ProtobufFault.TIMESTAMP or must_fit):
         return fault
-    if c >= 0 and not builder.put_i64(columns, c, value):
-        return builder.full(c)
+    if column >= 0 and not builder.put_i64(columns, column, value):
+        return builder.full(column)
     return np.int64(ProtobufFault.NONE)
 
 
 @helper
-def _put_elements(data, seen_row, end, columns, plan, s, name):  # type: ignore[no-untyped-def]
-    """The elements of a repeated field that is no message, packed or not; returns the result."""
+def _put_elements(data, seen_row, end, columns, plan, slot, name_buffer):  # type: ignore[no-untyped-def]
+    """Append the elements of a repeated scalar field, packed or not; return the result."""
     slots = plan.slots
-    kind, c, number = slots[s, Slot.KIND], slots[s, Slot.ELEMENT], slots[s, Slot.NUMBER]
+    kind, column, number = slots[slot, Slot.KIND], slots[slot, Slot.ELEMENT], slots[slot, Slot.NUMBER]
     if seen_row[Seen.COUNT] == 0:
         return np.int64(ProtobufFault.NONE)
-    own = wire_of(kind)
-    at, last = seen_row[Seen.FIRST], seen_row[Seen.END]
+    expected_wire = wire_of(kind)
+    at, last = seen_row[Seen.FIRST_TAG], seen_row[Seen.VALUE_END]
     while at < last:
         tag, at = uvarint(data, at, end)
         tag &= 0xFFFFFFFF
         wire = tag & 7
-        after = pass_over(data, at, end, wire, tag >> 3)
-        if tag >> 3 != number or (wire != own and wire != LENGTH_DELIMITED):
+        after = skip_value(data, at, end, wire, tag >> 3)
+        if tag >> 3 != number or (wire != expected_wire and wire != WireType.LEN):
             at = after
             continue
-        if wire == LENGTH_DELIMITED:
+        if wire == WireType.LEN:
             _, at = uvarint(data, at, end)
         if kind == Kind.TIMESTAMP:
-            result = _put_timestamp(data, at, after, c, slots[s, Slot.CHECKED], columns)
+            result = _put_timestamp(data, at, after, column, slots[slot, Slot.CHECKED], columns)
             if result != ProtobufFault.NONE:
                 return result
         elif kind >= Kind.STRING:
-            if c >= 0 and not builder.put_bytes(columns, c, data, at, after - at):
-                return builder.full(c)
-        elif c >= 0 and not _put_numbers(data, at, after, columns, plan, s, name):
-            return builder.full(c)
+            if column >= 0 and not builder.put_bytes(columns, column, data, at, after - at):
+                return builder.full(column)
+        elif column >= 0 and not _put_numbers(data, at, after, columns, plan, slot, name_buffer):
+            return builder.full(column)
         at = after
     return np.int64(ProtobufFault.NONE)
 
 
 @inlined
-def _put_numbers(data, at, end, columns, plan, s, name):  # type: ignore[no-untyped-def]
-    """The numbers of one occurrence of a repeated field; returns whether they fitted."""
+def _put_numbers(data, at, end, columns, plan, slot, name_buffer):  # type: ignore[no-untyped-def]
+    """Append the numbers of one occurrence of a repeated field; return whether they fit."""
     slots = plan.slots
-    kind, c = slots[s, Slot.KIND], slots[s, Slot.ELEMENT]
-    closed = kind in (Kind.ENUM_NAME, Kind.ENUM_INT) and slots[s, Slot.CHECKED] == 1
+    kind, column = slots[slot, Slot.KIND], slots[slot, Slot.ELEMENT]
+    closed = kind in (Kind.ENUM_NAME, Kind.ENUM_INT) and slots[slot, Slot.CHECKED] == 1
     while at < end:
         if kind <= Kind.ENUM_NAME:
             value, at = uvarint(data, at, end)
-            if closed and symbol_of(plan, s, np.int64(np.int32(value))) < 0:
+            if closed and symbol_of(plan, slot, np.int64(np.int32(value))) < 0:
                 continue
-            if not put_varint(columns, c, kind, value, plan, s, name):
+            if not put_varint(columns, column, kind, value, plan, slot, name_buffer):
                 return False
         else:
-            if not put_fixed(columns, c, kind, data, at):
+            if not put_fixed(columns, column, kind, data, at):
                 return False
             at += 8 if kind > Kind.FLOAT else 4
     return True
 
 
 @inlined
-def _put_field(data, seen_row, columns, plan, s, name):  # type: ignore[no-untyped-def]
-    """A field that is neither repeated nor a message; returns the result."""
+def _put_field(data, seen_row, columns, plan, slot, name_buffer):  # type: ignore[no-untyped-def]
+    """Append the value of a scalar field that is not repeated; return the result."""
     slots = plan.slots
-    kind, c = slots[s, Slot.KIND], slots[s, Slot.COLUMN]
-    there = seen_row[Seen.COUNT] > 0
-    at, end = seen_row[Seen.AT], seen_row[Seen.END]
-    if there and slots[s, Slot.IMPLICIT] and is_zero(data, at, end, kind):
-        there = False
-    if not there and slots[s, Slot.ABSENT] == Absent.DEFAULT:
-        there, data, at = True, plan.texts, slots[s, Slot.DEFAULT]
-        end = at + slots[s, Slot.DEFAULT_SIZE]
-    if kind == Kind.TIMESTAMP and there:
-        return _put_timestamp(data, at, end, c, slots[s, Slot.CHECKED], columns)
-    if c < 0:
+    kind, column = slots[slot, Slot.KIND], slots[slot, Slot.COLUMN]
+    present = seen_row[Seen.COUNT] > 0
+    at, end = seen_row[Seen.VALUE], seen_row[Seen.VALUE_END]
+    if present and slots[slot, Slot.IMPLICIT] and is_zero(data, at, end, kind):
+        present = False
+    if not present and slots[slot, Slot.ABSENT] == Absent.DEFAULT:
+        present, data, at = True, plan.texts, slots[slot, Slot.DEFAULT]
+        end = at + slots[slot, Slot.DEFAULT_SIZE]
+    if kind == Kind.TIMESTAMP and present:
+        return _put_timestamp(data, at, end, column, slots[slot, Slot.CHECKED], columns)
+    if column < 0:
         return np.int64(ProtobufFault.NONE)
-    if not there:
-        return builder.put_nulls(columns, plan.tables, slots[s, Slot.NULLS], slots[s, Slot.NULLS_END])
+    if not present:
+        return builder.put_nulls(columns, plan.tables, slots[slot, Slot.NULLS], slots[slot, Slot.NULLS_END])
     if kind <= Kind.ENUM_NAME:
         value, _ = uvarint(data, at, end)
-        fits = put_varint(columns, c, kind, value, plan, s, name)
+        fits = put_varint(columns, column, kind, value, plan, slot, name_buffer)
     elif kind <= Kind.DOUBLE:
-        fits = put_fixed(columns, c, kind, data, at)
+        fits = put_fixed(columns, column, kind, data, at)
     else:
-        fits = builder.put_bytes(columns, c, data, at, end - at)
-    return np.int64(ProtobufFault.NONE) if fits else builder.full(c)
+        fits = builder.put_bytes(columns, column, data, at, end - at)
+    return np.int64(ProtobufFault.NONE) if fits else builder.full(column)
 
 
 @inlined
-def _put_scalars(data, seen_row, end, columns, plan, s, name):  # type: ignore[no-untyped-def]
-    """A field that is no message, repeated or not; returns the result."""
-    if not plan.slots[s, Slot.REPEATED]:
-        return _put_field(data, seen_row, columns, plan, s, name)
-    result = _put_elements(data, seen_row, end, columns, plan, s, name)
-    c = plan.slots[s, Slot.COLUMN]
-    if result == ProtobufFault.NONE and c >= 0 and not builder.put_list(columns, c):
-        return builder.full(c)
+def _put_scalars(data, seen_row, end, columns, plan, slot, name_buffer):  # type: ignore[no-untyped-def]
+    """Append a scalar field, repeated or not; return the result."""
+    if not plan.slots[slot, Slot.REPEATED]:
+        return _put_field(data, seen_row, columns, plan, slot, name_buffer)
+    result = _put_elements(data, seen_row, end, columns, plan, slot, name_buffer)
+    column = plan.slots[slot, Slot.COLUMN]
+    if result == ProtobufFault.NONE and column >= 0 and not builder.put_list(columns, column):
+        return builder.full(column)
     return result
 
 
 @inlined
-def _next_element(data, level, seen_row, slots, s):  # type: ignore[no-untyped-def]
-    """The next element of a repeated field of messages -> (its position or -1 when there is none, its end)."""
+def _next_element(data, level, seen_row, slots, slot):  # type: ignore[no-untyped-def]
+    """Find the next element of a repeated field of messages -> (its position or -1 after the last one, its end)."""
     if level[Level.LEFT] < 0:
-        level[Level.LEFT], level[Level.AT] = seen_row[Seen.COUNT], seen_row[Seen.FIRST]
+        level[Level.LEFT], level[Level.POSITION] = seen_row[Seen.COUNT], seen_row[Seen.FIRST_TAG]
     if level[Level.LEFT] == 0:
         level[Level.LEFT] = -1
         level[Level.SLOT] += 1
         return np.int64(-1), np.int64(0)
-    at, end = level[Level.AT], level[Level.END]
-    below, after = np.int64(-1), at
-    while below < 0:
+    at, end = level[Level.POSITION], level[Level.END]
+    child, after = np.int64(-1), at
+    while child < 0:
         tag, at = uvarint(data, at, end)
         tag &= 0xFFFFFFFF
-        after = pass_over(data, at, end, tag & 7, tag >> 3)
-        if tag >> 3 == slots[s, Slot.NUMBER] and tag & 7 == LENGTH_DELIMITED:
-            _, below = uvarint(data, at, end)
+        after = skip_value(data, at, end, tag & 7, tag >> 3)
+        if tag >> 3 == slots[slot, Slot.NUMBER] and tag & 7 == WireType.LEN:
+            _, child = uvarint(data, at, end)
         at = after
-    level[Level.AT] = at
+    level[Level.POSITION] = at
     level[Level.LEFT] -= 1
-    return below, after
+    return child, after
 
 
 @inlined
 def _begin_message(levels, depth, message, at, end):  # type: ignore[no-untyped-def]
     level = levels[depth]
     level[Level.MESSAGE], level[Level.SLOT], level[Level.LEFT] = message, -1, -1
-    level[Level.AT], level[Level.END] = at, end
+    level[Level.POSITION], level[Level.END] = at, end
 
 
 @inlined
-def _put_submessage(data, level, seen_row, columns, plan, s, start):  # type: ignore[no-untyped-def]
-    """A field of messages -> (result, position of the next message to decode or -1, its end)."""
+def _put_submessage(data, level, seen_row, columns, plan, slot, start):  # type: ignore[no-untyped-def]
+    """Advance a field of messages -> (result, position of the next message to decode or -1, its end).
+
+    It appends the list after the last element, and nulls for an absent message. start: begin of the value, where an
+    empty message stands for a default.
+    """
     slots = plan.slots
-    c = slots[s, Slot.COLUMN]
-    if slots[s, Slot.REPEATED]:
-        below, below_end = _next_element(data, level, seen_row, slots, s)
-        if below < 0 and c >= 0 and not builder.put_list(columns, c):
-            return builder.full(c), below, below_end
-        return np.int64(ProtobufFault.NONE), below, below_end
+    column = slots[slot, Slot.COLUMN]
+    if slots[slot, Slot.REPEATED]:
+        child, child_end = _next_element(data, level, seen_row, slots, slot)
+        if child < 0 and column >= 0 and not builder.put_list(columns, column):
+            return builder.full(column), child, child_end
+        return np.int64(ProtobufFault.NONE), child, child_end
     level[Level.SLOT] += 1
     if seen_row[Seen.COUNT] > 0:
-        return np.int64(ProtobufFault.NONE), seen_row[Seen.AT], seen_row[Seen.END]
-    if slots[s, Slot.ABSENT] == Absent.DEFAULT:
+        return np.int64(ProtobufFault.NONE), seen_row[Seen.VALUE], seen_row[Seen.VALUE_END]
+    if slots[slot, Slot.ABSENT] == Absent.DEFAULT:
         return np.int64(ProtobufFault.NONE), start, start
     result = np.int64(ProtobufFault.NONE)
-    if c >= 0:
-        result = builder.put_nulls(columns, plan.tables, slots[s, Slot.NULLS], slots[s, Slot.NULLS_END])
+    if column >= 0:
+        result = builder.put_nulls(columns, plan.tables, slots[slot, Slot.NULLS], slots[slot, Slot.NULLS_END])
     return result, np.int64(-1), np.int64(0)
 
 
 @inlined
-def _decode_one(data, start, end, entry, plan, columns, space):  # type: ignore[no-untyped-def]
-    """Decode the message data[start:end] -> (result, position where it stopped)."""
-    seen, levels = space.seen, space.levels
-    widest = len(seen) // LEVELS
+def _decode_one(data, start, end, entry, plan, columns, workspace):  # type: ignore[no-untyped-def]
+    """Decode the message data[start:end] -> (result, position where it stopped).
+
+    entry: row of the plan's messages.
+    """
+    seen, levels = workspace.seen, workspace.levels
+    slots_per_level = len(seen) // LEVELS
     result, at, depth = np.int64(ProtobufFault.NONE), start, 0
     _begin_message(levels, 0, entry, start, end)
     while depth >= 0:
-        level, base = levels[depth], depth * widest
+        level, base = levels[depth], depth * slots_per_level
         first = plan.messages[level[Level.MESSAGE], Message.START]
         count = plan.messages[level[Level.MESSAGE], Message.SLOTS]
         if level[Level.SLOT] < 0:
-            result, at = look(data, level[Level.AT], level[Level.END], plan, first, count, seen, base, depth == 0)
+            result, at = scan_fields(
+                data, level[Level.POSITION], level[Level.END], plan, first, count, seen, base, depth == 0
+            )
             if result != ProtobufFault.NONE:
                 break
             level[Level.SLOT] = 0
-            c = plan.messages[level[Level.MESSAGE], Message.COLUMN]
-            if c >= 0 and not builder.put_struct(columns, c):
-                return builder.full(c), at
+            column = plan.messages[level[Level.MESSAGE], Message.COLUMN]
+            if column >= 0 and not builder.put_struct(columns, column):
+                return builder.full(column), at
         if level[Level.SLOT] >= count:
             depth -= 1
             continue
-        s, seen_row = first + level[Level.SLOT], seen[base + level[Level.SLOT]]
-        if plan.slots[s, Slot.KIND] != Kind.MESSAGE:
-            result = _put_scalars(data, seen_row, level[Level.END], columns, plan, s, space.name)
+        slot, seen_row = first + level[Level.SLOT], seen[base + level[Level.SLOT]]
+        if plan.slots[slot, Slot.KIND] != Kind.MESSAGE:
+            result = _put_scalars(data, seen_row, level[Level.END], columns, plan, slot, workspace.name_buffer)
             if result != ProtobufFault.NONE:
-                at = seen_row[Seen.AT]
+                at = seen_row[Seen.VALUE]
                 break
             level[Level.SLOT] += 1
             continue
-        result, below, below_end = _put_submessage(data, level, seen_row, columns, plan, s, start)
+        result, child, child_end = _put_submessage(data, level, seen_row, columns, plan, slot, start)
         if result != ProtobufFault.NONE:
             break
-        if below >= 0:
+        if child >= 0:
             depth += 1
             if depth >= LEVELS:
-                return np.int64(ProtobufFault.DEPTH), below
-            _begin_message(levels, depth, plan.slots[s, Slot.MESSAGE], below, below_end)
+                return np.int64(ProtobufFault.DEPTH), child
+            _begin_message(levels, depth, plan.slots[slot, Slot.MESSAGE], child, child_end)
     return result, at
 
 
 @kernel
-def decode_protobuf(values, entries, first, plan, root, columns, marks, space, faults, missing):  # type: ignore[no-untyped-def]
-    """Decode the messages `values` (buffer_pool.Values) from number `first` on; returns the one at which it stopped, or
-    their count.
+def decode_protobuf(values, entries, first, plan, root, columns, marks, workspace, faults, full_column):  # type: ignore[no-untyped-def]
+    """Decode values into columns, beginning with number `first`.
 
-    As decode_avro, with a plan (PlanArrays) in the place of the program. entries int64[n]: the message that a value is;
-    -1: malformed by what faults.codes has already. space: a Workspace.
+    values: Values. entries: int64[n], the row of the plan's messages for each value, or -1 for a value that
+    faults.codes already marks as malformed. root: (start, end) in the plan's tables of the columns that get a null for
+    a null or malformed value. columns: int64[m, len(Col)]. marks: int64[m, len(Mark)], working memory. workspace:
+    Workspace. faults: DecodeFaults. full_column: int64[len(FullColumn)].
+
+    Returns the number of values, or that of the value for which `full_column` must grow before the next call.
     """
     starts, ends = values.starts, values.ends
     root_start, root_end = root
     n = len(starts)
-    missing[builder.Room.COLUMN] = -1
+    full_column[builder.FullColumn.COLUMN] = -1
     for i in range(first, n):
         if ends[i] < 0:
             builder.put_nulls(columns, plan.tables, root_start, root_end)
@@ -364,14 +275,14 @@ def decode_protobuf(values, entries, first, plan, root, columns, marks, space, f
         if entries[i] < 0:
             result, at = np.int64(faults.codes[i]), starts[i]
         else:
-            result, at = _decode_one(values.data, starts[i], ends[i], entries[i], plan, columns, space)
+            result, at = _decode_one(values.data, starts[i], ends[i], entries[i], plan, columns, workspace)
         if result < 0:
-            builder.note_full(columns, result, missing)
-            builder.back_to(columns, marks)
+            builder.note_full(columns, result, full_column)
+            builder.restore(columns, marks)
             return i
         if result != ProtobufFault.NONE:
-            builder.back_to(columns, marks)
+            builder.restore(columns, marks)
             builder.put_nulls(columns, plan.tables, root_start, root_end)
             faults.codes[i] = result
-            faults.places[i] = min(at, ends[i]) - starts[i]
+            faults.positions[i] = min(at, ends[i]) - starts[i]
     return n

@@ -1,8 +1,8 @@
-"""Files that every reader of Protobuf schemas has: Confluent's clients never register them as references.
+"""The .proto files that every reader of Protobuf schemas knows. Confluent's clients do not register them as references.
 
-Those of google/protobuf come with Google's library. known_types.textproto has those of google/type (Copyright Google
-LLC) and confluent (Copyright Confluent Inc.), both under the Apache License, Version 2.0, without their comments.
-tests/interop/record_known_types.py makes it.
+The files of google/protobuf are part of Google's library. known_types.textproto contains those of google/type
+(Copyright Google LLC) and confluent (Copyright Confluent Inc.), both under the Apache License, Version 2.0, without
+comments. tests/interop/record_known_types.py generates it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-_OF_THE_LIBRARY = frozenset(
+_LIBRARY_FILES = frozenset(
     f"google/protobuf/{name}.proto"
     for name in (
         "any",
@@ -32,8 +32,8 @@ DATA = Path(__file__).with_name("known_types.textproto")
 
 
 def known_file(name: str) -> Any:
-    """The FileDescriptorProto of a known file, None for another name."""
-    if name in _OF_THE_LIBRARY:
+    """Return the FileDescriptorProto of a known file; None for any other name."""
+    if name in _LIBRARY_FILES:
         from google.protobuf import descriptor_pb2
 
         file = descriptor_pb2.FileDescriptorProto()
@@ -44,7 +44,7 @@ def known_file(name: str) -> Any:
 
 @cache
 def known_files() -> dict[str, Any]:
-    """The FileDescriptorProto of each known file that Google's library does not have."""
+    """Return the FileDescriptorProto of each known file that is not part of Google's library, by name."""
     from google.protobuf import descriptor_pb2, text_format
 
     files = text_format.Parse(DATA.read_text(), descriptor_pb2.FileDescriptorSet())

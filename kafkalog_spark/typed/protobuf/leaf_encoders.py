@@ -1,6 +1,7 @@
-"""Encoders of plain Arrow types in Protobuf: which field types each may be written as, and its bytes.
+"""Encoders of Arrow types without children: the field types that each can be written as, and the bytes.
 
-The types are those that reading gives a field (types.py), and others that hold the same numbers.
+A column can be written if it has the type that a read of the field returns (types.py), or another type for the same
+numbers.
 """
 
 from __future__ import annotations
@@ -12,16 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalog_spark.typed.columns.byte_slices import (
-    ByteSlices,
-    Fragment,
-)
+from kafkalog_spark.typed.columns.byte_slices import ByteSlices, Fragment
 from kafkalog_spark.typed.columns.entries import Entries
 from kafkalog_spark.typed.columns.java_text import well_formed
 from kafkalog_spark.typed.columns.number_slices import fixed_width, sized, varints, whole_numbers, zigzags
-from kafkalog_spark.typed.columns.text_slices import is_binary, is_text
-from kafkalog_spark.typed.protobuf import types
-from kafkalog_spark.typed.protobuf.types import FieldType
+from kafkalog_spark.typed.columns.type_predicates import is_binary, is_text
+from kafkalog_spark.typed.protobuf import field_types
+from kafkalog_spark.typed.protobuf.field_types import FieldType
 
 _UNSIGNED = (FieldType.UINT32, FieldType.UINT64, FieldType.FIXED32, FieldType.FIXED64)
 _SHORT = (
@@ -36,19 +34,24 @@ _FLOATING = (FieldType.FLOAT, FieldType.DOUBLE)
 
 
 class Scalars(NamedTuple):
-    """Encoded entries of a column. parts: each entry without its tag; anything for null. zero: which are the zero
-    of their type, bool[n], which proto3 leaves out."""
+    """Encoded entries of a column."""
 
-    parts: list[Fragment]
-    zero: np.ndarray
-
-
-Write = Callable[[Entries, Any, str], Scalars]
-"""(entries, the field's descriptor, the place of the field). Raises InvalidRecord."""
+    parts: list[Fragment]  # each entry without its tag; arbitrary for null
+    zero: np.ndarray  # bool[n], which entries are the zero of their type, which proto3 omits
 
 
-def _scalar_writer(type_: pa.DataType, field: Any) -> Write | None:
-    """Writer of a column of that type into that field, which is no message; None where there is none."""
+ScalarWriter = Callable[[Entries, Any, str], Scalars]
+"""Function (entries, field descriptor, path of the field) that encodes the entries. Raises InvalidRecord for an entry
+that the field cannot represent."""
+
+
+def scalar_writer(type_: pa.DataType, field: Any) -> ScalarWriter | None:
+    """Return the writer of a column into a scalar field; None if the field cannot represent the type.
+
+    Args:
+        type_: Type of the column.
+        field: Descriptor of the field.
+    """
     kind = field.type
     if kind in (FieldType.STRING, FieldType.BYTES):
         fits = is_text(type_) if kind == FieldType.STRING else is_binary(type_)
@@ -61,6 +64,11 @@ def _scalar_writer(type_: pa.DataType, field: Any) -> Write | None:
         return _names
     whole = pa.types.is_integer(type_) or (pa.types.is_decimal128(type_) and type_.scale == 0)
     return _numbers if whole else None
+
+
+def message_name(field: Any) -> str:
+    """Return the full name of the message with the field, for errors."""
+    return str(field.containing_type.full_name)
 
 
 def _texts(entries: Entries, field: Any, path: str) -> Scalars:
@@ -76,14 +84,14 @@ def _fixed(entries: Entries, field: Any, path: str) -> Scalars:
     }[field.type]
     slices = fixed_width(entries.array, dtype)
     bits = slices.data[: len(slices) * width].reshape(-1, width)
-    return Scalars([Fragment(slices)], np.logical_not(bits.any(axis=1)))  # -0.0 is no zero
+    return Scalars([Fragment(slices)], np.logical_not(bits.any(axis=1)))  # -0.0 is not the zero that is omitted
 
 
 def _names(entries: Entries, field: Any, path: str) -> Scalars:
     values = field.enum_type.values_by_name
-    what = f"no name of the enum {field.enum_type.full_name}"
-    places = entries.places(list(values), message_of(field), path, what)
-    numbers = np.array([values[name].number for name in values], np.int64)[places]
+    what = f"not a name of the enum {field.enum_type.full_name}"
+    indexes = entries.indexes_of(list(values), message_name(field), path, what)
+    numbers = np.array([values[name].number for name in values], np.int64)[indexes]
     return Scalars([Fragment(varints(numbers))], numbers == 0)
 
 
@@ -92,45 +100,44 @@ def _numbers(entries: Entries, field: Any, path: str) -> Scalars:
     zero = numbers == 0
     if field.type in (FieldType.SINT32, FieldType.SINT64):
         return Scalars([Fragment(zigzags(numbers))], zero)
-    if types.wire_type(field) == types.VARINT:
+    if field_types.wire_type(field) == field_types.WireType.VARINT:
         return Scalars([Fragment(varints(numbers))], zero)
-    stored = numbers.astype(
-        "<i4" if types.wire_type(field) == types.FOUR_BYTES else "<i8"
-    )  # the bits, also of an unsigned number
+    dtype = "<i4" if field_types.wire_type(field) == field_types.WireType.I32 else "<i8"
+    stored = numbers.astype(dtype)  # keeps the bits of unsigned numbers
     return Scalars([Fragment(ByteSlices.of_rows(stored.view(np.uint8).reshape(len(stored), stored.itemsize)))], zero)
 
 
 def _in_range(entries: Entries, field: Any, path: str) -> np.ndarray:
-    """The numbers as 64 bits; below 0, in a column as wide as an unsigned field, their bits, as Spark has them."""
+    """Return the numbers as int64[n]; refuse those out of the field's range.
+
+    A column that is as wide as an unsigned field has the field's bits, as in Spark: negative numbers stand for large
+    ones.
+    """
     array = entries.array
     if pa.types.is_decimal128(array.type):
-        array = _of_decimals(entries, field, path)
+        array = _integers(entries, field, path)
     numbers = whole_numbers(array)
     if field.type in _SHORT:
         unsigned = field.type in _UNSIGNED
         low = -(2**31) if not unsigned or array.type.bit_width <= 32 else 0
         high = 2**32 if unsigned else 2**31
-        entries.refuse((numbers < low) | (numbers >= high), message_of(field), path, "a number beyond 32 bits")
+        entries.refuse((numbers < low) | (numbers >= high), message_name(field), path, "a number beyond 32 bits")
         if unsigned:
             return numbers & 0xFFFF_FFFF
         if field.type == FieldType.ENUM and field.enum_type.is_closed:
             values = np.array(list(field.enum_type.values_by_number), np.int64)
-            entries.refuse(~np.isin(numbers, values), message_of(field), path, "no number of the enum")
+            entries.refuse(~np.isin(numbers, values), message_name(field), path, "not a number of the enum")
     return numbers
 
 
-def _of_decimals(entries: Entries, field: Any, path: str) -> pa.Array:
+def _integers(entries: Entries, field: Any, path: str) -> pa.Array:
+    """Return decimals as the field's 64 bits, in an int64 array."""
     unsigned = field.type in _UNSIGNED
     bound = pa.scalar(2**64 if unsigned else 2**63, pa.decimal128(38, 0))
     low = pa.scalar(0 if unsigned else -(2**63), pa.decimal128(38, 0))
     wide = entries.array.cast(pa.decimal128(38, 0))
     wrong = pc.or_(pc.less(wide, low), pc.greater_equal(wide, bound))
     wrong = pc.fill_null(wrong, False).to_numpy(zero_copy_only=False)
-    entries.refuse(wrong, message_of(field), path, "a number beyond 64 bits")
-    kept = pc.if_else(pa.array(wrong), None, wide)  # what is not written may be anything
+    entries.refuse(wrong, message_name(field), path, "a number beyond 64 bits")
+    kept = pc.if_else(pa.array(wrong), None, wide)  # entries that are not written may be out of range
     return kept.cast(pa.uint64() if unsigned else pa.int64()).view(pa.int64())
-
-
-def message_of(field: Any) -> str:
-    """The message that a field is of, for errors."""
-    return str(field.containing_type.full_name)

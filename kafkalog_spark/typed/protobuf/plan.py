@@ -1,7 +1,7 @@
-"""The plan that the Protobuf kernel decodes by: for each message that can occur, one slot a field.
+"""The plan that the Protobuf kernel decodes with: each message has one slot per field.
 
-Slots are int64[n, len(Slot)], messages int64[m, len(Message)]; operands beyond them are in tables and texts, as in a
-program of Avro.
+Slots are int64[n, len(Slot)], messages int64[m, len(Message)]. Operands that do not fit into a slot are in tables and
+texts, as in an Avro program.
 """
 
 from __future__ import annotations
@@ -12,47 +12,55 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkalog_spark.format.layout import FaultCode
-from kafkalog_spark.typed.columns.reading import Program
+from kafkalog_spark.typed.columns.kernel_program import Program
 
-
-class Slot(IntEnum):
-    NUMBER = 0
-    KIND = 1  # Kind
-    COLUMN = 2  # -1: checked, but kept nowhere; of repeated fields and maps the list
-    ELEMENT = 3  # of repeated fields: the column of the elements (of a map: its entries)
-    REPEATED = 4
-    MESSAGE = 5  # of messages: which
-    ONEOF = 6  # start in the tables of (number of slots, slots…): those that a member of the oneof clears; -1: none
-    ABSENT = 7  # Absent: what becomes of a field that is not there
-    IMPLICIT = 8  # a zero on the wire is as good as absent
-    NULLS = 9  # start in the tables
-    NULLS_END = 10
-    ENUM = 11  # start in the tables of (number, start in texts, length), sorted by number
-    SYMBOLS = 12  # how many
-    CHECKED = 13  # strings: must be UTF-8; enums: closed, so an unknown number is an unknown field; timestamps: Spark
-    # makes a column of it, and so must be able to say it
-    REQUIRED = 14
-    DEFAULT = 15  # start in the texts: as a value has it, without its length
-    DEFAULT_SIZE = 16
-    UNKNOWN = 17  # open enums: start in the texts of what an unknown number's name begins with
-    UNKNOWN_SIZE = 18
+MAX_ENUM_NAME = 512  # bytes of the name that is composed for an unknown number of an enum
 
 
 class Message(IntEnum):
-    """The fields of a message: its slots, sorted by number, and the column of its struct (-1: not projected)."""
+    """Columns of `messages`."""
 
-    START = 0
-    SLOTS = 1
-    COLUMN = 2
+    START = 0  # first slot; the slots are sorted by field number
+    SLOTS = 1  # number of slots
+    COLUMN = 2  # column of the struct, or -1 if it is not projected
+
+
+class Slot(IntEnum):
+    """Columns of `slots`. Positions and starts are indices of the plan's tables or texts."""
+
+    NUMBER = 0
+    KIND = 1  # Kind
+    COLUMN = 2  # column of the field (of a repeated field: the list), or -1 to validate without storing
+    ELEMENT = 3  # repeated fields: column of the elements (of a map: its entries)
+    REPEATED = 4
+    MESSAGE = 5  # message fields: row of `messages`
+    ONEOF = 6  # start in tables of (number of members, their indices in the message); -1 if the field is in no oneof
+    ABSENT = 7  # Absent
+    IMPLICIT = 8  # the field has no presence: a zero on the wire means absent
+    NULLS = 9  # start in tables of the columns that are null if the field is
+    NULLS_END = 10
+    ENUM = 11  # start in tables of (number, start in texts, length) for each symbol, sorted by number
+    SYMBOLS = 12  # number of symbols
+    CHECKED = 13  # strings: must be UTF-8; enums: closed, so an unknown number is an unknown field; timestamps: must
+    # fit 64 bits of microseconds, because Spark has a column for it
+    REQUIRED = 14
+    DEFAULT = 15  # start in texts of the encoded default, without a length
+    DEFAULT_SIZE = 16
+    UNKNOWN = 17  # open enums: start in texts of the prefix of an unknown number's name
+    UNKNOWN_SIZE = 18
 
 
 class Kind(IntEnum):
-    """Types of fields, as they are read and kept. Up to ENUM_NAME they are varints."""
+    """How a field is encoded and stored.
+
+    The order matters: up to ENUM_NAME values are varints, up to FLOAT they have four bytes, up to DOUBLE eight, and the
+    others have a length.
+    """
 
     INT32 = 0
-    INT64 = 1  # and uint64, kept as it is
-    UINT32_WIDE = 2  # kept as int64
-    UINT64_WIDE = 3  # kept as decimal(20, 0)
+    INT64 = 1  # also uint64, stored with the same bits
+    UINT32_WIDE = 2  # stored as int64
+    UINT64_WIDE = 3  # stored as decimal(20, 0)
     SINT32 = 4
     SINT64 = 5
     BOOL = 6
@@ -69,38 +77,43 @@ class Kind(IntEnum):
 
 
 class Absent(IntEnum):
+    """Value of a field that a message does not contain."""
+
     NULL = 0
     DEFAULT = 1
 
 
 class ProtobufFault(FaultCode):
-    """Why a value is bad, NONE where it is not; JOIN: it has what the kernel does not read (`reading.merged`)."""
+    """Why a value is malformed; NONE for a well-formed value.
+
+    NEEDS_MERGE is not final: the kernel cannot decode the value until `message_merging` has rewritten it.
+    """
 
     NONE = 0
     TRUNCATED = 1, "a field that does not end within its message, or a number that does not end at all"
-    TAG = 2, "a tag that no field has: number 0, or a wire type that there is not"
-    GROUP = 3, "the end of a group that has not begun, or the other way round"
+    TAG = 2, "an invalid tag: field number 0, or an unknown wire type"
+    GROUP = 3, "the end of a group that has not begun, or a group without an end"
     UTF8 = 4, "a string that is not UTF-8"
     MISMATCH = 5, "a field with another wire type than its own, or a number that its enum does not have"
     REQUIRED = 6, "a required field is missing"
     DEPTH = 7, "more than 100 messages inside each other"
-    TIMESTAMP = 8, "a timestamp beyond what microseconds in 64 bits can say"
+    TIMESTAMP = 8, "a timestamp that does not fit microseconds in 64 bits"
     SIZE = 9, "more elements or bytes than a column of one batch holds"
     NO_SCHEMA = 10, "no schema for it"
-    JOIN = 11, "a message in several parts that cannot be put together"
+    NEEDS_MERGE = 11, "a message in several parts that cannot be merged"
 
 
 class PlanArrays(NamedTuple):
-    """A plan as kernels take it."""
+    """A plan for the kernel."""
 
     slots: np.ndarray  # int64[n, len(Slot)]
     messages: np.ndarray  # int64[m, len(Message)]
-    tables: np.ndarray  # int64
-    texts: np.ndarray  # uint8
+    tables: np.ndarray  # int64[:]
+    texts: np.ndarray  # uint8[:]
 
 
 class Plan(Program):
-    """A plan as it is made. rows: slots."""
+    """A plan while it is compiled. `rows` are its slots."""
 
     def __init__(self) -> None:
         self.rows: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""Protobuf schemas as registries keep them: the text of a .proto file, or a descriptor in base64."""
+"""Protobuf schemas in the form of a registry: the text of a .proto file, or a descriptor in base64."""
 
 from __future__ import annotations
 
@@ -17,37 +17,44 @@ from kafkalog_spark.typed.protobuf.descriptors import pool_of
 from kafkalog_spark.typed.protobuf.known_types import known_file, known_files
 from kafkalog_spark.typed.protobuf.proto_text import imports_of, with_marked_map_entries
 
-ROOT = "kafkalog.proto"  # the name of a schema's own file; those that it imports have names of their own
+ROOT = "kafkalog.proto"  # name of a schema's own file; imported files have the names of their references
 _IMPORTABLE = re.compile(r"(?:[\w+-][\w+.-]*/)*[\w+-][\w+.-]*\.proto", re.ASCII)
-"""File names as protoc's users write them. No `=`, which ends a name where protoc is told of it."""
-_LONGEST_NAME = 255
-_TIMEOUT_S = 60  # protoc takes a tenth of a second
-_OPTIONAL = 1  # FieldDescriptorProto.LABEL_OPTIONAL, which fields of proto3 have too
+"""Relative paths that protoc accepts on its command line. They must not contain `=`, which ends a name there."""
+_MAX_NAME = 255
+_TIMEOUT_S = 60  # far more than protoc needs for any schema
+_OPTIONAL = 1  # FieldDescriptorProto.LABEL_OPTIONAL, which fields of proto3 also have
 
 
 class ProtoFile(NamedTuple):
-    """A schema's own file. implied_entries: full names of the messages that protoc makes of `map<...>` fields, which
-    are in the descriptor but not in the text."""
+    """The compiled file of a schema."""
 
-    descriptor: Any
-    implied_entries: frozenset[str]
+    descriptor: Any  # FileDescriptor
+    implied_entries: frozenset[str]  # full names of the map entry messages that protoc generates for `map<...>` fields
 
 
-def proto_file(text: str, imported: Mapping[str, str], place: str) -> ProtoFile:
-    """Return the file of a schema. imported: texts or descriptors of the files that it refers to, by name.
+def proto_file(text: str, imported: Mapping[str, str], origin: str) -> ProtoFile:
+    """Compile a schema.
 
-    An import that is neither among them nor a known file is replaced by an empty file, as in Confluent's
-    `ProtobufSchema`: the schema may not use it.
+    An import that is neither in `imported` nor a known file is replaced by an empty file, as in Confluent's
+    `ProtobufSchema`, because the schema may not use it.
 
-    Raises OptionError for a text that is no .proto file, and if grpcio-tools, which has the compiler, is not installed.
+    Args:
+        text: Text of the .proto file, or its descriptor in base64.
+        imported: Texts or descriptors of the files that the schema refers to, by name.
+        origin: Where the schema comes from, for errors.
+
+    Raises:
+        OptionError: If the schema is invalid, or the compiler (grpcio-tools) is not installed.
     """
     from google.protobuf import descriptor_pb2
 
     for name in imported:
         if not _is_importable(name):
-            raise OptionError(f"{place} refers to {name[:100]!r}, which is no relative path of a .proto file")
+            raise OptionError(f"{origin} refers to {name[:100]!r}, which is not a relative path of a .proto file")
     contents = {**imported, ROOT: text}
-    binaries = {name: file for name, content in contents.items() if (file := _as_binary(content, name)) is not None}
+    binaries = {
+        name: file for name, content in contents.items() if (file := _binary_descriptor(content, name)) is not None
+    }
     texts = {name: content for name, content in contents.items() if name not in binaries}
     imports = [name for content in texts.values() for name in imports_of(content)]
     imports += [name for file in binaries.values() for name in file.dependency]
@@ -67,29 +74,36 @@ def proto_file(text: str, imported: Mapping[str, str], place: str) -> ProtoFile:
         known = [file for name, file in known_files().items() if name not in contents]
         files = descriptor_pb2.FileDescriptorSet(file=[*known, *binaries.values(), *absent.values()])
         try:
-            result.ParseFromString(_compiled(inputs, marked, files.SerializeToString(), place))
+            result.ParseFromString(_compile(inputs, marked, files.SerializeToString(), origin))
         except OptionError as error:
-            raise _naming(absent, error) from None
+            raise _with_missing_imports(absent, error) from None
         implied = frozenset(
             name for file in result.file if file.name == ROOT and ROOT in texts for name in _map_entries(file)
         )
         for file in result.file:
             if file.name in texts:
-                _restore_map_entries(file, marker, place)
+                _restore_map_entries(file, marker, origin)
     have = {file.name for file in result.file}
     result.file.extend(file for name, file in {**binaries, **absent}.items() if name not in have)
     try:
-        pool, _ = pool_of(result.SerializeToString(), place)
+        pool, _ = pool_of(result.SerializeToString(), origin)
         return ProtoFile(pool.FindFileByName(ROOT), implied)
     except OptionError as error:
-        raise _naming(absent, error) from None
+        raise _with_missing_imports(absent, error) from None
 
 
 def message_at(file: ProtoFile, indexes: tuple[int, ...]) -> Any:
-    """The message that indexes name. Raises OptionError.
+    """Return the message at message indexes.
 
-    Confluent's Java clients count the messages of the schema's text, where `map<...>` is none. Its other clients count
-    those of the descriptor, which has a message for each map. If both ways give a message, that of Java counts.
+    Confluent's Java clients count the messages in the text of the schema. Its other clients count those of the
+    descriptor, where each `map<...>` field has a message. If both give a message, that of the Java clients is used.
+
+    Args:
+        file: The compiled schema.
+        indexes: Index of a message in the file, then of a message inside that one, and so on.
+
+    Raises:
+        OptionError: If there is no such message.
     """
     for uncounted in (file.implied_entries, frozenset[str]()):
         messages, found = [*file.descriptor.message_types_by_name.values()], None
@@ -102,22 +116,22 @@ def message_at(file: ProtoFile, indexes: tuple[int, ...]) -> Any:
             messages = found.nested_types
         if found is not None:
             return found
-    raise OptionError(f"the file has no message of indexes {list(indexes)}")
+    raise OptionError(f"the file has no message at indexes {list(indexes)}")
 
 
 def _is_importable(name: str) -> bool:
-    return len(name) <= _LONGEST_NAME and _IMPORTABLE.fullmatch(name) is not None
+    return len(name) <= _MAX_NAME and _IMPORTABLE.fullmatch(name) is not None
 
 
-def _naming(absent: Collection[str], error: OptionError) -> OptionError:
-    """The error with a hint that names the imports that are empty files: the missing type may be in one of them."""
+def _with_missing_imports(absent: Collection[str], error: OptionError) -> OptionError:
+    """Return the error with a hint that lists the missing imports, because one may define an unknown type."""
     if not absent or error.hint is not None:
         return error
     return OptionError(error.what, hint=f"it imports {', '.join(sorted(absent))}, which it has no reference to")
 
 
-def _as_binary(text: str, name: str) -> Any:
-    """The descriptor in base64, as newer registries keep it; None for a text."""
+def _binary_descriptor(text: str, name: str) -> Any:
+    """Return the FileDescriptorProto that newer registries store in base64; None if `text` is a .proto file."""
     from google.protobuf import descriptor_pb2, message
 
     try:
@@ -128,9 +142,22 @@ def _as_binary(text: str, name: str) -> Any:
     return file
 
 
-def _compiled(inputs: list[str], texts: Mapping[str, str], known: bytes, place: str) -> bytes:
-    """The descriptor set of the inputs and their imports, by protoc in a process of its own. Names of data become names
-    of files in protoc's eyes only (-I NAME=FILE): the files have numbers. known: descriptors of other files."""
+def _compile(inputs: list[str], texts: Mapping[str, str], known: bytes, origin: str) -> bytes:
+    """Run protoc and return the descriptor set of the inputs and their imports.
+
+    The names of imports come from a registry and are never used as paths: the files are numbered, and protoc maps the
+    names to them (-I NAME=FILE).
+
+    Args:
+        inputs: Names of the files to compile.
+        texts: Texts of all files by name.
+        known: Serialized FileDescriptorSet of further files that may be imported.
+        origin: Where the schema comes from, for errors.
+
+    Raises:
+        OptionError: If protoc refuses the schema or is not installed.
+        KafkalogError: If protoc cannot be run.
+    """
     try:
         with TemporaryDirectory(prefix="kafkalog-proto-") as directory:
             mapped, paths = [], {}
@@ -140,7 +167,7 @@ def _compiled(inputs: list[str], texts: Mapping[str, str], known: bytes, place: 
                 mapped.append(f"-I{name}={path}")
             out, given = Path(directory, "descriptors"), Path(directory, "known")
             given.write_bytes(known)
-            # -P: no module of the working directory, whoever may write there.
+            # -P: do not import modules from the working directory, which others may be able to write to.
             python = (sys.executable, "-P", "-m", "grpc_tools.protoc")
             options = (f"--descriptor_set_in={given}", "--include_imports", "-o", str(out))
             run = (*python, *mapped, *options, *(str(paths[name]) for name in inputs))
@@ -148,42 +175,44 @@ def _compiled(inputs: list[str], texts: Mapping[str, str], known: bytes, place: 
             if not done.returncode:
                 return out.read_bytes()
     except UnicodeEncodeError as error:
-        raise OptionError(f"{place} is no schema of Protobuf: {error}") from None
+        raise OptionError(f"{origin} is not a Protobuf schema: {error}") from None
     except subprocess.TimeoutExpired:
-        raise OptionError(f"{place} takes protoc more than {_TIMEOUT_S} s") from None
-    except OSError as error:  # of this machine: names and sizes are ours
-        raise KafkalogError(f"protoc cannot be run for {place}: {error}") from error
-    said = done.stderr.decode("utf-8", "replace")
-    if "No module named" in said:
+        raise OptionError(f"protoc did not compile {origin} within {_TIMEOUT_S} s") from None
+    except OSError as error:  # a problem of this machine, not of the schema
+        raise KafkalogError(f"protoc cannot be run for {origin}: {error}") from error
+    message = done.stderr.decode("utf-8", "replace")
+    if "No module named" in message:
         raise OptionError(
-            "schemas of Protobuf in a registry are texts, and their compiler is missing",
+            "the compiler of Protobuf schemas, grpcio-tools, is not installed",
             hint=install_hint("protobuf"),
         )
-    raise OptionError(f"{place} is no schema of Protobuf: {said.replace(directory, '')[:1000]}")
+    raise OptionError(f"{origin} is not a Protobuf schema: {message.replace(directory, '')[:1000]}")
 
 
 def _messages(file: Any) -> Iterator[tuple[str, Any]]:
-    """(full name, DescriptorProto) of all messages of a file."""
-    open_ = [(file.package, file.message_type)]
-    while open_:
-        outer, messages = open_.pop()
+    """Yield (full name, DescriptorProto) for all messages of a file."""
+    pending = [(file.package, file.message_type)]
+    while pending:
+        outer, messages = pending.pop()
         for message in messages:
             name = f"{outer}.{message.name}" if outer else message.name
             yield name, message
-            open_.append((name, message.nested_type))
+            pending.append((name, message.nested_type))
 
 
 def _map_entries(file: Any) -> list[str]:
     return [name for name, message in _messages(file) if message.options.map_entry]
 
 
-def _restore_map_entries(file: Any, marker: str, place: str) -> None:
-    """Replace the marker of each message by the option map_entry. Raises OptionError if it cannot be a map entry."""
+def _restore_map_entries(file: Any, marker: str, origin: str) -> None:
+    """Replace the marker in messages by the option map_entry. Raises OptionError for another kind of message."""
     for name, message in _messages(file):
         if marker not in message.reserved_name:
             continue
         message.reserved_name.remove(marker)
         fields = sorted((field.number, field.name, field.label) for field in message.field)
         if fields != [(1, "key", _OPTIONAL), (2, "value", _OPTIONAL)]:
-            raise OptionError(f"{place} has a message {name} with option map_entry, which is not one key and one value")
+            raise OptionError(
+                f"{origin} has a message {name} with option map_entry, which is not one key and one value"
+            )
         message.options.map_entry = True

@@ -1,4 +1,4 @@
-"""Parts of a .proto text that are read before protoc compiles it: imports, and map entries that are written out."""
+"""The parts of a .proto file that are read before protoc compiles it: imports, and explicit map entries."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterator
 
 _TOKEN = re.compile(
-    r"""//[^\n]* | /\*(?:.*?\*/|.*)                       # comments; one without an end takes the rest
+    r"""//[^\n]* | /\*(?:.*?\*/|.*)                       # comments; one without an end extends to the end of the text
       | "(?:\\.|[^"\\\n])*"? | '(?:\\.|[^'\\\n])*'?       # texts
       | [\w.]+ | \S""",
     re.DOTALL | re.VERBOSE,
 )
-_MOST_TOKENS = 4  # first tokens of a statement that are kept; the statements that are read here have no more
+_MAX_TOKENS = 4  # tokens kept of each statement, enough for those that matter here
 
 
 def imports_of(text: str) -> list[str]:
-    """Names of the files that a text imports."""
+    """Return the names of the files that a .proto file imports."""
     names = []
     for tokens, depth, _ in _statements(text):
         if depth == 0 and tokens[0] == "import" and tokens[-1][0] in "\"'":
@@ -24,10 +24,15 @@ def imports_of(text: str) -> list[str]:
 
 
 def with_marked_map_entries(text: str, marker: str) -> str:
-    """The text with `option map_entry = true` replaced by a reserved name, the marker.
+    """Replace `option map_entry = true` by a reserved name.
 
-    Confluent's Java clients register a map as it is in a descriptor: a repeated message with that option, which protoc
-    refuses in a text. A reserved name has no effect on values, and is found again in the compiled descriptor.
+    Confluent's Java clients register a map in the form that it has in a descriptor: a repeated message with that
+    option, which protoc refuses in a text. A reserved name has no effect on values and appears in the compiled
+    descriptor.
+
+    Args:
+        text: The .proto file.
+        marker: The reserved name.
     """
     parts, done = [], 0
     edition = False
@@ -41,7 +46,7 @@ def with_marked_map_entries(text: str, marker: str) -> str:
 
 
 def _statements(text: str) -> Iterator[tuple[list[str], int, tuple[int, int]]]:
-    """(first tokens, braces around it, position) of each statement that ends with a semicolon."""
+    """Yield (first tokens, number of enclosing braces, (start, end)) for each statement that ends with a semicolon."""
     tokens: list[str] = []
     start = depth = 0
     for match in _TOKEN.finditer(text):
@@ -53,7 +58,7 @@ def _statements(text: str) -> Iterator[tuple[list[str], int, tuple[int, int]]]:
                 yield tokens, depth, (start, match.end())
             depth += (token == "{") - (token == "}")
             tokens = []
-        elif len(tokens) < _MOST_TOKENS:
+        elif len(tokens) < _MAX_TOKENS:
             if not tokens:
                 start = match.start()
             tokens.append(token)

@@ -1,224 +1,85 @@
-"""Protobuf messages of one or several descriptors, decoded into the columns of the projection."""
+"""Decoding of Protobuf values with one or several writer descriptors into the projected columns."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from kafkalog_spark.errors import OptionError
-from kafkalog_spark.format.varints import uvarint
 from kafkalog_spark.typed.columns.binary_values import Values
-from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree
 from kafkalog_spark.typed.columns.projection_check import check_projection
-from kafkalog_spark.typed.columns.reading import NO_ENTRY, NOWHERE, DecodeFaults, SchemaReading
+from kafkalog_spark.typed.columns.reading import NO_ENTRY, NO_POSITION, DecodeFaults, SchemaReading
 from kafkalog_spark.typed.protobuf import types
-from kafkalog_spark.typed.protobuf.kernel import LEVELS, LONGEST_NAME, Level, Workspace, decode_protobuf
+from kafkalog_spark.typed.protobuf.kernel import LEVELS, Level, Workspace, decode_protobuf
 from kafkalog_spark.typed.protobuf.message_merging import Malformed, merged
-from kafkalog_spark.typed.protobuf.plan import Absent, Kind, Message, Plan, ProtobufFault, Slot
-from kafkalog_spark.typed.protobuf.wire import Seen
-
-_NO_NUMBER = 1 << 40
-"""Numbers of fields that no message has: projected columns that a writer's descriptor lacks."""
-_MOST_SLOTS = 100_000
+from kafkalog_spark.typed.protobuf.plan import MAX_ENUM_NAME, Message, Plan, ProtobufFault
+from kafkalog_spark.typed.protobuf.plan_compiler import MAX_SLOTS, PlanCompiler
+from kafkalog_spark.typed.protobuf.read_options import ProtobufReadOptions
+from kafkalog_spark.typed.protobuf.scan_kernel import Seen
 
 
 class ProtobufReading(SchemaReading):
-    """The columns projected of some messages; knows the descriptors that it was shown (`entry_of`)."""
+    """Decoder of the projected columns of a Protobuf message."""
 
-    faults, full = ProtobufFault, _MOST_SLOTS // 2
+    faults, max_rows = ProtobufFault, MAX_SLOTS // 2
 
-    def __init__(self, reader: Any, projection: pa.Schema, meaning: types.ProtobufMeaning) -> None:
-        """Raises OptionError for a projected column that the descriptor does not have, or has with another type."""
-        self._meaning = meaning
-        super().__init__(projection, types.columns_of(reader, meaning))
+    def __init__(self, reader: Any, projection: pa.Schema, read_options: ProtobufReadOptions) -> None:
+        """Create a reading without writer descriptors.
+
+        Args:
+            reader: Descriptor of the message that values are read as.
+            projection: Columns to decode.
+            read_options: Options that choose the types of columns.
+
+        Raises:
+            OptionError: If a projected column does not exist in the message or has another type there.
+        """
+        self._read_options = read_options
+        super().__init__(projection, types.columns_of(reader, read_options))
 
     def new_program(self) -> Plan:
         self._descriptors: dict[int, Any] = {}
         return Plan()
 
     def add(self, writer: Any) -> int:
-        """Raises OptionError also for a projected column that is of another type there."""
-        has = pa.struct(list(types.columns_of(writer, self._meaning)))
-        names = {field.name for field in has}
-        check_projection(pa.struct([field for field in self.schema if field.name in names]), has, "")
-        entry = _PlanMaker(self._program, self._meaning).message(writer, self._tree, has)
+        """Compile a descriptor. Raises OptionError also if a projected column has another type there."""
+        available = pa.struct(list(types.columns_of(writer, self._read_options)))
+        names = {field.name for field in available}
+        check_projection(pa.struct([field for field in self.schema if field.name in names]), available, "")
+        entry = PlanCompiler(self._program, self._read_options).message(writer, self._tree, available)
         self._descriptors[entry] = writer
         return entry
 
     def kernel(self) -> tuple[Callable[..., int], Workspace]:
-        widest = max(1, int(self._arrays.messages[:, Message.SLOTS].max(initial=0)))
+        max_slots = max(1, int(self._arrays.messages[:, Message.SLOTS].max(initial=0)))
         space = Workspace(
-            np.empty((LEVELS * widest, len(Seen)), np.int64),
+            np.empty((LEVELS * max_slots, len(Seen)), np.int64),
             np.empty((LEVELS, len(Level)), np.int64),
-            np.empty(LONGEST_NAME, np.uint8),
+            np.empty(MAX_ENUM_NAME, np.uint8),
         )
         return decode_protobuf, space
 
     def run(self, values: Values, entries: np.ndarray) -> tuple[pa.Array, DecodeFaults]:
-        """As SchemaReading.run; then, rarely, once more with values written anew that the kernel does not read."""
+        """Decode all values. In the rare case of NEEDS_MERGE, rewrite those values and decode all once more."""
         columns, faults = super().run(values, entries)
-        rows = np.flatnonzero(faults.codes == ProtobufFault.JOIN)
+        rows = np.flatnonzero(faults.codes == ProtobufFault.NEEDS_MERGE)
         if not len(rows):
             return columns, faults
         data, starts, ends = values.data, values.starts.copy(), values.ends.copy()
-        new, at, entries = [data], len(data), entries.copy()
+        parts, size, entries = [data], len(data), entries.copy()
         refused: dict[int, ProtobufFault] = {}
         for row in rows.tolist():
             try:
-                whole = merged(data[starts[row] : ends[row]].tobytes(), self._descriptors[int(entries[row])])
+                rewritten = merged(data[starts[row] : ends[row]].tobytes(), self._descriptors[int(entries[row])])
             except Malformed as error:
                 refused[row], entries[row] = error.fault, NO_ENTRY
                 continue
-            starts[row], ends[row] = at, at + len(whole)
-            at += len(whole)
-            new.append(np.frombuffer(whole, np.uint8))
-        columns, faults = super().run(Values(np.concatenate(new), starts, ends), entries)
+            starts[row], ends[row] = size, size + len(rewritten)
+            size += len(rewritten)
+            parts.append(np.frombuffer(rewritten, np.uint8))
+        columns, faults = super().run(Values(np.concatenate(parts), starts, ends), entries)
         for row, fault in refused.items():
-            faults.codes[row], faults.places[row] = fault, NOWHERE
+            faults.codes[row], faults.positions[row] = fault, NO_POSITION
         return columns, faults
-
-
-class _PlanMaker:
-    """Makes the plan of one descriptor; messages of which no column is projected share theirs."""
-
-    def __init__(self, plan: Plan, meaning: types.ProtobufMeaning) -> None:
-        self._plan, self._meaning = plan, meaning
-        self._unprojected: dict[tuple[str, pa.DataType | None], int] = {}
-        self._oneofs: dict[str, int] = {}
-        self._enums: dict[str, dict[Slot, int]] = {}
-
-    def message(self, descriptor: Any, tree: ColumnTree | None, has: pa.DataType | None) -> int:
-        """The number of a message. has: the struct that Spark makes of it, None where Spark leaves it out."""
-        if tree is None and (descriptor.full_name, has) in self._unprojected:
-            return self._unprojected[descriptor.full_name, has]
-        row = [0, 0, NOT_PROJECTED if tree is None else tree.number]
-        number = len(self._plan.messages)
-        self._plan.messages.append(row)
-        if tree is None:
-            self._unprojected[descriptor.full_name, has] = number
-        fields = sorted(descriptor.fields, key=lambda field: field.number)
-        slots = [self._slot(field, fields, tree, has) for field in fields]
-        if tree is not None:
-            names = {field.name for field in fields}
-            for i, field in enumerate(tree.type):
-                if field.name not in names:
-                    slot = [0] * len(Slot)
-                    slot[Slot.NUMBER], slot[Slot.KIND] = _NO_NUMBER + i, Kind.INT32
-                    slot[Slot.COLUMN], slot[Slot.ONEOF] = tree.children[i].number, -1
-                    self._nulls(slot, tree.children[i])
-                    slots.append(slot)
-        if len(self._plan.rows) - self._plan.begin + len(slots) > _MOST_SLOTS:
-            raise OptionError(f"the message {descriptor.full_name} has more than {_MOST_SLOTS:,} fields in all")
-        row[0], row[1] = len(self._plan.rows), len(slots)
-        self._plan.rows += slots
-        return number
-
-    def _nulls(self, slot: list[int], tree: ColumnTree) -> None:
-        under = tree.under()
-        slot[Slot.NULLS] = self._plan.table(under)
-        slot[Slot.NULLS_END] = slot[Slot.NULLS] + len(under)
-
-    def _slot(self, field: Any, fields: list[Any], tree: ColumnTree | None, has: pa.DataType | None) -> list[int]:
-        at = -1 if tree is None else tree.type.get_field_index(field.name)
-        part = tree.children[at] if tree is not None and at >= 0 else None
-        slot = [0] * len(Slot)
-        slot[Slot.NUMBER] = field.number
-        slot[Slot.COLUMN] = slot[Slot.ELEMENT] = NOT_PROJECTED if part is None else part.number
-        slot[Slot.REPEATED], slot[Slot.REQUIRED] = int(types.is_repeated(field)), int(types.is_required(field))
-        slot[Slot.ONEOF] = self._oneof(field, fields)
-        held = _type_in(has, field.name)
-        of_map = bool(field.containing_type.GetOptions().map_entry)
-        inner = part
-        if slot[Slot.REPEATED] and part is not None:
-            inner = part.children[0]
-            slot[Slot.ELEMENT] = inner.number
-        elif part is not None:
-            self._nulls(slot, part)
-        if field.type == types.FieldType.MESSAGE:
-            slot[Slot.ABSENT] = Absent.DEFAULT if of_map else Absent.NULL
-            if types.is_time(field.message_type, "Timestamp", "Duration"):
-                slot[Slot.KIND], slot[Slot.CHECKED] = Kind.TIMESTAMP, int(held is not None)
-            else:
-                slot[Slot.KIND] = Kind.MESSAGE
-                slot[Slot.MESSAGE] = self.message(field.message_type, inner, held)
-            return slot
-        slot[Slot.KIND] = int(types.scalar(field, self._meaning)[1])
-        self._scalar(slot, field, of_map, inner)
-        return slot
-
-    def _scalar(self, slot: list[int], field: Any, of_map: bool, part: ColumnTree | None) -> None:
-        repeated = bool(slot[Slot.REPEATED])
-        presence = repeated or field.has_presence
-        slot[Slot.IMPLICIT] = int(not presence and not of_map)
-        by_default = of_map or (not repeated and field.has_default_value)
-        slot[Slot.ABSENT] = (
-            Absent.DEFAULT if by_default or (not presence and self._meaning.emit_defaults) else Absent.NULL
-        )
-        if field.type == types.FieldType.ENUM:
-            name = field.enum_type.full_name
-            if name not in self._enums:
-                self._enums[name] = self._enum(field.enum_type)
-            for at, value in self._enums[name].items():
-                slot[at] = value
-        elif field.type == types.FieldType.STRING:
-            slot[Slot.CHECKED] = int(types.checks_utf8(field))
-            if not slot[Slot.CHECKED] and part is not None:
-                self._plan.java_texts.add(part.number)
-        if not repeated:
-            self._default(slot, field)
-
-    def _enum(self, enum: Any) -> dict[Slot, int]:
-        names: dict[int, str] = {}
-        for value in enum.values:
-            names.setdefault(value.number, value.name)
-        table: list[int] = []
-        for number in sorted(names):
-            table += [number, self._plan.text(names[number].encode()), len(names[number].encode())]
-        unknown = f"UNKNOWN_ENUM_VALUE_{enum.name}_".encode()
-        if len(unknown) > LONGEST_NAME - 12:
-            raise OptionError(f"the enum {enum.full_name[:100]}… has a name of more than 480 bytes")
-        return {
-            Slot.ENUM: self._plan.table(table),
-            Slot.SYMBOLS: len(names),
-            Slot.CHECKED: int(enum.is_closed),
-            Slot.UNKNOWN: self._plan.text(unknown),
-            Slot.UNKNOWN_SIZE: len(unknown),
-        }
-
-    def _default(self, slot: list[int], field: Any) -> None:
-        value, kind = field.default_value, slot[Slot.KIND]
-        if isinstance(value, str | bytes):
-            written = value.encode() if isinstance(value, str) else value
-        elif kind in (Kind.DOUBLE, Kind.FLOAT):
-            written = struct.pack("<d" if kind == Kind.DOUBLE else "<f", value)
-        elif kind in (Kind.FIXED32, Kind.FIXED64):
-            written = value.to_bytes(4 if kind == Kind.FIXED32 else 8, "little", signed=value < 0)
-        else:
-            zigzag = kind in (Kind.SINT32, Kind.SINT64)
-            written = uvarint(((value << 1) ^ (value >> 63) if zigzag else value) & (2**64 - 1))
-        slot[Slot.DEFAULT], slot[Slot.DEFAULT_SIZE] = self._plan.text(written), len(written)
-
-    def _oneof(self, field: Any, fields: list[Any]) -> int:
-        oneof = field.containing_oneof
-        if oneof is None or len(oneof.fields) < 2:
-            return -1
-        if oneof.full_name not in self._oneofs:
-            numbers = {field.number for field in oneof.fields}
-            members = [i for i, field in enumerate(fields) if field.number in numbers]
-            self._oneofs[oneof.full_name] = self._plan.table([len(members), *members])
-        return self._oneofs[oneof.full_name]
-
-
-def _type_in(has: pa.DataType | None, name: str) -> pa.DataType | None:
-    """The type of a field in a struct, without the list around it: of a map the struct of its entries."""
-    at = -1 if has is None else has.get_field_index(name)
-    if has is None or at < 0:
-        return None
-    type_ = has.field(at).type
-    if pa.types.is_map(type_):
-        return pa.struct([("key", type_.key_type), ("value", type_.item_type)])
-    return type_.value_type if pa.types.is_list(type_) else type_

@@ -1,34 +1,18 @@
-"""Protobuf fields in Spark, and so in Arrow (Spark's `protobuf.utils.SchemaConverters`), and the kind of each."""
+"""Conversion of Protobuf fields to Arrow types, with the result of Spark's `protobuf.utils.SchemaConverters`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import IntEnum
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.options import boolean, option, parsed_fields, specs_of
+from kafkalog_spark.typed.protobuf.field_types import FieldType, is_map, is_repeated, is_time
 from kafkalog_spark.typed.protobuf.plan import Kind
-from kafkalog_spark.typed.schema_files import MOST_COLUMNS, depth, recursion_bounded
+from kafkalog_spark.typed.protobuf.read_options import MAX_RECURSION, ProtobufReadOptions
+from kafkalog_spark.typed.schema_limits import MAX_COLUMNS, recursion_bounded
 
-MOST_RECURSION = 10
-FieldType = IntEnum(
-    "FieldType",
-    "DOUBLE FLOAT INT64 UINT64 INT32 FIXED64 FIXED32 BOOL STRING GROUP MESSAGE BYTES UINT32 ENUM "
-    "SFIXED32 SFIXED64 SINT32 SINT64",
-)
-"""FieldDescriptorProto.Type."""
-VARINT, EIGHT_BYTES, SIZED, FOUR_BYTES = 0, 1, 2, 5  # wire types
-_WIRE_TYPES = {
-    **dict.fromkeys((FieldType.FIXED64, FieldType.SFIXED64, FieldType.DOUBLE), EIGHT_BYTES),
-    **dict.fromkeys((FieldType.FIXED32, FieldType.SFIXED32, FieldType.FLOAT), FOUR_BYTES),
-    **dict.fromkeys((FieldType.STRING, FieldType.BYTES, FieldType.MESSAGE), SIZED),
-}
-_ARROW = {
+_SCALARS = {
     FieldType.DOUBLE: (pa.float64(), Kind.DOUBLE),
     FieldType.FLOAT: (pa.float32(), Kind.FLOAT),
     FieldType.INT64: (pa.int64(), Kind.INT64),
@@ -46,131 +30,90 @@ _ARROW = {
     FieldType.SINT32: (pa.int32(), Kind.SINT32),
     FieldType.SINT64: (pa.int64(), Kind.SINT64),
 }
-_WIDE = {
+_UPCAST = {
     FieldType.UINT32: (pa.int64(), Kind.UINT32_WIDE),
     FieldType.UINT64: (pa.decimal128(20, 0), Kind.UINT64_WIDE),
 }
-"""With upcast.unsigned.ints. Spark widens uint32 and uint64, not fixed32 and fixed64."""
+"""With option upcast.unsigned.ints. Like Spark, it does not affect fixed32 and fixed64."""
 
 
-def _never(name: str, text: str) -> bool:
-    if boolean(name, text):
-        raise OptionError(f"option '{name}' is not read by kafkalog", hint="from_protobuf of Spark does it")
-    return False
+def columns_of(descriptor: Any, read_options: ProtobufReadOptions) -> pa.Schema:
+    """Return the columns of a message.
 
+    Args:
+        descriptor: Descriptor of the message.
+        read_options: Options that choose the types.
 
-@dataclass(frozen=True, kw_only=True)
-class ProtobufMeaning:
-    """Options of `from_protobuf` that say what a field becomes. recursion: below 1, recursive messages are refused."""
-
-    recursion: int = option("recursive.fields.max.depth", depth(MOST_RECURSION, strict=False), "-1")
-    emit_defaults: bool = option("emit.default.values", boolean, "false")
-    enums_as_ints: bool = option("enums.as.ints", boolean, "false")
-    wide: bool = option("upcast.unsigned.ints", boolean, "false")
-    empty_messages: bool = option("retain.empty.message.types", _never, "false")
-    plain_wrappers: bool = option("unwrap.primitive.wrapper.types", _never, "false")
-    any_as_json: bool = option("convert.any.fields.to.json", _never, "false")
-
-
-OPTIONS = specs_of(ProtobufMeaning)
-
-
-def meaning_of(options: Mapping[str, str]) -> ProtobufMeaning:
-    return ProtobufMeaning(**parsed_fields(ProtobufMeaning, options))
-
-
-def wire_type(field: Any) -> int:
-    """How a field is stored, where it is not packed."""
-    return _WIRE_TYPES.get(field.type, VARINT)
-
-
-def is_repeated(field: Any) -> bool:
-    return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == 3)
-
-
-def is_required(field: Any) -> bool:
-    return bool(field.is_required if hasattr(field, "is_required") else field.label == 2)
-
-
-def is_map(field: Any) -> bool:
-    return field.type == FieldType.MESSAGE and is_repeated(field) and field.message_type.GetOptions().map_entry
-
-
-def is_time(descriptor: Any, *names: str) -> bool:
-    """True for a message of one of these names, Timestamp or Duration, that has seconds and nanos as Google's have."""
-    return descriptor.name in names and [each.name for each in descriptor.fields] == ["seconds", "nanos"]
-
-
-def scalar(field: Any, meaning: ProtobufMeaning) -> tuple[pa.DataType, Kind]:
-    """The Arrow type and kind of a field that is no message."""
-    if field.type == FieldType.ENUM and meaning.enums_as_ints:
-        return pa.int32(), Kind.ENUM_INT
-    if meaning.wide and field.type in _WIDE:
-        return _WIDE[field.type]
-    return _ARROW[field.type]
-
-
-def columns_of(descriptor: Any, meaning: ProtobufMeaning) -> pa.Schema:
-    """The columns of a message. Raises OptionError for what Spark, or this reader, refuses."""
+    Raises:
+        OptionError: If Spark, or this reader, does not support a field.
+    """
     with recursion_bounded("a schema of Protobuf"):
-        return pa.schema(list(_struct(descriptor, meaning, {descriptor.full_name: 1}, [MOST_COLUMNS])))
+        return pa.schema(list(_Converter(read_options).struct(descriptor, {descriptor.full_name: 1})))
 
 
-def _struct(descriptor: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType:
-    left[0] -= len(descriptor.fields)
-    if left[0] < 0:
-        raise OptionError(f"the message {descriptor.full_name} makes more than {MOST_COLUMNS:,} columns")
-    fields = []
-    for field in descriptor.fields:
-        type_ = _field(field, meaning, depths, left)
-        if type_ is not None:
-            fields.append(pa.field(field.name, type_))
-    lower = [each.name.lower() for each in fields]
-    if len(set(lower)) != len(lower):
-        raise OptionError(f"the message {descriptor.full_name} has fields that differ in case only")
-    return pa.struct(fields)
+def scalar(field: Any, read_options: ProtobufReadOptions) -> tuple[pa.DataType, Kind]:
+    """Return the Arrow type and the kind of a field that is not a message."""
+    if field.type == FieldType.ENUM and read_options.enums_as_ints:
+        return pa.int32(), Kind.ENUM_INT
+    if read_options.upcast_unsigned and field.type in _UPCAST:
+        return _UPCAST[field.type]
+    return _SCALARS[field.type]
 
 
-def _field(field: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
-    if field.type == FieldType.GROUP:
-        raise OptionError(f"{field.full_name} is a group, which kafkalog does not read")
-    if is_map(field):
-        key, value = field.message_type.fields_by_number[1], field.message_type.fields_by_number[2]
-        values = _single(value, meaning, depths, left)
-        return None if values is None else pa.map_(scalar(key, meaning)[0], pa.field("value", values))
-    type_ = _single(field, meaning, depths, left)
-    return pa.list_(pa.field("element", type_)) if type_ is not None and is_repeated(field) else type_
+class _Converter:
+    """Conversion of one message. Fields that Spark leaves out are None.
 
+    The parameter `depths` is the number of enclosing messages of each full name.
+    """
 
-def _single(field: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
-    if field.type != FieldType.MESSAGE:
-        return scalar(field, meaning)[0]
-    descriptor = field.message_type
-    if is_time(descriptor, "Timestamp"):
-        if (descriptor.fields_by_name["seconds"].number, descriptor.fields_by_name["nanos"].number) != (1, 2):
-            raise OptionError(f"{descriptor.full_name} is a Timestamp whose fields have other numbers than 1 and 2")
-        return pa.timestamp("us", tz="UTC")
-    if is_time(descriptor, "Duration"):
-        return pa.duration("us")
-    depth = depths.get(descriptor.full_name, 0)
-    if depth and not 0 < meaning.recursion <= MOST_RECURSION:
-        raise OptionError(
-            f"{field.full_name} makes {descriptor.full_name} recursive, which Spark has no type for; "
-            f"recursive.fields.max.depth=1 to {MOST_RECURSION} says how deep it is read"
-        )
-    if depth and depth >= meaning.recursion:
-        return None
-    struct = _struct(descriptor, meaning, {**depths, descriptor.full_name: depth + 1}, left)
-    return struct if struct.num_fields else None
+    def __init__(self, read_options: ProtobufReadOptions) -> None:
+        self._read_options = read_options
+        self._columns_left = MAX_COLUMNS
 
+    def struct(self, descriptor: Any, depths: dict[str, int]) -> pa.DataType:
+        self._columns_left -= len(descriptor.fields)
+        if self._columns_left < 0:
+            raise OptionError(f"the message {descriptor.full_name} has more than {MAX_COLUMNS:,} columns")
+        fields = []
+        for field in descriptor.fields:
+            type_ = self._field(field, depths)
+            if type_ is not None:
+                fields.append(pa.field(field.name, type_))
+        lower = [field.name.lower() for field in fields]
+        if len(set(lower)) != len(lower):
+            raise OptionError(f"the message {descriptor.full_name} has fields that differ in case only")
+        return pa.struct(fields)
 
-@lru_cache(1024)
-def checks_utf8(field: Any) -> bool:
-    """True if Java refuses a string that is not UTF-8, as it does in every map; elsewhere it replaces what is not."""
-    if field.containing_type.GetOptions().map_entry:
-        return True
-    from google.protobuf import descriptor_pb2
+    def _field(self, field: Any, depths: dict[str, int]) -> pa.DataType | None:
+        if field.type == FieldType.GROUP:
+            raise OptionError(f"{field.full_name} is a group, which kafkalog does not read")
+        if is_map(field):
+            key, value = field.message_type.fields_by_number[1], field.message_type.fields_by_number[2]
+            values = self._element(value, depths)
+            if values is None:
+                return None
+            return pa.map_(scalar(key, self._read_options)[0], pa.field("value", values))
+        type_ = self._element(field, depths)
+        return pa.list_(pa.field("element", type_)) if type_ is not None and is_repeated(field) else type_
 
-    file = descriptor_pb2.FileDescriptorProto()
-    field.file.CopyToProto(file)
-    return file.syntax in ("proto3", "editions") or bool(file.options.java_string_check_utf8)
+    def _element(self, field: Any, depths: dict[str, int]) -> pa.DataType | None:
+        """Return the type of one value of a field, repeated or not."""
+        if field.type != FieldType.MESSAGE:
+            return scalar(field, self._read_options)[0]
+        descriptor = field.message_type
+        if is_time(descriptor, "Timestamp"):
+            if (descriptor.fields_by_name["seconds"].number, descriptor.fields_by_name["nanos"].number) != (1, 2):
+                raise OptionError(f"{descriptor.full_name} is a Timestamp whose fields have other numbers than 1 and 2")
+            return pa.timestamp("us", tz="UTC")
+        if is_time(descriptor, "Duration"):
+            return pa.duration("us")
+        depth, maximum = depths.get(descriptor.full_name, 0), self._read_options.recursion
+        if depth and not 0 < maximum <= MAX_RECURSION:
+            raise OptionError(
+                f"{field.full_name} makes {descriptor.full_name} recursive, which Spark has no type for; "
+                f"recursive.fields.max.depth=1 to {MAX_RECURSION} limits how deep it is read"
+            )
+        if depth and depth >= maximum:
+            return None
+        struct = self.struct(descriptor, {**depths, descriptor.full_name: depth + 1})
+        return struct if struct.num_fields else None

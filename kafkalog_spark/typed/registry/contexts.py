@@ -1,4 +1,4 @@
-"""Contexts of a schema registry: each has its own subjects and schema IDs (Confluent: `QualifiedSubject`)."""
+"""Contexts of a schema registry. Each has its own subjects and schema IDs (Confluent: `QualifiedSubject`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEFAULT_CONTEXT = "."
 class QualifiedSubject(NamedTuple):
     """A subject and its context: `:.prod:orders-value` is `orders-value` in the context `.prod`.
 
-    A subject without such a prefix is in the default context. An empty name stands for the whole context.
+    A subject without such a prefix is in the default context. An empty name stands for the context as a whole.
     """
 
     context: str
@@ -18,6 +18,7 @@ class QualifiedSubject(NamedTuple):
 
     @classmethod
     def of(cls, subject: str) -> QualifiedSubject:
+        """Parse a subject with or without a context."""
         if not subject.startswith(":."):
             return cls(DEFAULT_CONTEXT, subject)
         context, _, name = subject[1:].partition(":")
@@ -28,16 +29,25 @@ class QualifiedSubject(NamedTuple):
 
 
 def referenced_subject(subject: str, parent: str) -> str:
-    """The subject of a reference: in the context of its parent unless it names one (`qualifySubjectWithParent`)."""
+    """Return the qualified subject of a reference (Confluent: `qualifySubjectWithParent`).
+
+    Args:
+        subject: Subject in the reference. If it names no context, it is in the context of `parent`.
+        parent: Subject of the schema that contains the reference.
+    """
     own = QualifiedSubject.of(subject)
     return str(own if own.context != DEFAULT_CONTEXT else own._replace(context=QualifiedSubject.of(parent).context))
 
 
 def subject_of_ids(subject: str | None, side: str) -> str:
-    """The subject with which Confluent's deserializers look up the IDs in values. subject: the one of the read.
+    """Return the subject with which Confluent's deserializers look up the IDs in values.
 
-    It is the same subject if TopicNameStrategy makes it (`TOPIC-value`, `TOPIC-key`). With other strategies the values
-    of a topic have several subjects, so it is the context alone.
+    It is `subject` if its name has the form of TopicNameStrategy (`TOPIC-value`, `TOPIC-key`). With other strategies
+    the values of a topic have several subjects, so the result is only the context.
+
+    Args:
+        subject: Subject of the reader schema.
+        side: "value" or "key".
     """
     given = QualifiedSubject.of(subject or "")
     return str(given if given.name.endswith(f"-{side}") else given._replace(name=""))

@@ -23,10 +23,10 @@ from kafkalog_spark.typed.registry.contexts import DEFAULT_CONTEXT, QualifiedSub
 from kafkalog_spark.typed.registry.schemas import AVRO, RegisteredSchema
 
 _CONTENT = "application/vnd.schemaregistry.v1+json"
-_TRIES, _PAUSE_S = 3, 0.5
-_MOST_BYTES = 16 << 20
-_KEPT = 1000
-_NOT_FOUND = (404, 422)  # 422: such an id, subject or version cannot be
+_TRIES, _PAUSE_S = 3, 0.5  # the pause grows by as much after each try
+_MAX_BYTES = 16 << 20
+_MAX_CACHED = 1000
+_NOT_FOUND = (404, 422)  # 422: the ID, subject or version is invalid
 
 
 def _urls(name: str, text: str) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ def _urls(name: str, text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class RegistryOptions:
-    """How a registry is reached. Secrets are not shown."""
+    """Parsed options of the connection to a registry. The repr does not contain secrets."""
 
     urls: tuple[str, ...] = option("schema.registry.url", _urls)
     user_info: str | None = option("schema.registry.basic.auth.user.info", plain_text, secret=True)
@@ -47,22 +47,38 @@ class RegistryOptions:
 
 
 class RegistryClient:
-    """Asks a registry. sleep: how it waits before another try."""
+    """Client of one registry, which may have several URLs.
+
+    Attributes:
+        described: The registry in messages.
+    """
 
     def __init__(self, options: RegistryOptions, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Raises OptionError for a URL or a certificate that cannot be used."""
+        """Create a client. It sends nothing yet.
+
+        Args:
+            options: URLs, credentials and certificates.
+            sleep: Waits before a retry.
+
+        Raises:
+            OptionError: If a URL is invalid or a certificate cannot be read.
+        """
         for url in options.urls:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
                 raise OptionError(f"option 'schema.registry.url' has '{url}': expected http:// or https:// and a host")
         self._options, self._sleep = options, sleep
         tls = _tls(options) if any(url.startswith("https") for url in options.urls) else None
         headers = {"Accept": f"{_CONTENT}, application/json", **_authorization(options)}
-        self._http = HttpClient(_MOST_BYTES, headers, tls)
-        self._kept: dict[str, RegisteredSchema] = {}
+        self._http = HttpClient(_MAX_BYTES, headers, tls)
+        self._cached: dict[str, RegisteredSchema] = {}
         self.described = f"the schema registry {', '.join(map(_without_user, options.urls))}"
 
     def by_id(self, id_: int, subject: str = "") -> RegisteredSchema | None:
-        """The schema of an id in the context of a subject, like `SchemaRecords.by_id`."""
+        """Return the schema with an ID in the context of a subject, like `SchemaRecords.by_id`.
+
+        Raises:
+            SchemaRegistryError: If the registry does not answer.
+        """
         path, wanted = f"/schemas/ids/{id_}", QualifiedSubject.of(subject)
         found = self._schema(f"{path}?subject={quote(subject, safe='')}" if subject else path, id_, subject)
         if found is None and wanted.name and wanted.context != DEFAULT_CONTEXT:
@@ -70,42 +86,67 @@ class RegistryClient:
         return found
 
     def by_guid(self, guid: str) -> RegisteredSchema | None:
+        """Return the schema with a GUID. Raises SchemaRegistryError if the registry does not answer."""
         return self._schema(f"/schemas/guids/{quote(guid, safe='')}", 0)
 
     def by_version(self, subject: str, version: int | None) -> RegisteredSchema | None:
-        """version: None for the latest. A version that is deleted, but not permanently, is found too."""
+        """Return a version of a subject. Versions that are not permanently deleted are found, too.
+
+        Args:
+            subject: The subject.
+            version: The version; None for the latest.
+
+        Raises:
+            SchemaRegistryError: If the registry does not answer.
+        """
         path = f"/subjects/{quote(subject, safe='')}/versions/"
         if version is not None:
             return self._schema(f"{path}{version}?deleted=true", None, subject)
         path += "latest"
-        self._kept.pop(path, None)  # the latest is another one tomorrow
+        self._cached.pop(path, None)  # the latest version changes
         return self._schema(path, None, subject)
 
     def register(self, subject: str, schema: str, kind: str = AVRO) -> int:
-        """Register a schema, unless it is there; its id. Raises SchemaRegistryError if incompatible, or not allowed."""
+        """Register a schema, unless it exists already, and return its ID.
+
+        Args:
+            subject: The subject.
+            schema: Text of the schema.
+            kind: AVRO, PROTOBUF or JSON.
+
+        Raises:
+            SchemaRegistryError: If the registry does not answer or does not accept the schema.
+        """
         body = {"schema": schema, **({} if kind == AVRO else {"schemaType": kind})}
-        answer = self._json(f"/subjects/{quote(subject, safe='')}/versions", body)
-        if not isinstance(answer, dict) or not isinstance(answer.get("id"), int):
+        response = self._json(f"/subjects/{quote(subject, safe='')}/versions", body)
+        if not isinstance(response, dict) or not isinstance(response.get("id"), int):
             raise SchemaRegistryError(f"{self.described} answered the registration of {subject} without an id")
-        return int(answer["id"])
+        return int(response["id"])
 
     def _schema(self, path: str, id_: int | None, subject: str = "") -> RegisteredSchema | None:
-        """subject: the subject of the request, for an answer that does not name one."""
-        if path in self._kept:
-            return self._kept[path]
-        answer = self._json(path)
-        if answer is None:
+        """Return the schema at a path, from the cache if possible.
+
+        Args:
+            path: Path of the request.
+            id_: ID of the schema; None if the response contains it.
+            subject: Subject of the schema if the response does not contain one.
+        """
+        if path in self._cached:
+            return self._cached[path]
+        response = self._json(path)
+        if response is None:
             return None
         try:
-            schema = RegisteredSchema.of_json({"subject": subject, **answer}, id_)
+            schema = RegisteredSchema.of_json({"subject": subject, **response}, id_)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise SchemaRegistryError(f"{self.described} answered {path} with no schema: {error}") from error
-        self._kept[path] = schema
-        if len(self._kept) > _KEPT:
-            del self._kept[next(iter(self._kept))]
+            raise SchemaRegistryError(f"{self.described} answered {path} without a valid schema: {error}") from error
+        self._cached[path] = schema
+        if len(self._cached) > _MAX_CACHED:
+            del self._cached[next(iter(self._cached))]
         return schema
 
     def _json(self, path: str, body: Any = None) -> Any:
+        """Send a request, with retries; return the parsed response, or None if there is no such schema."""
         last = ""
         for attempt in range(_TRIES):
             if attempt:
@@ -113,41 +154,41 @@ class RegistryClient:
             for url in self._options.urls:
                 try:
                     return self._request(url.rstrip("/") + path, body)
-                except _TryAgain as again:
-                    last = str(again)
+                except _Retriable as error:
+                    last = str(error)
         raise SchemaRegistryError(
-            f"{self.described} could not be asked for {path}: {last}",
-            hint="see that the URL is right and reachable from driver and executors",
+            f"{self.described} failed to answer {path}: {last}",
+            hint="check that the URL is correct and reachable from the driver and the executors",
         )
 
     def _request(self, url: str, body: Any) -> Any:
         try:
             sent = () if body is None else (json.dumps(body).encode(), _CONTENT)
-            answer = self._http.send(url, *sent)
+            response = self._http.send(url, *sent)
         except OSError as error:
-            raise _TryAgain(str(error)) from error
+            raise _Retriable(str(error)) from error
         except ValueError as error:
-            raise SchemaRegistryError(f"the answer of {_without_user(url)} is not taken: {error}") from error
-        status = answer.status
+            raise SchemaRegistryError(f"the response of {_without_user(url)} is not accepted: {error}") from error
+        status = response.status
         if status in _NOT_FOUND and body is None:
             return None
         if status >= 500 or status == 429:
-            raise _TryAgain(f"HTTP {status}: {_message(answer)}")
+            raise _Retriable(f"HTTP {status}: {_message(response)}")
         if not 200 <= status < 300:
             raise SchemaRegistryError(
-                f"{self.described} refused {urlsplit(url).path}: HTTP {status}: {_message(answer)}",
+                f"{self.described} refused {urlsplit(url).path}: HTTP {status}: {_message(response)}",
                 hint="schema.registry.basic.auth.user.info is user:password, schema.registry.bearer.auth.token a token"
                 if status in (401, 403)
                 else "its message says why",
             )
         try:
-            return json.loads(answer.content)
+            return json.loads(response.content)
         except (ValueError, RecursionError) as error:
-            raise SchemaRegistryError(f"{self.described} answered with something else than JSON: {error}") from error
+            raise SchemaRegistryError(f"{self.described} answered with a text that is not JSON: {error}") from error
 
 
-class _TryAgain(Exception):
-    """Another try, or another URL, may answer."""
+class _Retriable(Exception):
+    """A retry, or another URL, may succeed."""
 
 
 def _authorization(options: RegistryOptions) -> dict[str, str]:
@@ -155,7 +196,9 @@ def _authorization(options: RegistryOptions) -> dict[str, str]:
         raise OptionError("a bearer token and a basic user are both given for the schema registry", hint="give one")
     if options.token is not None:
         if not (options.token.isascii() and options.token.isprintable()):
-            raise OptionError("option 'schema.registry.bearer.auth.token' has what no token has")  # and is not shown
+            raise OptionError(
+                "option 'schema.registry.bearer.auth.token' has characters that a token cannot have"
+            )  # without the token
         return {"Authorization": f"Bearer {options.token}"}
     if options.user_info is not None:
         return {"Authorization": "Basic " + base64.b64encode(options.user_info.encode()).decode()}
@@ -180,8 +223,8 @@ def _without_user(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def _message(answer: Response) -> str:
+def _message(response: Response) -> str:
     try:
-        return str(json.loads(answer.content)["message"])[:500]
+        return str(json.loads(response.content)["message"])[:500]
     except (ValueError, KeyError, TypeError, RecursionError):
-        return answer.content[:200].decode("utf-8", "replace") or answer.reason or "no reason given"
+        return response.content[:200].decode("utf-8", "replace") or response.reason or "no reason given"

@@ -1,4 +1,4 @@
-"""Schemas from the records of a registry's own topic, `_schemas`, which is a table: the last record of a key counts.
+"""Schemas from the records of a registry's own topic, `_schemas`. It is compacted: the last record of a key counts.
 
 Keys are JSON with a `keytype`. SCHEMA is a version of a subject: without a value it is deleted permanently, with
 `deleted` it is hidden from requests for the latest version. DELETE_SUBJECT deletes all versions up to one. CONFIG,
@@ -21,22 +21,35 @@ Record = tuple[bytes | None, bytes | None]
 
 
 class SchemaRecords:
-    """The schemas that some records leave. `described`: where these are from, for messages. `unused`: one text for each
-    record that Confluent's registry skips (`KafkaStoreReaderThread.doWork`), with the reason."""
+    """The schemas after all records of the topic were applied.
+
+    Attributes:
+        described: Where the records come from, for messages.
+        unused: One text, with the reason, for each record that is ignored, as in Confluent's registry
+            (`KafkaStoreReaderThread.doWork`).
+    """
 
     def __init__(self, records: Iterable[Record], described: str) -> None:
-        """Raises SchemaRegistryError if there are records and a registry wrote none of them."""
+        """Apply records.
+
+        Args:
+            records: Key and value of each record, in order.
+            described: Where they come from, for messages.
+
+        Raises:
+            SchemaRegistryError: If there are records, but none has the form of a registry's records.
+        """
         self.described = described
         self.unused: list[str] = []
         self._versions: dict[str, dict[int, RegisteredSchema]] = {}
         """The schemas of each subject, by version."""
         self._deleted: set[tuple[str, int]] = set()
         self._ids: dict[tuple[str, int], dict[str, RegisteredSchema]] = {}
-        """The schemas of each context and id, by subject."""
+        """The schemas of each context and ID, by subject."""
         count = 0
         for key, value in records:
             try:
-                self._take(json.loads(_given(key)), None if value is None else json.loads(value))
+                self._apply(json.loads(_checked_key(key)), None if value is None else json.loads(value))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 self.unused.append(f"record {count}: {type(error).__name__}: {error}")
             count += 1
@@ -47,12 +60,13 @@ class SchemaRecords:
             )
         self._contexts = sorted({context for context, _ in self._ids} - {DEFAULT_CONTEXT})
         self._guids: dict[str, RegisteredSchema] = {}
-        for subject in sorted(self._versions, key=QualifiedSubject.of):  # those of the default context come first
+        for subject in sorted(self._versions, key=QualifiedSubject.of):  # the default context comes first
             for schema in self._versions[subject].values():
                 if schema.guid:
                     self._guids.setdefault(schema.guid, schema)
 
-    def _take(self, key: Any, value: Any) -> None:
+    def _apply(self, key: Any, value: Any) -> None:
+        """Apply the parsed JSON of a record."""
         kind = key["keytype"]
         if kind == "SCHEMA":
             subject, version = str(QualifiedSubject.of(str(key["subject"]))), int(key["version"])
@@ -71,8 +85,10 @@ class SchemaRecords:
             self._deleted |= {(subject, version) for version in self._versions.get(subject, ()) if version <= last}
 
     def _check_id(self, schema: RegisteredSchema) -> None:
-        """Raise ValueError if the id belongs to another schema: the first registration of an id in a context counts
-        (`KafkaStoreMessageHandler.validateUpdate`)."""
+        """Raise ValueError if the ID belongs to another schema in the same context.
+
+        The first registration of an ID counts (`KafkaStoreMessageHandler.validateUpdate`).
+        """
         for known in self._ids.get(_context_and_id(schema), {}).values():
             if known.text != schema.text:
                 raise ValueError(
@@ -91,10 +107,14 @@ class SchemaRecords:
                 del self._ids[_context_and_id(schema)]
 
     def by_id(self, id_: int, subject: str = "") -> RegisteredSchema | None:
-        """The schema of an id, found as in Confluent's registry (`getSchemaKeyUsingContexts`).
+        """Return the schema with an ID, found as in Confluent's registry (`getSchemaKeyUsingContexts`).
 
-        The subject's own schema comes first. Then follow, for a subject without a context, the schemas of its name in
-        other contexts, and last those of other subjects in the subject's context.
+        The subject's own schema is preferred. For a subject without a context, schemas of the same subject name in
+        other contexts follow, and last those of other subjects in the subject's context.
+
+        Args:
+            id_: ID of the schema.
+            subject: Subject of the values, or only a context.
         """
         wanted = QualifiedSubject.of(subject)
         others = self._contexts if wanted.name and wanted.context == DEFAULT_CONTEXT else []
@@ -105,11 +125,19 @@ class SchemaRecords:
         return next(iter(self._ids.get((wanted.context, id_), {}).values()), None)
 
     def by_guid(self, guid: str) -> RegisteredSchema | None:
+        """Return the schema with a GUID."""
         return self._guids.get(guid)
 
     def by_version(self, subject: str, version: int | None) -> RegisteredSchema | None:
-        """version: None for the latest. A subject without a context is also looked for in the others if the default
-        one does not have it, as in Confluent's registry (`getUsingContexts`)."""
+        """Return a version of a subject.
+
+        A subject without a context is also searched in the other contexts if the default context does not have it, as
+        in Confluent's registry (`getUsingContexts`).
+
+        Args:
+            subject: The subject.
+            version: The version; None for the latest that is not deleted.
+        """
         wanted = QualifiedSubject.of(subject)
         for context in (wanted.context, *(self._contexts if wanted.context == DEFAULT_CONTEXT else [])):
             found = self._version_of(str(wanted._replace(context=context)), version)
@@ -120,11 +148,11 @@ class SchemaRecords:
     def _version_of(self, subject: str, version: int | None) -> RegisteredSchema | None:
         schemas = self._versions.get(subject, {})
         if version is None:
-            version = max((one for one in schemas if (subject, one) not in self._deleted), default=0)
+            version = max((number for number in schemas if (subject, number) not in self._deleted), default=0)
         return schemas.get(version)
 
 
-def _given(key: bytes | None) -> bytes:
+def _checked_key(key: bytes | None) -> bytes:
     if key is None:
         raise ValueError("it has no key")
     return key
@@ -132,34 +160,3 @@ def _given(key: bytes | None) -> bytes:
 
 def _context_and_id(schema: RegisteredSchema) -> tuple[str, int]:
     return QualifiedSubject.of(schema.subject).context, schema.id
-
-
-def listed_records(text: str, place: str) -> list[Record]:
-    """The records of a file: a list of schemas as a registry answers `GET /schemas`, or one record of `_schemas` a
-    line, {"key": ..., "value": ...}, or its key and value with a tab between them. Raises SchemaRegistryError."""
-    try:
-        if text.lstrip()[:1] == "[":
-            keys = ("subject", "version")
-            return [
-                (_bytes({"keytype": "SCHEMA", **{key: listed[key] for key in keys}}), _bytes(listed))
-                for listed in json.loads(text)
-            ]
-        records: list[Record] = []
-        for line in filter(str.strip, text.splitlines()):
-            if "\t" in line:
-                key, _, value = line.partition("\t")
-                records.append((key.encode(), None if value.strip() in ("", "null") else value.encode()))
-            else:
-                record = json.loads(line)
-                value_json = record["value"]
-                records.append((_bytes(record["key"]), None if value_json is None else _bytes(value_json)))
-        return records
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise SchemaRegistryError(
-            f"{place} is no list of schemas: {type(error).__name__}: {error}",
-            hint="it is what a registry answers to GET /schemas, or the records of its topic, one a line",
-        ) from error
-
-
-def _bytes(value: Any) -> bytes:
-    return (value if isinstance(value, str) else json.dumps(value)).encode()

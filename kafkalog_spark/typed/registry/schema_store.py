@@ -1,4 +1,4 @@
-"""Options of a schema registry, and the store of schemas that they select."""
+"""Options of a schema registry, and look-ups in the store of schemas that they select."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ from functools import lru_cache
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.options import OptionSpec, parsed_fields, plain_text, specs_of
-from kafkalog_spark.typed import decoder as formats
+from kafkalog_spark.typed import formats
 from kafkalog_spark.typed.registry.contexts import referenced_subject, subject_of_ids
 from kafkalog_spark.typed.registry.registry_client import RegistryClient, RegistryOptions
-from kafkalog_spark.typed.registry.schema_records import Record, SchemaRecords, listed_records
+from kafkalog_spark.typed.registry.schema_listing import listed_records
+from kafkalog_spark.typed.registry.schema_records import Record, SchemaRecords
 from kafkalog_spark.typed.registry.schemas import AVRO, JSON, PROTOBUF, RegisteredSchema
 from kafkalog_spark.typed.schema_files import file_bytes
 
 _log = logging.getLogger(__name__)
 
-TOPIC = "_schemas"
-_KIND_NAMES = {AVRO: "Avro", PROTOBUF: "Protobuf", JSON: "JSON"}
+TOPIC = "_schemas"  # the registry's default topic
+KIND_NAMES = {AVRO: "Avro", PROTOBUF: "Protobuf", JSON: "JSON"}
+MAX_REFERENCES = 1000
+"""Schemas that one schema may refer to, directly or not. Each costs a request; large systems have some hundred."""
+SchemaStore = RegistryClient | SchemaRecords
+"""A source of schemas. A look-up returns None if there is no such schema, and raises SchemaRegistryError if that cannot
+be determined. `described` names the source in messages."""
 
 
 def _version(name: str, text: str) -> int | None:
@@ -28,11 +34,6 @@ def _version(name: str, text: str) -> int | None:
     return None if text == "latest" else int(text)
 
 
-SchemaStore = RegistryClient | SchemaRecords
-"""Where schemas come from. Each is None where there is no such schema; SchemaRegistryError is raised when that cannot
-be known. `described`: where this is, in a sentence."""
-MOST_REFERENCES = 1000
-"""Schemas that one stands on, which are as many requests: large systems have some hundred .proto files."""
 REGISTRY_OPTIONS = (
     *specs_of(RegistryOptions),
     OptionSpec("schema.registry.file", plain_text),
@@ -43,7 +44,15 @@ REGISTRY_OPTIONS = (
 
 
 def with_records(format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
-    """The format with the records of a file or of the registry's topic, unless a URL is given, and with the subject."""
+    """Return a format with its subject and the records of a file or topic.
+
+    The subject is derived from the topic by TopicNameStrategy unless an option names it. There are no records if the
+    options have the URL of a registry.
+
+    Args:
+        format: The format.
+        sources: Topics of the read, and access to their records.
+    """
     options = dict(format.options)
     if "subject" not in options and len(sources.topics) == 1:
         options["subject"] = f"{sources.topics[0]}-{sources.side}"
@@ -60,11 +69,114 @@ def with_records(format: formats.ResolvedFormat, sources: formats.SchemaSources)
     return resolved
 
 
+def store_of(format: formats.ResolvedFormat) -> SchemaStore:
+    """Return the store of schemas that the options select.
+
+    Raises:
+        OptionError: If the options name no store.
+        SchemaRegistryError: If a topic or file has no records of a registry.
+    """
+    options = format.options
+    if "schema.registry.url" in options:
+        return client_of(options)
+    path = options.get("schema.registry.file")
+    if format.schema_records is not None:
+        return _records_store(format.schema_records, path or f"the topic {options.get('schema.registry.topic', TOPIC)}")
+    if path is not None:
+        return SchemaRecords(_records_of_file(path), path)
+    raise OptionError(
+        "no option says where the schemas are",
+        hint="schema.registry.url names a registry, schema.registry.file a file with its schemas",
+    )
+
+
+def lookup_subject(format: formats.ResolvedFormat) -> str:
+    """Return the subject with which the IDs in values are looked up (`subject_of_ids`)."""
+    return subject_of_ids(format.options.get("subject"), format.side)
+
+
+def client_of(options: Mapping[str, str]) -> RegistryClient:
+    """Return the client of the registry at `schema.registry.url`.
+
+    There is one per process, so that tasks share its cache.
+    """
+    return _client(RegistryOptions(**parsed_fields(RegistryOptions, options)))
+
+
+def subject_schema(options: Mapping[str, str], store: SchemaStore, kind: str) -> RegisteredSchema:
+    """Return the schema of the options' subject and version.
+
+    Args:
+        options: Options of the format by lower-case name.
+        store: Where the schema is looked up.
+        kind: AVRO, PROTOBUF or JSON.
+
+    Raises:
+        OptionError: If the options have no subject, or its schema is of another kind.
+        SchemaRegistryError: If the subject or version does not exist, or cannot be looked up.
+    """
+    subject = options.get("subject")
+    if subject is None:
+        raise OptionError(
+            "values of several topics are read, so the subject of their schema is unknown",
+            hint="option value.subject names a subject of the registry",
+        )
+    version = _version("subject.version", options.get("subject.version", "latest"))
+    schema = store.by_version(subject, version)
+    if schema is None:
+        raise SchemaRegistryError(
+            f"{store.described} has no subject {subject}" + ("" if version is None else f" of version {version}"),
+            hint="option value.subject names another one",
+        )
+    if schema.kind != kind:
+        raise OptionError(f"subject {subject} has schemas of {schema.kind}, not of {KIND_NAMES[kind]}")
+    return schema
+
+
+def referenced(schema: RegisteredSchema, store: SchemaStore) -> dict[str, RegisteredSchema]:
+    """Return the schemas that a schema refers to, directly or not, by name.
+
+    Each comes after those that it refers to itself. Of two with the same name the first counts, as in Confluent's
+    `resolveReferences`.
+
+    Args:
+        schema: The schema.
+        store: Where the references are looked up.
+
+    Raises:
+        OptionError: If a reference does not exist, or there are more than MAX_REFERENCES.
+        SchemaRegistryError: If a reference cannot be looked up.
+    """
+    result: dict[str, RegisteredSchema] = {}
+    seen: set[str] = set()
+    stack = [("", schema, iter(schema.references))]
+    while stack:
+        name, current, left = stack[-1]
+        reference = next(left, None)
+        if reference is None:
+            stack.pop()
+            if stack:
+                result[name] = current
+        elif reference.name not in seen:
+            seen.add(reference.name)
+            subject = referenced_subject(reference.subject, current.subject)
+            found = store.by_version(subject, reference.version)
+            if found is None:
+                raise OptionError(
+                    f"schema {current.id} refers to version {reference.version} of {subject}, which "
+                    f"{store.described} does not have"
+                )
+            if len(seen) > MAX_REFERENCES:
+                raise OptionError(f"schema {schema.id} refers to more than {MAX_REFERENCES:,} others")
+            stack.append((reference.name, found, iter(found.references)))
+    return result
+
+
 def _warn_of_unused(store: SchemaStore) -> None:
-    """Log, in one line, the records of a registry's topic that are not used."""
+    """Log one warning about the records of a registry's topic that are ignored."""
     if isinstance(store, SchemaRecords) and store.unused:
         _log.warning(
-            "%s: %d records are not used, as in a registry. The first: %s",
+            "%s: %d records are ignored, as in a registry. The first: %s",
             store.described,
             len(store.unused),
             store.unused[0],
@@ -79,81 +191,5 @@ def _utf8(value: bytes | None) -> bytes | None:
     return None if value is None else value.decode("utf-8", "replace").encode()
 
 
-def store_of(format: formats.ResolvedFormat) -> SchemaStore:
-    """Raises OptionError where the options name no store; SchemaRegistryError for records that are not a registry's."""
-    options = format.options
-    if "schema.registry.url" in options:
-        return client_of(options)
-    path = options.get("schema.registry.file")
-    if format.schema_records is not None:
-        return _records_store(format.schema_records, path or f"the topic {options.get('schema.registry.topic', TOPIC)}")
-    if path is not None:
-        return SchemaRecords(_records_of_file(path), path)
-    raise OptionError(
-        "nothing says where the schemas are",
-        hint="schema.registry.url is a registry, schema.registry.file a file of it",
-    )
-
-
-def _subject_of_ids(format: formats.ResolvedFormat) -> str:
-    return subject_of_ids(format.options.get("subject"), format.side)
-
-
-def client_of(options: Mapping[str, str]) -> RegistryClient:
-    """Client of the registry at `schema.registry.url`, one in a process: the next task knows what it has asked."""
-    return _client(RegistryOptions(**parsed_fields(RegistryOptions, options)))
-
-
 _client = lru_cache(8)(RegistryClient)
 _records_store = lru_cache(4)(SchemaRecords)
-
-
-def subject_schema(options: Mapping[str, str], store: SchemaStore, kind: str) -> RegisteredSchema:
-    """The registry's schema that values are read with, of that kind. Raises OptionError, SchemaRegistryError."""
-    subject = options.get("subject")
-    if subject is None:
-        raise OptionError(
-            "the read is of several topics, so nothing says with which schema their values are read",
-            hint="option value.subject names a subject of the registry",
-        )
-    version = _version("subject.version", options.get("subject.version", "latest"))
-    schema = store.by_version(subject, version)
-    if schema is None:
-        raise SchemaRegistryError(
-            f"{store.described} has no subject {subject}" + ("" if version is None else f" of version {version}"),
-            hint="option value.subject names another one",
-        )
-    if schema.kind != kind:
-        raise OptionError(f"subject {subject} has schemas of {schema.kind}, not of {_KIND_NAMES[kind]}")
-    return schema
-
-
-def referenced(schema: RegisteredSchema, store: SchemaStore) -> dict[str, RegisteredSchema]:
-    """Schemas that a schema refers to, directly or not, by name: each after those that it refers to. Of two by one name
-    the first counts, as in Confluent's `resolveReferences`.
-
-    Raises OptionError for one that the store does not have; SchemaRegistryError when that cannot be known.
-    """
-    result: dict[str, RegisteredSchema] = {}
-    seen: set[str] = set()
-    open_ = [("", schema, iter(schema.references))]
-    while open_:
-        name, current, left = open_[-1]
-        reference = next(left, None)
-        if reference is None:
-            open_.pop()
-            if open_:
-                result[name] = current
-        elif reference.name not in seen:
-            seen.add(reference.name)
-            subject = referenced_subject(reference.subject, current.subject)
-            below = store.by_version(subject, reference.version)
-            if below is None:
-                raise OptionError(
-                    f"schema {current.id} refers to version {reference.version} of {subject}, which "
-                    f"{store.described} does not have"
-                )
-            if len(seen) > MOST_REFERENCES:
-                raise OptionError(f"schema {schema.id} refers to more than {MOST_REFERENCES:,} others")
-            open_.append((reference.name, below, iter(below.references)))
-    return result

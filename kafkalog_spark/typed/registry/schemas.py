@@ -1,5 +1,4 @@
-"""Schemas of a registry, with their ids, the subjects and versions that they are, and what they refer to: by the
-records of its topic, and by its REST interface, as Confluent documents it."""
+"""Schemas of a registry, in the form of its topic and of its REST interface."""
 
 from __future__ import annotations
 
@@ -12,38 +11,46 @@ AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 
 @dataclass(frozen=True)
 class Reference:
-    """Schema that another one names, as `name` (Avro type, .proto file): a registered version of a subject."""
+    """A schema that another schema refers to: a registered version of a subject."""
 
-    name: str
+    name: str  # name in the other schema: an Avro type or a .proto file
     subject: str
     version: int
 
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """Schema of a registry. `kind`: AVRO, PROTOBUF or JSON; `guid`: its id of newer registries, in small letters."""
+    """A registered schema."""
 
     id: int
-    kind: str
+    kind: str  # AVRO, PROTOBUF or JSON
     text: str
     references: tuple[Reference, ...] = ()
     subject: str = ""
     version: int = 0
-    guid: str = ""
+    guid: str = ""  # lower case; older registries have none
 
     @classmethod
-    def of_json(cls, answer: Mapping[str, Any], id_: int | None = None) -> RegisteredSchema:
-        """From a registry's answer, or its topic, which leave AVRO out. Raises KeyError, TypeError, ValueError."""
+    def of_json(cls, json_: Mapping[str, Any], id_: int | None = None) -> RegisteredSchema:
+        """Parse the JSON of a registry's response or record.
+
+        Args:
+            json_: The JSON object. A missing `schemaType` means AVRO.
+            id_: ID of the schema; None if `json_` contains it.
+
+        Raises:
+            KeyError, TypeError, ValueError: If the object does not describe a schema.
+        """
         references = tuple(
             Reference(str(reference["name"]), str(reference["subject"]), int(reference["version"]))
-            for reference in answer.get("references") or ()
+            for reference in json_.get("references") or ()
         )
         return cls(
-            int(answer["id"]) if id_ is None else id_,
-            str(answer.get("schemaType") or AVRO),
-            str(answer["schema"]),
+            int(json_["id"]) if id_ is None else id_,
+            str(json_.get("schemaType") or AVRO),
+            str(json_["schema"]),
             references,
-            str(answer.get("subject") or ""),
-            int(answer.get("version") or 0),
-            str(answer.get("guid") or "").lower(),
+            str(json_.get("subject") or ""),
+            int(json_.get("version") or 0),
+            str(json_.get("guid") or "").lower(),
         )

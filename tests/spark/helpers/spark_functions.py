@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.typed.ddl import schema_of_ddl
-from kafkalog_spark.typed.decoder import ResolvedFormat
+from kafkalog_spark.typed.formats import ResolvedFormat
 
 Rows = list[dict[str, Any] | None]
 

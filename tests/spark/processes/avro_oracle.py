@@ -18,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.typed.avro.encoder import AvroEncoder
-from kafkalog_spark.typed.avro.resolve import AvroReading
+from kafkalog_spark.typed.avro.read_options import read_options_of
+from kafkalog_spark.typed.avro.reading import AvroReading
 from kafkalog_spark.typed.avro.schema import parse_schema
-from kafkalog_spark.typed.avro.types import columns_of, meaning_of
+from kafkalog_spark.typed.avro.types import columns_of
 from kafkalog_spark.typed.columns.binary_values import Values
 from kafkalog_spark.typed.decoder import Decoded
 from tests.spark.helpers.spark_functions import frame_of
@@ -57,8 +58,8 @@ def _types(type_: pa.DataType) -> pa.DataType:
 def decoded(case: Case) -> Decoded:
     """What kafkalog makes of the values."""
     reader = parse_schema(case.reader)
-    columns = columns_of(reader, meaning_of({}))
-    reading = AvroReading(reader, columns, meaning_of({}))
+    columns = columns_of(reader, read_options_of({}))
+    reading = AvroReading(reader, columns, read_options_of({}))
     entry = reading.entry_of(parse_schema(case.writer))
     values = pa.array(case.values, pa.binary())
     found = reading.decode(Values.of(values), np.full(len(values), entry))

@@ -1,4 +1,4 @@
-"""Avro values decoded into columns: types, schema resolution, hostile values; fastavro writes what is read."""
+"""Decoding of Avro values: types, schema resolution, hostile values; fastavro writes the values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.avro.schema import parse_schema
-from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources
+from kafkalog_spark.typed.decoder import Decoded
+from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources
 from tests.typed.canonical import canonical
 from tests.typed.given_formats import of_format
 from tests.typed.random_avro import by_fastavro, cases, varint
@@ -113,7 +114,7 @@ def test_fixed_and_enum_match_by_their_names_without_namespaces(
         assert not is_read or one.columns[0].as_py() == {"x": read}
 
 
-def test_a_key_twice_in_a_map_counts_once() -> None:
+def test_last_of_duplicate_map_keys_counts() -> None:
     many = [(f"k{i % 30}", i) for i in range(60)]
     for entries in ([("a", 1), ("b", 2), ("a", 3)], many):
         body = b"".join(varint(len(key)) + key.encode() + varint(value) for key, value in entries)
@@ -137,9 +138,7 @@ def test_a_union_of_several_types_is_a_struct_of_its_members() -> None:
     "unit", ["timestamp-millis", "timestamp-micros", "timestamp-nanos", "local-timestamp-millis", "time-micros"]
 )
 @pytest.mark.parametrize("null", [[], ["null"]])
-def test_a_union_of_int_and_long_is_the_number_that_was_written_whatever_it_means(
-    logical: str, unit: str, null: list[str]
-) -> None:
+def test_union_of_int_and_long_ignores_logical_types(logical: str, unit: str, null: list[str]) -> None:
     """As from_avro has it: a bigint, of a default as well, and without a limit of timestamps."""
     long, int_ = {"type": "long", "logicalType": unit}, {"type": "int", "logicalType": logical}
     writer = record(("u", [long, *null, int_]))
@@ -165,7 +164,7 @@ def test_a_union_of_int_and_long_is_the_number_that_was_written_whatever_it_mean
         ([{**record(("k", "int")), "name": "Inner"}, "null"], None, "bad"),
     ],
 )
-def test_a_default_that_its_type_cannot_have_is_what_java_makes_of_it(type_: Json, default: Any, read: Any) -> None:
+def test_invalid_default_is_converted_as_in_java(type_: Json, default: Any, read: Any) -> None:
     """Seen in from_avro of Spark 4.3: the first branch that takes a number or an object takes the default."""
     added = {"name": "a", "type": type_, "default": default}
     reader = {**record(("x", "int")), "fields": [{"name": "x", "type": "int"}, added]}
@@ -201,7 +200,7 @@ def test_schemas_evolve_by_avros_rules() -> None:
     assert found == {"added": ["x", "y"], "kept": b"v", "new": 3.0}
 
 
-def test_a_default_null_after_an_enum_is_none_in_java() -> None:
+def test_null_after_an_enum_is_not_a_default_as_in_java() -> None:
     """Java takes a union's default for the first branch that might be it, and an enum might be anything."""
     enum = {"type": "enum", "name": "E", "symbols": ["S0"]}
     for branches, bad in ((["null", enum], False), ([enum, "null"], True)):
@@ -211,13 +210,13 @@ def test_a_default_null_after_an_enum_is_none_in_java() -> None:
         assert found.columns[0].as_py() == {"a": None if bad else 1, "e": None}
 
 
-def test_what_a_reader_schema_has_no_place_for_is_a_bad_value() -> None:
+def test_value_that_the_reader_schema_cannot_represent_is_malformed() -> None:
     writer = record(("a", ["int", "string"]))
     found = decode(writer, [by_fastavro(writer, {"a": 1}), by_fastavro(writer, {"a": "x"})], record(("a", "long")))
     assert found.columns.to_pylist() == [{"a": 1}, {"a": None}]
     assert found.bad is not None
     assert found.bad.tolist() == [False, True]
-    assert found.why(1) == "a at byte 1 of the value: the reader schema has no place for it"
+    assert found.why(1) == "a at byte 1 of the value: the reader schema cannot represent it"
 
 
 def test_a_decimal_of_kafka_connects_default_precision_is_refused_by_name_and_read_with_a_reader_schema() -> None:
@@ -242,9 +241,9 @@ def test_a_decimal_of_kafka_connects_default_precision_is_refused_by_name_and_re
         assert found.columns.to_pylist() == [{"id": 7, "lines": [{"amount": read}]}]
 
 
-def test_recursive_schemas_are_refused_by_name_unless_a_depth_is_said() -> None:
+def test_recursive_schema_is_refused_without_a_maximum_depth() -> None:
     node = record(("id", "int"), ("next", ["null", "R"]))
-    with pytest.raises(OptionError, match=r"R has itself in it.*recursiveFieldMaxDepth"):
+    with pytest.raises(OptionError, match=r"R contains itself.*recursiveFieldMaxDepth"):
         schema({"schema": json.dumps(node)})
     value = {"id": 1, "next": {"id": 2, "next": {"id": 3, "next": None}}}
     assert one(node, value, recursivefieldmaxdepth="1") == {"id": 1}
@@ -287,7 +286,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_value_is_a_bad_value_and_its_neighbours_are_not(name: str) -> None:
+def test_hostile_value_is_malformed_and_its_neighbours_are_read(name: str) -> None:
     writer, value, why = HOSTILE[name]
     rng = random.Random(1)
     good = by_fastavro(writer, _any_of(writer, rng))
@@ -314,7 +313,7 @@ def _any_of(writer: Json, rng: random.Random) -> Json:
     return {writer["fields"][0]["name"]: [] if type_["type"] == "array" else "A"}
 
 
-def test_bytes_after_a_value_count_for_nothing_as_in_spark() -> None:
+def test_bytes_after_a_value_are_ignored_as_in_spark() -> None:
     assert decode(record(("n", "int")), [b"\x02trailing"]).columns.to_pylist() == [{"n": 1}]
 
 
@@ -326,7 +325,7 @@ def test_a_large_value_makes_columns_grow() -> None:
     assert [dict(entries) for entries in found["a"]] == value["a"]
 
 
-def test_random_values_and_random_damage_leave_columns_that_hold_together() -> None:
+def test_random_and_damaged_values_give_valid_columns() -> None:
     for case in cases(20, 30, 50):
         found = decode(case.writer, list(case.values), case.reader)
         found.columns.validate()
@@ -336,7 +335,7 @@ def test_random_values_and_random_damage_leave_columns_that_hold_together() -> N
         assert [canonical(one.columns)[0] for one in alone] == rows[:10]  # whatever its neighbours are
 
 
-def test_columns_that_are_not_wanted_are_read_all_the_same() -> None:
+def test_columns_that_are_not_projected_are_validated() -> None:
     """Spark decodes all of a value, so one that is broken elsewhere is bad for every column."""
     writer = record(("a", "int"), ("u", ["null", "int"]), ("s", "string"))
     wanted = decoder({"schema": json.dumps(writer)}, pa.schema([("a", pa.int32())]))
@@ -344,11 +343,11 @@ def test_columns_that_are_not_wanted_are_read_all_the_same() -> None:
     assert found.columns.to_pylist() == [{"a": 1}, {"a": None}]
     with pytest.raises(OptionError, match=r"no field b.*they have a, u, s"):
         decoder({"schema": json.dumps(writer)}, pa.schema([("b", pa.int32())]))
-    with pytest.raises(OptionError, match="a is int32 by the schema of the values, not int64"):
+    with pytest.raises(OptionError, match="a has type int32 in the schema of the values, not int64"):
         decoder({"schema": json.dumps(writer)}, pa.schema([("a", pa.int64())]))
 
 
-def test_comments_in_a_schema_are_passed_over_as_in_java(tmp_path: Path) -> None:
+def test_comments_in_a_schema_are_ignored_as_in_java(tmp_path: Path) -> None:
     file = tmp_path / "order.avsc"
     file.write_text(
         r"""/* Licensed to "nobody" under // no license */
@@ -364,7 +363,7 @@ def test_comments_in_a_schema_are_passed_over_as_in_java(tmp_path: Path) -> None
             parse_schema(broken)
 
 
-def test_a_schema_of_comments_and_strings_without_an_end_takes_no_quadratic_time() -> None:
+def test_schema_with_endless_comments_is_parsed_in_linear_time() -> None:
     for hostile in ("/*" * 500_000, '{"' + '\\"' * 500_000, "{" + '"/*' * 300_001):
         with pytest.raises(OptionError):
             parse_schema(hostile)
@@ -378,7 +377,7 @@ def test_a_schema_of_comments_and_strings_without_an_end_takes_no_quadratic_time
         {"namespace": "org.example.Event$", "name": "Value", "aliases": ["4 2.Old"]},
     ],
 )
-def test_a_namespace_may_be_anything_as_in_a_registry(named: dict[str, Json]) -> None:
+def test_namespace_may_be_any_text_as_in_a_registry(named: dict[str, Json]) -> None:
     """Debezium puts the name of its server there; the registry and Java before Avro 1.12.1 do not look at it."""
     inner = {"type": "record", "name": "Line", "fields": [{"name": "n", "type": "int"}]}
     writer = {"type": "record", **named, "fields": [{"name": "a", "type": inner}, {"name": "b", "type": "Line"}]}
@@ -401,25 +400,25 @@ def test_a_namespace_may_be_anything_as_in_a_registry(named: dict[str, Json]) ->
         ('{"type": "enum", "name": "1x", "symbols": []}', "name '1x'"),
         ('{"type": "array"}', "without `items`"),
         ('["int", "int"]', "has int twice"),
-        ('["null", ["int"]]', "union with a union"),
+        ('["null", ["int"]]', "union that contains a union"),
         ('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "Unknown"}]}', "neither before it nor"),
         ('["int", "string"]', "union of several types"),
         ("/no/such/file.avsc", "cannot be read"),
     ],
 )
-def test_a_schema_that_cannot_be_one_is_refused_with_the_reason(text: str, says: str) -> None:
+def test_invalid_schema_is_refused_with_the_reason(text: str, says: str) -> None:
     with pytest.raises(OptionError, match=says):
         schema({"schema": text})
 
 
-def test_options_of_from_avro_that_are_not_read_are_refused_by_name() -> None:
+def test_unsupported_option_of_from_avro_is_named() -> None:
     text = json.dumps(record(("a", "int")))
     for option, value in (("datetimerebasemode", "LEGACY"), ("recursivefieldmaxdepth", "16")):
         with pytest.raises(OptionError, match="(?i)" + option):
             decoder({"schema": text, option: value}, pa.schema([("a", pa.int32())]))
 
 
-def test_files_of_schemas_are_read_when_a_query_is_planned(tmp_path: Any) -> None:
+def test_schema_files_are_read_when_a_query_is_planned(tmp_path: Any) -> None:
     path = tmp_path / "order.avsc"
     path.write_text(json.dumps(record(("a", "int"))))
     sources = SchemaSources("value", ("t",), lambda topic: [])
@@ -428,7 +427,7 @@ def test_files_of_schemas_are_read_when_a_query_is_planned(tmp_path: Any) -> Non
     assert found.schema() == pa.schema([("a", pa.int32())])
 
 
-def test_java_strings_replace_what_is_not_utf8() -> None:
+def test_java_strings_replace_malformed_utf8() -> None:
     java = {"type": "string", "avro.java.string": "String"}
     found = decode(record(("s", java)), [varint(3) + b"a\xff\xc3"])
     assert found.columns[0].as_py() == {"s": "a\ufffd\ufffd"}
@@ -436,7 +435,7 @@ def test_java_strings_replace_what_is_not_utf8() -> None:
     assert raw.buffers()[2].to_pybytes()[:2] == b"a\xff"
 
 
-def test_no_values_are_no_rows() -> None:
+def test_empty_array_gives_no_rows() -> None:
     found = decode(record(("a", "int")), [])
     assert len(found.columns) == 0
     assert np.asarray(found.columns.field("a")).size == 0

@@ -1,4 +1,4 @@
-"""Rows written as Avro: bytes that fastavro writes and reads, unions and defaults, and rows that do not fit."""
+"""Encoding of rows in Avro, compared with fastavro; unions, defaults, and rows that are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def inner(*fields: tuple[str, Any]) -> Any:
     return record(*fields, name="In")
 
 
-def test_rows_are_written_with_the_schema_that_spark_would_make() -> None:
+def test_rows_are_written_with_the_schema_of_to_avro() -> None:
     columns = pa.table(
         {
             "id": pa.array([1, None], pa.int64()),
@@ -57,7 +57,7 @@ def test_rows_are_written_with_the_schema_that_spark_would_make() -> None:
 ODD_ROWS = {
     "int": ({"a": 2**31}, "a: a number beyond 32 bits"),
     "null": ({"a": None}, "a: null, and the schema has long without null"),
-    "enum": ({"a": "C"}, "a: none of the symbols of E"),
+    "enum": ({"a": "C"}, "a: not a symbol of E"),
     "fixed": ({"a": b"abc"}, "a: not the 2 bytes of a fixed"),
     "decimal": ({"a": decimal.Decimal("10.00")}, r"a: more than decimal\(3, 2\) holds"),
     "nanoseconds": ({"a": 2**61}, "a: a time beyond 64 bits of nanoseconds"),
@@ -77,7 +77,7 @@ ODD_TYPES = {
 
 
 @pytest.mark.parametrize("what", ODD_ROWS)
-def test_a_row_that_does_not_fit_the_schema_is_refused_with_its_place(what: str) -> None:
+def test_row_that_does_not_fit_the_schema_is_refused_with_row_and_field(what: str) -> None:
     (row, line), (type_, avro) = ODD_ROWS[what], ODD_TYPES[what]
     given = pa.schema([("a", type_)])
     made = encoder({"schema": json.dumps(record(("a", avro)))}, given)
@@ -102,7 +102,7 @@ def test_a_row_that_does_not_fit_the_schema_is_refused_with_its_place(what: str)
         (pa.decimal128(5, 2), {"type": "bytes", "logicalType": "decimal", "precision": 39}, "a is decimal128"),
     ],
 )
-def test_a_column_that_the_schema_has_no_place_for_is_refused(type_: pa.DataType, avro: Any, line: str) -> None:
+def test_column_that_the_schema_cannot_represent_is_refused(type_: pa.DataType, avro: Any, line: str) -> None:
     with pytest.raises(OptionError, match=line):
         encoder({"schema": json.dumps(record(("a", avro)))}, pa.schema([("a", type_)]))
 
@@ -131,7 +131,7 @@ def test_fields_without_a_column_have_their_defaults_or_are_null() -> None:
     assert fastavro.schemaless_reader(io.BytesIO(value[0].as_py()), schema_json, None) == expected
 
 
-def test_of_a_union_the_branch_is_taken_that_is_the_column() -> None:
+def test_union_branch_closest_to_the_column_is_written() -> None:
     numbers = record(("a", ["null", "int", "long", "float", "double", "string"]))
     for type_, value, branch in ((pa.int16(), 1, 1), (pa.int64(), 1, 2), (pa.float64(), 1.0, 4), (pa.string(), "", 5)):
         given = pa.schema([("a", type_)])
@@ -145,7 +145,7 @@ def test_of_a_union_the_branch_is_taken_that_is_the_column() -> None:
     assert found.to_pylist() == [varint(1) + struct.pack("<d", 5.0)]
 
 
-def test_decimals_take_as_few_bytes_as_keep_their_sign() -> None:
+def test_decimals_are_written_without_redundant_sign_bytes() -> None:
     numbers = [0, 1, -1, 127, 128, -128, -129, 255, 256, 32767, 32768, -32768, -32769, 10**37, -(10**37)]
     given = pa.schema([("a", pa.decimal128(38, 0))])
     rows = pa.array([{"a": decimal.Decimal(one)} for one in numbers], pa.struct(list(given)))
@@ -160,7 +160,7 @@ def test_decimals_take_as_few_bytes_as_keep_their_sign() -> None:
 
 
 @pytest.mark.parametrize("seed", range(examples(30)))
-def test_what_was_read_is_written_as_another_library_reads_it(seed: int) -> None:
+def test_decoded_values_are_written_so_that_fastavro_reads_them(seed: int) -> None:
     for case in cases(seed, 4, 25):
         given = {"schema": json.dumps(case.writer)}
         columns = schema(given)
@@ -181,7 +181,7 @@ def test_what_was_read_is_written_as_another_library_reads_it(seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", range(examples(30)))
-def test_random_rows_are_written_as_another_library_writes_them(seed: int) -> None:
+def test_random_rows_are_written_like_fastavro(seed: int) -> None:
     rows = random_rows(Random(seed), 40)
     if any('"' in field.name for field in rows.type):
         return  # no name of Avro's

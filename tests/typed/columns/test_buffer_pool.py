@@ -1,4 +1,4 @@
-"""Memory of decoded columns is filled again when nobody looks at it any more, and not before."""
+"""The memory of decoded columns is reused only after nothing refers to it any more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafkalog_spark.typed.columns.buffer_pool import LARGEST, MOST, BufferPool
+from kafkalog_spark.typed.columns.buffer_pool import MAX_KEPT_ARRAYS, MAX_KEPT_BYTES, BufferPool
 from kafkalog_spark.typed.columns.column_builder_kernel import Col
 from tests.typed.given_formats import decoder_of
 
@@ -37,7 +37,7 @@ def expected(first: int, count: int) -> list[dict[str, object]]:
     return [{"id": i, "text": None if i % 3 == 0 else "x" * i} for i in range(first, first + count)]
 
 
-def test_a_batch_that_somebody_has_stays_as_it_is() -> None:
+def test_referenced_batch_is_not_overwritten() -> None:
     decoder = decoder_of("avro", {"schema": json.dumps(SCHEMA)}, WANTED)
     held = [decoder.decode(values(first, 20)).columns for first in range(0, 40, 5)]
     field = decoder.decode(values(7, 30)).columns.field("id")  # a part of a batch keeps that part
@@ -49,7 +49,7 @@ def test_a_batch_that_somebody_has_stays_as_it_is() -> None:
     assert view.tolist() == list(range(9, 39))
 
 
-def test_a_batch_of_json_that_somebody_has_stays_as_it_is() -> None:
+def test_referenced_json_batch_is_not_overwritten() -> None:
     decoder = decoder_of("json", {}, WANTED)
 
     def decoded(first: int, count: int) -> pa.StructArray:
@@ -67,25 +67,25 @@ def test_a_batch_of_json_that_somebody_has_stays_as_it_is() -> None:
 
 
 @counts_exactly
-def test_memory_is_filled_again_when_its_batch_is_gone() -> None:
+def test_memory_is_reused_after_its_batch_is_released() -> None:
     decoder = decoder_of("avro", {"schema": json.dumps(SCHEMA)}, WANTED)
 
-    def place() -> int:
+    def address() -> int:
         found = decoder.decode(values(1, 40)).columns.field("id").buffers()[1]
         return int(found.address)
 
-    assert place() == place()
+    assert address() == address()
 
 
 @counts_exactly
-def test_few_arrays_are_kept_and_no_large_ones() -> None:
+def test_pool_keeps_few_arrays_and_no_large_ones() -> None:
     pool = BufferPool()
-    used = [pool.take(0, Col.DATA, 10, np.uint8) for _ in range(MOST + 2)]
-    assert len({array.ctypes.data for array in used}) == MOST + 2
+    used = [pool.take(0, Col.DATA, 10, np.uint8) for _ in range(MAX_KEPT_ARRAYS + 2)]
+    assert len({array.ctypes.data for array in used}) == MAX_KEPT_ARRAYS + 2
     last = used[-1].ctypes.data
     del used
     assert pool.take(0, Col.DATA, 10, np.uint8).ctypes.data == last
     assert len(pool.take(0, Col.DATA, 11, np.uint8)) == 11  # none of those is large enough
     assert pool.take(1, Col.DATA, 10, np.uint8).ctypes.data != last
-    pool.take(2, Col.DATA, LARGEST + 1, np.uint8)
-    assert [len(kept) for kept in pool._kept.values()] == [MOST, 1, 0]
+    pool.take(2, Col.DATA, MAX_KEPT_BYTES + 1, np.uint8)
+    assert [len(kept) for kept in pool._kept.values()] == [MAX_KEPT_ARRAYS, 1, 0]

@@ -1,4 +1,4 @@
-"""Fractions as Java writes them."""
+"""Doubles in the text form of Java, and dates."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from decimal import Context, localcontext
 
 import pytest
 
+from kafkalog_spark.typed.columns.gregorian import days_of
 from kafkalog_spark.typed.columns.java_text import double_text
-from kafkalog_spark.typed.columns.spark_times import days_of
 
 
 @pytest.mark.parametrize(
@@ -22,16 +22,16 @@ from kafkalog_spark.typed.columns.spark_times import days_of
         (float("inf"), "Infinity"), (-float("inf"), "-Infinity"), (float("nan"), "NaN"),
     ],
 )  # fmt: skip
-def test_numbers_are_as_java_writes_them(number: float, text: str) -> None:
+def test_doubles_are_written_as_in_java(number: float, text: str) -> None:
     """Double.toString of Java 19 and later."""
     assert double_text(number) == text
 
 
-def test_digits_are_those_of_the_number_whatever_a_thread_has_set() -> None:
+def test_double_text_ignores_the_decimal_context_of_the_thread() -> None:
     with localcontext(Context(prec=5)):
         assert double_text(123456.789) == "123456.789"
 
 
-def test_a_date_that_there_is_not_is_named() -> None:
+def test_invalid_date_is_named_in_the_error() -> None:
     with pytest.raises(ValueError, match="there is no date 2023-13-1"):
         days_of(2023, 13, 1)

@@ -1,4 +1,4 @@
-"""Schemas from samples, LogDirs with typed values, and the commands about them."""
+"""Inference of schemas from samples, scans with typed values, and the commands for them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def log_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_types_are_merged_as_spark_does() -> None:
+def test_inferred_types_are_merged_as_in_spark() -> None:
     found, count, others = json_schema([*(value.encode() for value in VALUES), None])
     assert ddl_of_schema(found) == (
         "big decimal(38,0), id double, nested struct<a: string, b: boolean>, tags array<string>, user string"
@@ -39,7 +39,7 @@ def test_types_are_merged_as_spark_does() -> None:
         json_schema([b"1"])
 
 
-def test_the_command_prints_ddl_and_avro(log_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_schema_command_prints_ddl_and_avro(log_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert schema.main([str(log_dir), "-t", "orders"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("big decimal(38,0), id double, nested struct<")
@@ -55,7 +55,7 @@ def test_the_command_prints_ddl_and_avro(log_dir: Path, capsys: pytest.CaptureFi
     assert schema.main([str(log_dir / "missing"), "-t", "orders"]) == 2
 
 
-def test_a_scan_with_formats(log_dir: Path) -> None:
+def test_scan_with_formats_decodes_values(log_dir: Path) -> None:
     batches = LogDirs.open(log_dir).scan(
         "orders",
         value_format="json",
@@ -69,7 +69,7 @@ def test_a_scan_with_formats(log_dir: Path) -> None:
     assert [row["key"]["k"] for row in rows] == [0, 1, 2, 3]
 
 
-def test_cat_prints_json_as_json(log_dir: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_cat_embeds_json_values_as_json(log_dir: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     assert cat.main([str(log_dir), "-t", "orders", "-f", "json", "-s", "value=json", "-s", "key=json"]) == 0
     lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
     assert [line["payload"] for line in lines[:3]] == [json.loads(VALUES[0]), json.loads(VALUES[1]), "no json"]

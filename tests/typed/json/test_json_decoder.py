@@ -1,4 +1,4 @@
-"""The decoder of JSON without Spark: the kernel and plain Python give the same, and no value does harm."""
+"""The JSON decoder without Spark: kernel and fallback give equal results, and no value does harm."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.columns.binary_values import Values
 from kafkalog_spark.typed.columns.buffer_pool import BufferPool
 from kafkalog_spark.typed.ddl import ddl_of_schema, schema_of_ddl
-from kafkalog_spark.typed.decoder import format_of
+from kafkalog_spark.typed.formats import format_of
 from kafkalog_spark.typed.json.format import JsonDecoder
-from kafkalog_spark.typed.json.json_options import json_options
-from kafkalog_spark.typed.schema_files import depth
+from kafkalog_spark.typed.json.options import json_options
+from kafkalog_spark.typed.schema_limits import depth_parser
 from tests.spark.helpers.random_json import DDL, random_values
 from tests.spark.helpers.spark_functions import assert_same, comparable
 from tests.typed.given_formats import decoder_of
@@ -28,7 +28,7 @@ def decoder(ddl: str, **options: str) -> JsonDecoder:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_the_kernel_gives_what_plain_python_gives(zone: str) -> None:
+def test_kernel_and_fallback_decode_random_values_alike(zone: str) -> None:
     values = random_values(1500, seed=len(zone))
     array = pa.array(values, pa.binary())
     ours = decoder(f"{DDL}, _corrupt_record string", timezone=zone)
@@ -50,7 +50,7 @@ ORDER_DDL = (
 )
 
 
-def test_objects_that_are_nearly_as_the_last_one() -> None:
+def test_objects_that_differ_slightly_from_the_previous_one_are_decoded() -> None:
     """Each byte in its turn left out, another one, one more, or the last one; a whole object between any two."""
     chance = random.Random(5)
     others = b' ,:"\\{}[]09-.etfn\t\n\x01\x80\xc3'
@@ -70,8 +70,8 @@ def test_objects_that_are_nearly_as_the_last_one() -> None:
 
 
 @pytest.mark.parametrize("style", ["as it is", "spaced", "indented", "shuffled", "not ASCII"])
-def test_the_kernel_decides_what_is_json_whatever_its_style(style: str) -> None:
-    from kafkalog_spark.typed.json.columns import JsonBatch
+def test_kernel_decodes_json_of_every_style_without_the_fallback(style: str) -> None:
+    from kafkalog_spark.typed.json.batch import JsonBatch
 
     order = json.loads(ORDER)
     rows = [{**order, "id": n, "note": "ü" * n if style == "not ASCII" else "x" * n} for n in range(200)]
@@ -95,13 +95,13 @@ def test_the_kernel_decides_what_is_json_whatever_its_style(style: str) -> None:
         (-99999999, -99997958), (-214748349, -214743952), (-2147483648, -2147439564),
     ],
 )  # fmt: skip
-def test_days_as_text_are_of_the_calendar_that_spark_had_then(days: int, since: int) -> None:
+def test_day_numbers_as_text_use_the_hybrid_calendar_of_spark_1_5(days: int, since: int) -> None:
     """since: what from_json of Spark 4.3 made of them."""
     found = decoder("d date").decode(pa.array([b'{"d":"%011d"}' % days]))
     assert found.columns.field("d").cast(pa.int32()).to_pylist() == [since]
 
 
-def test_days_as_text_may_begin_with_any_number_of_zeros() -> None:
+def test_day_numbers_as_text_may_have_leading_zeros() -> None:
     """The first is what from_json of Spark 4.3 made of it."""
     texts = [b"-00000111030007", b"-" + b"0" * 5000 + b"111030007", b"+-5", b"00000000002147483648", b"000000000000"]
     found = decoder("d date").decode(pa.array([b'{"d":"' + text + b'"}' for text in texts]))
@@ -116,13 +116,13 @@ def test_days_as_text_may_begin_with_any_number_of_zeros() -> None:
         (b"\xed", "\ufffd"), (b"\xe0\x80", "\ufffd\ufffd"), (b"\xf0\x90\x80", "\ufffd"), (b"\xc0\x80", "\ufffd\ufffd"),
     ],
 )  # fmt: skip
-def test_what_is_not_utf8_is_replaced_as_java_replaces_it(data: bytes, replaced: str) -> None:
+def test_malformed_utf8_is_replaced_as_in_java(data: bytes, replaced: str) -> None:
     """replaced: what from_json of Spark 4.3 made of it."""
     found = decoder("t string").decode(pa.array([b'{"t":"' + data + b'"}']))
     assert found.columns.field("t").to_pylist() == [replaced]
 
 
-def test_pieces_of_arrays_large_arrays_and_empty_ones() -> None:
+def test_sliced_large_and_empty_arrays_are_decoded() -> None:
     ours = decoder("id bigint, tags array<string>")
     values = [b'{"id":1,"tags":["a"]}', None, b'{"id":2,"tags":[]}', b'{"id":3,"tags":["b","c"]}']
     rows = [{"id": 1, "tags": ["a"]}, None, {"id": 2, "tags": []}, {"id": 3, "tags": ["b", "c"]}]
@@ -133,14 +133,14 @@ def test_pieces_of_arrays_large_arrays_and_empty_ones() -> None:
         assert ours.decode(array.slice(4)).columns.to_pylist() == []
 
 
-def test_arrays_longer_than_the_room_for_them() -> None:
+def test_arrays_beyond_the_initial_capacity_are_decoded() -> None:
     numbers = list(range(10_000))
     decoded = decoder("a array<int>").decode(pa.array([json.dumps({"a": numbers}).encode(), b'{"a":[1]}']))
     assert decoded.bad is None
     assert decoded.columns.to_pylist() == [{"a": numbers}, {"a": [1]}]
 
 
-def test_more_numbers_for_the_parser_of_decimals_than_there_is_room_for() -> None:
+def test_long_numbers_beyond_the_initial_capacity_are_decoded() -> None:
     numbers = [i / 7 for i in range(1, 5000)]
     decoded = decoder("a array<double>, b float").decode(
         pa.array([json.dumps({"a": numbers, "b": 0.1234567891}).encode()])
@@ -148,7 +148,7 @@ def test_more_numbers_for_the_parser_of_decimals_than_there_is_room_for() -> Non
     assert decoded.columns.to_pylist() == [{"a": numbers, "b": float(np.float32(0.1234567891))}]
 
 
-def test_numbers_for_the_parser_of_decimals_in_one_batch_after_another() -> None:
+def test_long_numbers_in_successive_batches_are_decoded() -> None:
     ours = decoder("i bigint, x double, note string, y double")
     rows = [{"i": i, "x": i / 7, "note": f"note {i}", "y": i / 3} for i in range(1, 3000)]
     texts = pa.array([json.dumps(row).encode() for row in rows])
@@ -170,7 +170,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_value_is_bad_and_its_neighbours_are_not(name: str) -> None:
+def test_hostile_value_is_malformed_and_its_neighbours_are_read(name: str) -> None:
     value = HOSTILE[name]
     good = b'{"id":7,"user":"u","price":1.5}'
     decoded = decoder("id bigint, user string, price decimal(10,2), _corrupt_record string").decode(
@@ -184,7 +184,7 @@ def test_a_hostile_value_is_bad_and_its_neighbours_are_not(name: str) -> None:
     assert len(decoded.why(1)) < 500
 
 
-def test_a_string_of_60_mb_costs_a_few_times_its_size() -> None:
+def test_string_of_60_mb_takes_a_small_multiple_of_its_size() -> None:
     value = b'{"user":"' + b"x" * 60_000_000 + b'","id":1}'
     array = pa.array([value, b'{"id":2}'])
     ours = decoder("id bigint, user string")
@@ -198,7 +198,7 @@ def test_a_string_of_60_mb_costs_a_few_times_its_size() -> None:
     assert peak < 6 * len(value)
 
 
-def test_schemas_as_ddl_and_back() -> None:
+def test_ddl_round_trip_keeps_schemas() -> None:
     schema = schema_of_ddl(DDL)
     assert schema_of_ddl(ddl_of_schema(schema)) == schema
     assert schema_of_ddl("`a b` long, s struct<`x``y`: int>").names == ["a b", "s"]
@@ -224,11 +224,11 @@ def test_ddl_with_comments_and_words_in_any_case_is_read(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a int COMMENT x", "COMMENT takes a text in quotes"),
-        ("a int COMMENT", "COMMENT takes a text in quotes"),
+        ("a int COMMENT x", "COMMENT must be followed by a text in quotes"),
+        ("a int COMMENT", "COMMENT must be followed by a text in quotes"),
         ("a int NOT b", "expected NULL after NOT"),
         ("a 'int'", "expected a type, got ''int''"),
-        ("a int COMMENT 'x", "''x' is not understood"),
+        ("a int COMMENT 'x", "''x' is not a token of a schema"),
     ],
 )
 def test_ddl_with_a_wrong_comment_is_refused(text: str, message: str) -> None:
@@ -238,19 +238,19 @@ def test_ddl_with_a_wrong_comment_is_refused(text: str, message: str) -> None:
 
 @pytest.mark.parametrize("text", ["0", "-1", "-5"])
 def test_depth_below_one_refuses_recursive_schemas_as_in_spark(text: str) -> None:
-    assert depth(15, strict=True)("recursiveFieldMaxDepth", text) < 1
+    assert depth_parser(15, strict=True)("recursiveFieldMaxDepth", text) < 1
     with pytest.raises(OptionError, match="is 16: expected 1 to 15, or 0 or less to refuse recursive schemas"):
-        depth(15, strict=True)("recursiveFieldMaxDepth", "16")
+        depth_parser(15, strict=True)("recursiveFieldMaxDepth", "16")
 
 
-def test_what_the_formats_refuse() -> None:
+def test_invalid_formats_and_types_are_refused() -> None:
     with pytest.raises(OptionError, match="must be one of json"):
         format_of("xml")
-    with pytest.raises(OptionError, match="two fields of one name"):
+    with pytest.raises(OptionError, match="two fields with one name"):
         decoder_of("json", {}, pa.schema([("a", pa.int64()), ("a", pa.string())]))
     with pytest.raises(OptionError, match="keys of a map in JSON are strings"):
         decoder_of("json", {}, pa.schema([("a", pa.map_(pa.int64(), pa.int64()))]))
-    with pytest.raises(OptionError, match="is not decoded from JSON here"):
+    with pytest.raises(OptionError, match="JSON cannot be decoded to the type"):
         decoder_of("json", {}, pa.schema([("a", pa.duration("us"))]))
     with pytest.raises(OptionError, match="there is no time zone 'Mars'"):
         decoder_of("json", {"timezone": "Mars"}, pa.schema([("a", pa.int64())]))

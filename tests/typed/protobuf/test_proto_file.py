@@ -1,4 +1,4 @@
-"""Protobuf schemas in the forms in which registries keep them: maps written out, known types, descriptors in base64."""
+"""Protobuf schemas in the forms of a registry: explicit map entries, known types, descriptors in base64."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.protobuf.field_types import is_map
 from kafkalog_spark.typed.protobuf.known_types import known_file, known_files
 from kafkalog_spark.typed.protobuf.proto_file import ProtoFile, message_at, proto_file
 from kafkalog_spark.typed.protobuf.proto_text import imports_of, with_marked_map_entries
-from kafkalog_spark.typed.protobuf.types import is_map
 
 WRITTEN_OUT = """syntax = "proto3";
 package p;
@@ -65,7 +65,7 @@ def names(file: ProtoFile, *paths: tuple[int, ...]) -> list[str | None]:
 
 
 @pytest.mark.parametrize("syntax", ["proto3", "proto2", "2023"])
-def test_a_map_that_is_written_out_is_a_map(syntax: str) -> None:
+def test_repeated_message_with_option_map_entry_is_a_map(syntax: str) -> None:
     """Java's clients register it so: the option stands in the text, where protoc refuses it."""
     text = WRITTEN_OUT
     if syntax == "2023":
@@ -89,13 +89,13 @@ def test_a_map_that_is_written_out_is_a_map(syntax: str) -> None:
         "repeated string key = 1; int32 value = 2;",
     ],
 )
-def test_a_map_entry_that_is_none_is_refused(fields: str) -> None:
+def test_option_map_entry_on_another_message_is_refused(fields: str) -> None:
     text = f'syntax = "proto3"; message A {{ repeated E e = 1; message E {{ option map_entry = true; {fields} }} }}'
     with pytest.raises(OptionError, match=r"it has a message A.E with option map_entry, which is not one key"):
         proto_file(text, {}, "it")
 
 
-def test_only_statements_are_map_entries_and_imports() -> None:
+def test_map_entries_and_imports_in_comments_and_strings_are_ignored() -> None:
     text = """// import "a.proto";
 /* import "b.proto"; */ import /* c */ "d.proto" ; import public 'e.proto';
 message A { option (x) = "option map_entry = true;"; string option = 1; message B { option map_entry=true; } }
@@ -107,7 +107,7 @@ message A { option (x) = "option map_entry = true;"; string option = 1; message 
     assert with_marked_map_entries("message A { option map_entry = false; }", "m") == "message A { ; }"
 
 
-def test_marks_of_map_entries_are_not_taken_from_the_text() -> None:
+def test_marker_of_map_entries_avoids_names_in_the_text() -> None:
     text = 'syntax = "proto3"; message A { reserved "kafkalog_map_entry"; int32 key = 1; int32 value = 2; }'
     message = proto_file(text, {}, "it").descriptor.message_types_by_name["A"]
     assert not message.GetOptions().map_entry
@@ -116,7 +116,7 @@ def test_marks_of_map_entries_are_not_taken_from_the_text() -> None:
     assert copied.reserved_name == ["kafkalog_map_entry"]
 
 
-def test_indexes_count_the_messages_of_the_text_as_java_and_else_map_entries_too() -> None:
+def test_message_indexes_prefer_the_count_of_java_clients() -> None:
     """C is the first message that the text has in A. Python's client counts the entry of the map before it."""
     paths = ((0,), (1,), (2,), (0, 0), (0, 1), (0, 2), (0, 3), (0, 0, 0), (-1,))
     short = proto_file(SHORT, {}, "it")
@@ -142,14 +142,14 @@ def test_known_types_need_no_reference(name: str) -> None:
             assert found.message_type.full_name == f"{known.package}.{message.name}"
 
 
-def test_options_of_confluent_are_known() -> None:
+def test_confluent_field_options_need_no_reference() -> None:
     text = """syntax = "proto3"; import "confluent/meta.proto"; import "confluent/types/decimal.proto";
     message A { confluent.type.Decimal d = 1 [(confluent.field_meta) = { params: [{ key: "scale", value: "2" }] }]; }"""
     field = proto_file(text, {}, "it").descriptor.message_types_by_name["A"].fields_by_name["d"]
     assert field.message_type.full_name == "confluent.type.Decimal"
 
 
-def test_a_reference_goes_before_a_known_file_of_its_name() -> None:
+def test_reference_overrides_known_file_with_the_same_name() -> None:
     own = 'syntax = "proto3"; package google.type; message Date { string own = 1; }'
     text = 'syntax = "proto3"; import "google/type/date.proto"; message A { google.type.Date d = 1; }'
     for reference in (own, in_base64(own)):
@@ -190,7 +190,7 @@ def test_an_import_without_a_reference_may_be_unused() -> None:
         assert "it imports no/where.proto, which it has no reference to" in str(refused.value)
 
 
-def test_an_import_that_is_no_relative_path_is_no_file() -> None:
+def test_import_with_an_invalid_path_is_refused() -> None:
     for name in ("/etc/passwd", "../a.proto", "a=b.proto"):
         with pytest.raises(OptionError):
             proto_file(f'syntax = "proto3"; import "{name}"; message A {{ int32 a = 1; }}', {}, "it")

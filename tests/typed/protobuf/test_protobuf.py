@@ -1,4 +1,4 @@
-"""Protobuf messages decoded into columns; Google's library writes them, and reads them too, as the oracle."""
+"""Decoding of Protobuf values, with Google's library as writer and oracle."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources
-from kafkalog_spark.typed.protobuf.types import is_map, is_repeated
+from kafkalog_spark.typed.decoder import Decoded
+from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources
+from kafkalog_spark.typed.protobuf.field_types import is_map, is_repeated
 from tests.typed.given_formats import of_format
 from tests.typed.protos import descriptor_of, new
 
@@ -166,7 +167,7 @@ def test_random_messages_are_read_as_googles_library_reads_them(descriptors: Pat
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_messages_in_parts_are_put_together(descriptors: Path, name: str) -> None:
+def test_messages_in_parts_are_merged(descriptors: Path, name: str) -> None:
     rng = random.Random(9)
     descriptor = descriptor_of(descriptors, name)
     for _ in range(60):
@@ -180,7 +181,7 @@ def test_messages_in_parts_are_put_together(descriptors: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_what_googles_library_refuses_is_a_bad_value(descriptors: Path, name: str) -> None:
+def test_value_that_googles_library_refuses_is_malformed(descriptors: Path, name: str) -> None:
     """And what it takes is read, but for what Spark alone refuses: fields of the message with another type.
 
     Java takes a few that Google's library in C refuses: tags of more than 32 bits, of which it drops the rest, and
@@ -216,7 +217,7 @@ def test_what_googles_library_refuses_is_a_bad_value(descriptors: Path, name: st
     assert javas <= 5
 
 
-def test_types_are_those_of_spark(descriptors: Path) -> None:
+def test_columns_have_sparks_types(descriptors: Path) -> None:
     given = {"descfilepath": str(descriptors), "messagename": "Order"}
     types = {field.name: field.type for field in schema(given)}
     assert types["u32"] == pa.int32()
@@ -234,7 +235,7 @@ def test_types_are_those_of_spark(descriptors: Path) -> None:
     assert schema({**given, "messagename": "HasEmpty"}).names == ["n"]
 
 
-def test_what_is_refused_is_refused_by_name(descriptors: Path, tmp_path: Path) -> None:
+def test_refused_schema_or_option_is_named(descriptors: Path, tmp_path: Path) -> None:
     given = {"descfilepath": str(descriptors), "messagename": "shop.Node"}
     with pytest.raises(OptionError, match=r"shop.Node.next makes shop.Node recursive.*recursive.fields.max.depth"):
         schema(given)
@@ -247,7 +248,7 @@ def test_what_is_refused_is_refused_by_name(descriptors: Path, tmp_path: Path) -
     with pytest.raises(OptionError, match="option 'messageName' is missing"):
         schema({"descfilepath": str(descriptors)})
     (tmp_path / "x").write_bytes(b"\xff\xff")
-    with pytest.raises(OptionError, match="is no descriptor set"):
+    with pytest.raises(OptionError, match="is not a descriptor set"):
         schema({"descfilepath": str(tmp_path / "x"), "messagename": "m"})
 
 
@@ -255,7 +256,7 @@ HOSTILE = {
     "a length that lies": (b"\x12\xff\xff\xff\xff\x07abc", "does not end within"),
     "a length below 0": (b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "does not end within"),
     "field number 0": (b"\x00\x01", "number 0"),
-    "a wire type that there is not": (b"\xa7\x7d", "wire type that there is not"),
+    "a wire type that there is not": (b"\xa7\x7d", "an unknown wire type"),
     "a group that ends without a begin": (b"\xa4\x7d", "the end of a group"),
     "groups without end": (b"\xa3\x7d" * 100_000, "100 messages inside each other"),
     "no UTF-8": (b"\x12\x02\xc3\x28", "not UTF-8"),
@@ -266,7 +267,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_hostile_message_is_a_bad_value_and_its_neighbours_are_not(descriptors: Path, what: str) -> None:
+def test_hostile_message_is_malformed_and_its_neighbours_are_read(descriptors: Path, what: str) -> None:
     value, why = HOSTILE[what]
     found = decode(descriptors, "Order", [b"\x08\x01", value, None, b"\x08\x02"])
     assert found.bad is not None
@@ -275,7 +276,7 @@ def test_a_hostile_message_is_a_bad_value_and_its_neighbours_are_not(descriptors
     assert [row and row["id"] for row in found.columns.to_pylist()] == [1, None, None, 2]
 
 
-def test_messages_nested_more_than_a_hundred_times_are_bad(descriptors: Path) -> None:
+def test_message_nested_more_than_100_levels_is_malformed(descriptors: Path) -> None:
     def nested(times: int) -> bytes:
         found = b"\x08\x01"
         for _ in range(times):
@@ -290,7 +291,7 @@ def test_messages_nested_more_than_a_hundred_times_are_bad(descriptors: Path) ->
     assert found.bad.tolist() == [False, True]
 
 
-def test_a_plan_holds_the_descriptor_set_itself(descriptors: Path, tmp_path: Path) -> None:
+def test_resolved_format_contains_the_descriptor_set(descriptors: Path, tmp_path: Path) -> None:
     path = tmp_path / "d"
     path.write_bytes(descriptors.read_bytes())
     sources = SchemaSources("value", (), lambda topic: [])

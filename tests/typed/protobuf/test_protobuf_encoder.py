@@ -1,4 +1,4 @@
-"""Rows written as Protobuf: the messages that Google's library makes of the same rows, and rows that do not fit."""
+"""Encoding of rows in Protobuf, compared with Google's library, and rows that are refused."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from kafkalog_spark.errors import InvalidRecord, OptionError
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
 from kafkalog_spark.typed.protobuf.encoder import ProtobufEncoder
+from kafkalog_spark.typed.protobuf.field_types import FieldType, is_map, is_repeated, is_time
 from kafkalog_spark.typed.protobuf.format import encoder
-from kafkalog_spark.typed.protobuf.types import FieldType, is_map, is_repeated, is_time
 from tests.searches import examples
 from tests.typed.canonical import canonical
 from tests.typed.given_formats import of_format
@@ -124,7 +124,7 @@ def order(rng: Random) -> dict[str, Any]:
     return {name: None if rng.random() < 0.2 else value for name, value in row.items()}
 
 
-def test_random_rows_are_the_messages_that_the_library_makes(descriptors: Path) -> None:
+def test_random_rows_are_encoded_like_googles_library(descriptors: Path) -> None:
     rng, descriptor = Random(3), descriptor_of(descriptors, "shop.Order")
     rows = [order(rng) for _ in range(examples(1500))]
     for row, value in zip(rows, written(descriptors, "shop.Order", [*rows], ORDER), strict=True):
@@ -138,7 +138,7 @@ def test_random_rows_are_the_messages_that_the_library_makes(descriptors: Path) 
             assert value == expected.SerializeToString(deterministic=True)
 
 
-def test_rows_of_the_old_syntax_have_what_is_required(descriptors: Path) -> None:
+def test_proto2_rows_need_their_required_fields(descriptors: Path) -> None:
     inner = pa.struct([("level", pa.string()), ("need", pa.int32())])
     texts = pa.list_(pa.string())
     type_ = pa.struct(
@@ -153,14 +153,14 @@ def test_rows_of_the_old_syntax_have_what_is_required(descriptors: Path) -> None
     assert written(descriptors, "old.Old", rows, type_) == expected
     with pytest.raises(InvalidRecord, match=r"row 1 does not fit old.Inner: inner.need: null, and it is required"):
         written(descriptors, "old.Old", [None, {**rows[0], "inner": {"level": "LOW", "need": None}}], type_)
-    with pytest.raises(OptionError, match=r"old.Old requires id: there is no such column"):
+    with pytest.raises(OptionError, match=r"old.Old requires id, but the rows have no such column"):
         written(descriptors, "old.Old", [], pa.struct([("text", pa.string())]))
 
 
 @pytest.mark.parametrize(
     ("name", "type_", "value", "line"),
     [
-        ("kind", pa.string(), "NOT_ONE", "kind: no name of the enum shop.Kind"),
+        ("kind", pa.string(), "NOT_ONE", "kind: not a name of the enum shop.Kind"),
         ("maybe", pa.int64(), 2**31, "maybe: a number beyond 32 bits"),
         ("u32", pa.int64(), -1, "u32: a number beyond 32 bits"),
         ("u64", pa.decimal128(20, 0), Decimal(2**64), "u64: a number beyond 64 bits"),
@@ -169,7 +169,7 @@ def test_rows_of_the_old_syntax_have_what_is_required(descriptors: Path) -> None
         ("counts", pa.map_(pa.string(), pa.int64()), [("a", None)], "counts: a null, which a map cannot hold"),
     ],
 )
-def test_a_row_that_does_not_fit_is_refused_with_its_place(
+def test_row_that_does_not_fit_is_refused_with_row_and_field(
     descriptors: Path, name: str, type_: pa.DataType, value: Any, line: str
 ) -> None:
     with pytest.raises(InvalidRecord, match=f"row 1 does not fit shop.Order: {line}"):
@@ -180,7 +180,7 @@ def test_a_row_that_does_not_fit_is_refused_with_its_place(
     ("name", "type_", "line"),
     [
         ("other", pa.int32(), "shop.Order has no field for other"),
-        ("id", pa.string(), "id is string, which the field shop.Order.id does not take"),
+        ("id", pa.string(), "id is string, which cannot be written as the field shop.Order.id"),
         ("user", pa.int64(), "user is int64"),
         ("items", ITEM, "items is struct<"),
         ("single", pa.struct([("sku", pa.int64())]), "single.sku is int64"),
@@ -188,14 +188,14 @@ def test_a_row_that_does_not_fit_is_refused_with_its_place(
         ("at", pa.int64(), "at is int64"),
     ],
 )
-def test_a_column_that_the_message_has_no_place_for_is_refused(
+def test_column_that_the_message_cannot_represent_is_refused(
     descriptors: Path, name: str, type_: pa.DataType, line: str
 ) -> None:
     with pytest.raises(OptionError, match=line):
         written(descriptors, "shop.Order", [], pa.struct([(name, type_)]))
 
 
-def test_unsigned_numbers_are_their_bits_as_spark_reads_them(descriptors: Path) -> None:
+def test_negative_numbers_are_the_bits_of_unsigned_fields_as_in_spark(descriptors: Path) -> None:
     type_ = pa.struct([("u32", pa.int32()), ("u64", pa.int64()), ("f32", pa.int32()), ("f64", pa.decimal128(20, 0))])
     row = {"u32": -1, "u64": -1, "f32": -(2**31), "f64": Decimal(2**64 - 1)}
     (value,) = written(descriptors, "shop.Order", [row], type_)
@@ -204,7 +204,7 @@ def test_unsigned_numbers_are_their_bits_as_spark_reads_them(descriptors: Path) 
     assert (found.u32, found.u64, found.f32, found.f64) == (2**32 - 1, 2**64 - 1, 2**31, 2**64 - 1)
 
 
-def test_of_a_oneof_the_last_column_that_is_there_is_written(descriptors: Path) -> None:
+def test_last_non_null_column_of_a_oneof_is_written(descriptors: Path) -> None:
     type_ = pa.struct([("number", pa.int32()), ("text", pa.string())])
     found = []
     for value in written(descriptors, "shop.Order", [{"number": 0, "text": ""}, {"number": 0, "text": None}], type_):
@@ -215,7 +215,7 @@ def test_of_a_oneof_the_last_column_that_is_there_is_written(descriptors: Path) 
 
 
 @pytest.mark.parametrize("seed", range(examples(30)))
-def test_what_was_read_is_written_and_read_again(seed: int) -> None:
+def test_encoder_round_trip_of_random_messages(seed: int) -> None:
     for case in cases(seed, 3, 25):
         given = {"descriptors": case.descriptors, "messagename": "T.M0", **case.options}
         columns = schema(given)

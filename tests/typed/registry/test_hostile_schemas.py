@@ -1,5 +1,4 @@
-"""Schemas of a registry made to harm: their own values are bad values, those of other schemas are read, nothing that a
-schema holds is a file or a module here."""
+"""Hostile schemas in a registry: only their own values are malformed, and nothing in them is used as a file name."""
 
 from __future__ import annotations
 
@@ -16,11 +15,13 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
+from kafkalog_spark.typed.avro.read_options import read_options_of
 from kafkalog_spark.typed.avro.schema import parse_schema
-from kafkalog_spark.typed.avro.types import columns_of, meaning_of
-from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources
+from kafkalog_spark.typed.avro.types import columns_of
+from kafkalog_spark.typed.decoder import Decoded
+from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources
 from kafkalog_spark.typed.protobuf.descriptors import pool_of
-from kafkalog_spark.typed.registry import confluent
+from kafkalog_spark.typed.registry import confluent_decoder
 from kafkalog_spark.typed.registry.schema_records import SchemaRecords
 
 Record = tuple[bytes | None, bytes | None]
@@ -53,8 +54,8 @@ def read(name: str, values: list[bytes | None], records: Sequence[Record], **giv
     return decoder.decode(pa.array(values, pa.binary()))
 
 
-def costs_its_values_only(name: str, records: Sequence[Record]) -> str:
-    """Values of schema ODD are bad, those of GOOD are read; why the former are."""
+def reason_for_odd_schema(name: str, records: Sequence[Record]) -> str:
+    """Check that only values of schema ODD are malformed, not those of GOOD; return the reason."""
     good = AVRO if name == "confluent-avro" else PROTO
     kind = "AVRO" if name == "confluent-avro" else "PROTOBUF"
     first = registered(GOOD, good if isinstance(good, str) else json.dumps(good), kind)
@@ -82,19 +83,19 @@ def polyglot(marker: Path) -> str:
 
 
 @pytest.mark.parametrize("name", ["grpc_tools/__init__.py", "grpc_tools/protoc.py", "encodings.py", "b.proto"])
-def test_no_schema_is_a_python_module(name: str, temporary: Path) -> None:
+def test_schema_is_never_imported_as_a_python_module(name: str, temporary: Path) -> None:
     marker = temporary / "marker"
     text = f'syntax = "proto3"; import "{name}"; message R {{ int32 id = 1; Ref ref = 2; }}'
     records = [registered(3, polyglot(marker), "PROTOBUF"), registered(ODD, text, "PROTOBUF", [(name, 3)])]
     if name.endswith(".py"):
-        assert "no relative path of a .proto file" in costs_its_values_only("confluent-protobuf", records)
+        assert "not a relative path of a .proto file" in reason_for_odd_schema("confluent-protobuf", records)
     else:  # a good name for a file of Protobuf, which it is
         value = framed(ODD, b"\0\x08\x07")
         assert read("confluent-protobuf", [value], records, subject=f"s{ODD}").bad is None
     assert list(temporary.iterdir()) == []
 
 
-def test_the_working_directory_has_no_module_for_protoc(temporary: Path) -> None:
+def test_protoc_imports_no_module_of_the_working_directory(temporary: Path) -> None:
     (temporary / "grpc_tools").mkdir()
     (temporary / "grpc_tools" / "__init__.py").write_text(f"open({str(temporary / 'marker')!r}, 'w')")
     (temporary / "kafkalog.proto").write_text("not this one")
@@ -111,14 +112,14 @@ ODD_NAMES = [
 
 
 @pytest.mark.parametrize("names", ODD_NAMES, ids=lambda names: repr(names)[:20])
-def test_odd_names_of_references_are_no_files(names: tuple[str, ...], temporary: Path) -> None:
+def test_odd_names_of_references_are_not_used_as_paths(names: tuple[str, ...], temporary: Path) -> None:
     below = [registered(10 + i, 'syntax = "proto3";', "PROTOBUF") for i in range(len(names))]
     odd = registered(ODD, PROTO, "PROTOBUF", [(name, 10 + i) for i, name in enumerate(names)])
-    assert "no relative path of a .proto file" in costs_its_values_only("confluent-protobuf", [*below, odd])
+    assert "not a relative path of a .proto file" in reason_for_odd_schema("confluent-protobuf", [*below, odd])
     assert list(temporary.iterdir()) == []
 
 
-def test_references_have_the_names_that_imports_say() -> None:
+def test_imports_are_found_by_the_names_of_references() -> None:
     """Directories, files inside what is a file, names with signs, and what Google's library brings."""
     names = ["shop/b.proto", "shop/b.proto/c.proto", "v1.2/d-e+f_g.proto", "kafkalog-0.proto"]
     below = [registered(10 + i, f'syntax = "proto3"; message M{i} {{}}', "PROTOBUF") for i in range(len(names))]
@@ -173,8 +174,8 @@ PROTOS = {
 
 
 @pytest.mark.parametrize("what", PROTOS)
-def test_an_odd_text_of_protobuf_costs_its_own_values(what: str) -> None:
-    costs_its_values_only("confluent-protobuf", [registered(ODD, PROTOS[what], "PROTOBUF")])
+def test_odd_protobuf_schema_makes_only_its_own_values_malformed(what: str) -> None:
+    reason_for_odd_schema("confluent-protobuf", [registered(ODD, PROTOS[what], "PROTOBUF")])
 
 
 def record(*fields: Any, **others: Any) -> Any:
@@ -206,28 +207,28 @@ AVROS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("what", AVROS)
-def test_an_odd_schema_of_avro_costs_its_own_values(what: str) -> None:
+def test_odd_avro_schema_makes_only_its_own_values_malformed(what: str) -> None:
     schema = AVROS[what]
     text = schema if isinstance(schema, str) else json.dumps(schema)
-    costs_its_values_only("confluent-avro", [registered(ODD, text, "AVRO")])
+    reason_for_odd_schema("confluent-avro", [registered(ODD, text, "AVRO")])
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
-def test_references_in_chains_and_to_nobody_cost_their_own_values(kind: str) -> None:
+def test_invalid_references_make_only_their_own_values_malformed(kind: str) -> None:
     name = f"confluent-{kind.lower()}"
     text = '{"type": "record", "name": "R", "fields": []}' if kind == "AVRO" else PROTO
     chain = [registered(i, text, kind, [(f"n{i}.proto", i + 1)]) for i in range(ODD, ODD + 1500)]
-    assert "refers to version 1 of s99999" in costs_its_values_only(
+    assert "refers to version 1 of s99999" in reason_for_odd_schema(
         name, [registered(ODD, text, kind, [("n.proto", 99_999)])]
     )
-    assert "refers to more than 1,000 others" in costs_its_values_only(
+    assert "refers to more than 1,000 others" in reason_for_odd_schema(
         name, [*chain, registered(ODD + 1500, text, kind)]
     )
     if kind == "AVRO":
-        assert "defines R twice" in costs_its_values_only(name, [registered(ODD, text, kind, [("R", ODD)])])
+        assert "defines R twice" in reason_for_odd_schema(name, [registered(ODD, text, kind, [("R", ODD)])])
 
 
-def test_the_readers_own_schema_that_cannot_be_read_is_one_error() -> None:
+def test_invalid_reader_schema_is_one_error() -> None:
     types = [record(field(type=f"N{i - 1}" if i else "int"), name=f"N{i}") for i in range(5000)]
     chain = record(field(type=[*types, "null"]))  # each type has the one before it
     for schema in (AVROS["aliases that are a number"], chain):
@@ -242,14 +243,14 @@ def test_the_readers_own_schema_that_cannot_be_read_is_one_error() -> None:
         read("confluent-protobuf", [], [])
 
 
-def test_a_default_beyond_all_floats_is_infinite_as_in_java() -> None:
+def test_default_out_of_the_range_of_float_is_infinite_as_in_java() -> None:
     more = [field(name="f", type="float", default=1e300), field(name="d", type="double", default=-(10**400))]
     records = [registered(GOOD, json.dumps(record(field(), *more)), "AVRO"), registered(ODD, json.dumps(AVRO), "AVRO")]
     found = read("confluent-avro", [framed(ODD, b"\x0e")], records)
     assert found.columns.to_pylist() == [{"id": 7, "f": float("inf"), "d": float("-inf")}]
 
 
-def test_types_that_name_each_other_are_matched_once() -> None:
+def test_mutually_recursive_types_are_matched_once_per_pair() -> None:
     """2^40 pairs of types, where each is a record of the reader's by its structure, and as many records of no bytes."""
     branch = [{"name": name, "type": ["null", "N"], "default": None} for name in ("a", "b")]
     wrote: Any = record(name="X")
@@ -281,32 +282,34 @@ def test_a_oneof_of_20_000_fields_is_planned() -> None:
     assert read("confluent-protobuf", [framed(ODD, b"\0\x08\x07")], records).columns.to_pylist() == [{"id": 7}]
 
 
-class Counted(SchemaRecords):
-    """A store that counts how often it is asked."""
+class CountingStore(SchemaRecords):
+    """A store that records its look-ups by ID."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         super().__init__(records, "the registry")
-        self.asked: list[int] = []
+        self.looked_up: list[int] = []
 
     def by_id(self, id_: int, subject: str = "") -> Any:
-        self.asked.append(id_)
+        self.looked_up.append(id_)
         return super().by_id(id_, subject)
 
 
-def counted(name: str, records: Sequence[Record], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Counted]:
-    """A decoder with the schema GOOD as its reader's, and its store."""
-    store = Counted(records)
-    monkeypatch.setattr("kafkalog_spark.typed.registry.confluent.store_of", lambda format: store)
+def decoder_and_counting_store(
+    name: str, records: Sequence[Record], monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, CountingStore]:
+    """Return a decoder with the reader schema GOOD, and its store."""
+    store = CountingStore(records)
+    monkeypatch.setattr("kafkalog_spark.typed.registry.confluent_decoder.store_of", lambda format: store)
     format = ResolvedFormat(name, {}, reader_id=GOOD)
     return format.decoder(pa.schema([("id", pa.int32())])), store
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
-def test_invented_ids_and_indexes_harm_no_good_value(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invented_ids_and_indexes_do_not_affect_good_values(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     good, other = (
         (json.dumps(AVRO), json.dumps(record(field(), name="Other"))) if kind == "AVRO" else (PROTO, PROTO + " ")
     )
-    decoder, store = counted(
+    decoder, store = decoder_and_counting_store(
         f"confluent-{kind.lower()}", [registered(GOOD, good, kind), registered(70_000, other, kind)], monkeypatch
     )
     value = b"\x0e" if kind == "AVRO" else b"\0\x08\x07"
@@ -314,21 +317,21 @@ def test_invented_ids_and_indexes_harm_no_good_value(kind: str, monkeypatch: pyt
     if kind == "PROTOBUF":
         junk += [framed(GOOD, b"\x02" + bytes([128 + i % 64, 2 + i // 64 * 2]) + b"\x08\x07") for i in range(2000)]
     for _ in range(2):
-        store.asked.clear()
+        store.looked_up.clear()
         found = decoder.decode(pa.array([*junk, framed(GOOD, value), framed(70_000, value)], pa.binary()))
         assert found.bad is not None
         assert found.bad.tolist() == [True] * len(junk) + [False, False]
         assert found.columns.field("id").to_pylist()[-2:] == [7, 7]
-        junk, asked = junk[::-1], len(store.asked)
-    assert asked == 0  # the second time all is known
+        junk, look_ups = junk[::-1], len(store.looked_up)
+    assert look_ups == 0  # the second batch finds all results in the cache
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
-def test_more_schemas_than_there_is_room_for_are_all_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confluent, "MOST_SCHEMAS", 3)
+def test_batch_with_more_schemas_than_the_maximum_is_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confluent_decoder, "MAX_SCHEMAS", 3)
     texts = [json.dumps(AVRO | {"doc": str(i)}) if kind == "AVRO" else PROTO + " " * i for i in range(10)]
     records = [registered(GOOD + i, text, kind) for i, text in enumerate(texts)]
-    decoder, _ = counted(f"confluent-{kind.lower()}", records, monkeypatch)
+    decoder, _ = decoder_and_counting_store(f"confluent-{kind.lower()}", records, monkeypatch)
     numbers = [(i, i % 10) for i in range(40)]
     values: list[bytes | None] = [
         framed(GOOD + id_, bytes([2 * i]) if kind == "AVRO" else bytes([0, 8, i])) for i, id_ in numbers
@@ -389,8 +392,8 @@ def test_mutated_schemas_of_avro_are_read_or_refused() -> None:
         namespace="n",
         aliases=["Q"],
     )  # fmt: skip
-    meaning, random_ = meaning_of({"recursivefieldmaxdepth": "2"}), random.Random(1)
-    from kafkalog_spark.typed.avro.resolve import AvroReading
+    meaning, random_ = read_options_of({"recursivefieldmaxdepth": "2"}), random.Random(1)
+    from kafkalog_spark.typed.avro.reading import AvroReading
 
     known = parse_schema(json.dumps(whole))
     columns = columns_of(known, meaning)
@@ -416,8 +419,9 @@ def named_values(value: bytes) -> Any:
 
 
 def test_mutated_descriptors_are_read_or_refused() -> None:
-    from kafkalog_spark.typed.protobuf import types
+    from kafkalog_spark.typed.protobuf.read_options import read_options_of as protobuf_read_options_of
     from kafkalog_spark.typed.protobuf.reading import ProtobufReading
+    from kafkalog_spark.typed.protobuf.types import columns_of as protobuf_columns_of
 
     file = descriptor_pb2.FileDescriptorProto()
     descriptor_pb2.DESCRIPTOR.CopyToProto(file)
@@ -429,8 +433,8 @@ def test_mutated_descriptors_are_read_or_refused() -> None:
         try:
             pool, names = pool_of(bytes(data), "it")
             for descriptor in pool.FindFileByName(names[0]).message_types_by_name.values():
-                meaning = types.meaning_of({"recursive.fields.max.depth": "1"})
-                wanted = types.columns_of(descriptor, meaning)
+                meaning = protobuf_read_options_of({"recursive.fields.max.depth": "1"})
+                wanted = protobuf_columns_of(descriptor, meaning)
                 ProtobufReading(descriptor, wanted, meaning).entry_of(descriptor)
             read_ += 1
         except OptionError:

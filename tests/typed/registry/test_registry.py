@@ -1,4 +1,4 @@
-"""Schema registries: framing, the REST interface, and `_schemas` as a real Kafka kept it."""
+"""Schema registries: framing, the REST interface, and `_schemas` as recorded from a real Kafka."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ from kafkalog_spark.http_client import TIMEOUT_S, HttpClient
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.write.record_encoder import BatchParams
 from kafkalog_spark.sink.columns import SinkColumns
-from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, format_of
+from kafkalog_spark.typed.decoder import Decoded
+from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources, format_of
 from kafkalog_spark.typed.registry.registry_client import RegistryClient, RegistryOptions
-from kafkalog_spark.typed.registry.schema_records import SchemaRecords, listed_records
+from kafkalog_spark.typed.registry.schema_listing import listed_records
+from kafkalog_spark.typed.registry.schema_records import SchemaRecords
 from tests.broker.security.test_jwks import serving
 from tests.golden_data import GOLDEN
 from tests.interop.record_schemas import CUSTOMERS, FIRST, ORDERS, SECOND
@@ -96,7 +98,7 @@ def test_json_of_confluents_serializer_is_read_without_its_schema() -> None:
     assert "does not begin with a schema's id" in without.why(0)
 
 
-def test_the_table_of_a_registrys_topic_is_what_its_last_records_say() -> None:
+def test_last_record_of_each_key_in_a_registrys_topic_counts() -> None:
     store = SchemaRecords(golden_records("_schemas"), "the topic _schemas")
     latest = store.by_version("orders-value", None)
     assert latest is not None
@@ -118,7 +120,7 @@ def test_a_topic_without_a_record_of_a_registry_is_refused_with_its_first_record
     assert SchemaRecords([], "the topic t").by_id(1) is None
 
 
-def test_foreign_records_in_a_registrys_topic_are_passed_over_with_one_warning(
+def test_foreign_records_in_a_registrys_topic_are_ignored_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As in Confluent's KafkaStoreReaderThread, which logs each and goes on."""
@@ -136,7 +138,7 @@ def test_foreign_records_in_a_registrys_topic_are_passed_over_with_one_warning(
     assert found.bad is None
     assert len(found.columns) == len(ORDERS)
     (line,) = caplog.messages
-    assert line.startswith("the topic _schemas: 5 records are not used")
+    assert line.startswith("the topic _schemas: 5 records are ignored")
     assert "The first: record 0: " in line
 
 
@@ -247,7 +249,7 @@ def test_values_of_a_strategy_that_names_records_are_of_the_subjects_context() -
 
 
 @pytest.mark.parametrize("form", ["list", "lines", "tabs"])
-def test_a_file_of_schemas_is_as_good_as_a_registry(form: str, tmp_path: Path) -> None:
+def test_values_are_read_with_a_file_of_schemas(form: str, tmp_path: Path) -> None:
     records = [(key, value) for key, value in golden_records("_schemas") if key is not None]
     if form == "list":
         kept = [json.loads(value) for key, value in records if b'"SCHEMA"' in key and value is not None][:2]
@@ -265,7 +267,7 @@ def test_a_file_of_schemas_is_as_good_as_a_registry(form: str, tmp_path: Path) -
     assert found.bad is None
 
 
-def test_a_registry_is_asked_once_for_each_schema() -> None:
+def test_each_schema_is_requested_once() -> None:
     with RegistryServer(users={"alice": "se:cret"}) as registry:
         ids = [registry.register("orders-value", json.dumps(schema)) for schema in (FIRST, SECOND)]
         values = [
@@ -282,7 +284,7 @@ def test_a_registry_is_asked_once_for_each_schema() -> None:
         assert sorted(asked) == [f"GET /schemas/ids/{id_}?subject=orders-value" for id_ in ids]
 
 
-def test_a_guid_before_the_value_or_in_a_header_names_its_schema_too() -> None:
+def test_guid_in_the_value_or_a_header_names_the_schema() -> None:
     with RegistryServer(token="abc") as registry:
         id_ = registry.register("orders-value", json.dumps(FIRST))
         guid = UUID(registry.guid(id_)).bytes
@@ -297,7 +299,7 @@ def test_a_guid_before_the_value_or_in_a_header_names_its_schema_too() -> None:
         assert found.columns.to_pylist() == [{"id": 1}, {"id": 2}, {"id": None}, {"id": 4}]
 
 
-def test_an_id_that_nobody_knows_is_a_bad_value_and_no_error() -> None:
+def test_unknown_schema_id_makes_the_value_malformed() -> None:
     with RegistryServer() as registry:
         registry.register("orders-value", json.dumps(FIRST))
         registry.register("text", "{}", "JSON")
@@ -310,7 +312,7 @@ def test_an_id_that_nobody_knows_is_a_bad_value_and_no_error() -> None:
         assert "one of JSON" in found.why(2)
 
 
-def test_a_registry_that_fails_is_asked_again_and_then_named() -> None:
+def test_failing_registry_is_retried_and_then_named() -> None:
     waits: list[float] = []
     with RegistryServer(failing=2) as registry:
         registry.register("s", '"int"')
@@ -318,9 +320,9 @@ def test_a_registry_that_fails_is_asked_again_and_then_named() -> None:
         assert client.by_id(1) is not None
         assert waits == [0.5, 1.0]
         registry.failing = 10
-        with pytest.raises(SchemaRegistryError, match=r"could not be asked for /schemas/ids/5: HTTP 503"):
+        with pytest.raises(SchemaRegistryError, match=r"failed to answer /schemas/ids/5: HTTP 503"):
             client.by_id(5)
-    with pytest.raises(SchemaRegistryError, match="could not be asked"):
+    with pytest.raises(SchemaRegistryError, match="failed to answer"):
         client.by_id(6)
 
 
@@ -329,7 +331,9 @@ def moved(to: str) -> bytes:
 
 
 @pytest.mark.parametrize("credentials", [{"user_info": "alice:secret"}, {"token": "abc"}])
-def test_credentials_go_to_no_other_server(credentials: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_are_not_sent_to_another_server(
+    credentials: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with RegistryServer() as other:
         other.register("s", '"int"')
         for there in (other.url, other.url.replace("http:", "https:"), "ftp://127.0.0.1", "file:///etc/hostname"):
@@ -353,13 +357,17 @@ def test_credentials_go_to_no_other_server(credentials: dict[str, str], monkeypa
     [
         (b"garbage\r\n\r\n", "does not speak HTTP: BadStatusLine", True),
         (b"", "does not speak HTTP: RemoteDisconnected", True),
-        (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 200_000, "something else than JSON", False),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 200_000, "a text that is not JSON", False),
         (b"HTTP/1.1 400 No\r\n\r\n" + b"[" * 60_000, r"refused /keys/schemas/ids/1: HTTP 400: \[\[", False),
         (b"HTTP/1.1 200 OK\r\n\r\n" + bytes((16 << 20) + 1), "larger than 16777216 bytes", False),
-        (b'HTTP/1.1 200 OK\r\n\r\n{"schema": "x", "references": 7}', "answered /schemas/ids/1 with no schema", False),
+        (
+            b'HTTP/1.1 200 OK\r\n\r\n{"schema": "x", "references": 7}',
+            "answered /schemas/ids/1 without a valid schema",
+            False,
+        ),
     ],
 )
-def test_odd_answers_are_errors_of_ours_and_another_server_is_asked(answer: bytes, why: str, again: bool) -> None:
+def test_invalid_response_is_an_error_or_tries_the_next_url(answer: bytes, why: str, again: bool) -> None:
     waits: list[float] = []
     with (
         serving(*[answer] * (3 if again else 1)) as url,
@@ -374,7 +382,7 @@ def test_odd_answers_are_errors_of_ours_and_another_server_is_asked(answer: byte
             assert client.by_id(1) is not None
 
 
-def test_an_answer_in_drips_ends_at_the_deadline() -> None:
+def test_slow_response_ends_at_the_deadline() -> None:
     now = [0.0]
 
     def drips(client: socket.socket) -> None:
@@ -388,7 +396,7 @@ def test_an_answer_in_drips_ends_at_the_deadline() -> None:
         HttpClient(100, {}, clock=lambda: now[0]).send(url)
 
 
-def test_an_id_that_is_registered_later_is_found_then() -> None:
+def test_schema_registered_after_a_failed_look_up_is_found() -> None:
     with RegistryServer() as registry:
         client = RegistryClient(RegistryOptions((registry.url,)))
         assert client.by_id(1) is None
@@ -396,7 +404,7 @@ def test_an_id_that_is_registered_later_is_found_then() -> None:
         assert client.by_id(1) is not None
 
 
-def test_who_may_not_ask_is_told_which_option_says_who_asks() -> None:
+def test_unauthorized_request_names_the_options_for_credentials() -> None:
     with RegistryServer(users={"alice": "secret"}) as registry:
         options = RegistryOptions((registry.url,), user_info="alice:wrong")
         assert "wrong" not in repr(options)
@@ -404,14 +412,14 @@ def test_who_may_not_ask_is_told_which_option_says_who_asks() -> None:
             RegistryClient(options).by_id(1)
     with pytest.raises(OptionError, match="expected http:// or https://"):
         RegistryClient(RegistryOptions(("ftp://x",)))
-    with pytest.raises(OptionError, match="has what no token has") as refused:
+    with pytest.raises(OptionError, match="has characters that a token cannot have") as refused:
         RegistryClient(RegistryOptions(("http://x",), token="abc\n"))
     assert "abc" not in str(refused.value)
     with pytest.raises(OptionError, match="both given"):
         RegistryClient(RegistryOptions(("http://x",), "a:b", "t"))
 
 
-def test_a_registry_over_tls_shows_a_certificate_and_sees_one(tmp_path: Path) -> None:
+def test_registry_with_mutual_tls_is_read(tmp_path: Path) -> None:
     authority = Authority()
     for name in ("server", "client"):
         issued = authority.issue("localhost", ("127.0.0.1",))
@@ -432,13 +440,13 @@ def test_a_registry_over_tls_shows_a_certificate_and_sees_one(tmp_path: Path) ->
         found = RegistryClient(own).by_id(1)
         assert found is not None
         assert found.text == '"int"'
-        with pytest.raises(SchemaRegistryError, match="could not be asked"):
+        with pytest.raises(SchemaRegistryError, match="failed to answer"):
             RegistryClient(RegistryOptions((registry.url,)), lambda seconds: None).by_id(1)
     with pytest.raises(OptionError, match=r"certificates of the schema registry cannot be read.*ssl.ca.location"):
         RegistryClient(RegistryOptions(("https://127.0.0.1",), ca=str(tmp_path / "none")))
 
 
-def test_schemas_that_refer_to_others_are_read_with_them() -> None:
+def test_schemas_are_read_with_their_references() -> None:
     address = {"type": "record", "name": "Address", "namespace": "shop", "fields": [{"name": "city", "type": "string"}]}
     order = {"type": "record", "name": "O", "fields": [{"name": "to", "type": "shop.Address"}]}
     reference = [{"name": "shop.Address", "subject": "address", "version": 1}]
@@ -451,7 +459,7 @@ def test_schemas_that_refer_to_others_are_read_with_them() -> None:
         assert found.columns.to_pylist() == [{"to": {"city": "ab"}}]
 
 
-def test_protobuf_of_a_registry_is_read_by_the_indexes_of_its_message() -> None:
+def test_message_indexes_select_the_protobuf_message() -> None:
     with RegistryServer() as registry:
         registry.register("b", PROTO_B, "PROTOBUF")
         reference = [{"name": "b.proto", "subject": "b", "version": 1}]
@@ -472,7 +480,7 @@ def test_protobuf_of_a_registry_is_read_by_the_indexes_of_its_message() -> None:
         ]
         assert found.bad is not None
         assert found.bad.tolist() == [False, False, False, True, True]
-        assert "no message of indexes [4]" in found.why(3)
+        assert "no message at indexes [4]" in found.why(3)
 
 
 def in_header(*ids: bytes | None) -> Any:
@@ -480,7 +488,7 @@ def in_header(*ids: bytes | None) -> Any:
     return pa.array([None if id_ is None else [{"key": "__value_schema_id", "value": id_}] for id_ in ids], HEADERS)
 
 
-def test_indexes_of_a_message_follow_the_id_in_a_header_and_the_value_is_the_bare_message() -> None:
+def test_message_indexes_follow_the_id_in_a_header() -> None:
     """As Confluent's HeaderSchemaIdSerializer writes them; what no deserializer takes is bad."""
     with RegistryServer() as registry:
         registry.register("b", PROTO_B, "PROTOBUF")
@@ -499,7 +507,7 @@ def test_indexes_of_a_message_follow_the_id_in_a_header_and_the_value_is_the_bar
         assert "nor is one in its header" in found.why(6)
 
 
-def test_values_of_no_bytes_are_read_by_the_ids_in_their_headers() -> None:
+def test_empty_values_with_ids_in_headers_are_read() -> None:
     with RegistryServer() as registry:
         id_ = registry.register("t-value", PROTO_B, "PROTOBUF")
         named = b"\1" + UUID(registry.guid(id_)).bytes + b"\0"
@@ -510,7 +518,7 @@ def test_values_of_no_bytes_are_read_by_the_ids_in_their_headers() -> None:
         assert found.columns.to_pylist() == [{"x": None}] * 2
 
 
-def test_the_last_header_of_a_schemas_id_counts() -> None:
+def test_last_header_with_a_schema_id_counts() -> None:
     """As in Confluent's DualSchemaIdDeserializer: a null one is none, and one that is no id makes the value bad."""
     with RegistryServer() as registry:
         for text in (AB, BA):
@@ -526,7 +534,7 @@ def test_the_last_header_of_a_schemas_id_counts() -> None:
         assert found.bad.tolist() == [False, True, False]
 
 
-def test_indexes_of_deeply_nested_messages_are_read_to_their_end() -> None:
+def test_long_message_indexes_are_read_to_their_end() -> None:
     """Two messages whose indexes are equal in the first eight bytes, and one value that ends within them."""
     inner = "message E { string b = 1; } message F { string a = 1; } string a = 1;"
     for name in "DCBA":
@@ -543,7 +551,7 @@ def test_indexes_of_deeply_nested_messages_are_read_to_their_end() -> None:
         assert found.columns.to_pylist() == [None, {"a": None}, {"a": "z"}]
 
 
-def test_what_is_written_is_registered_and_read_back() -> None:
+def test_written_schema_is_registered_and_values_are_read_back() -> None:
     given_columns = pa.schema([("id", pa.int64()), ("user", pa.string())])
     rows = pa.array([{"id": 1, "user": None}, None, {"id": 2, "user": "u"}], pa.struct(list(given_columns)))
     with RegistryServer() as registry:
@@ -555,7 +563,7 @@ def test_what_is_written_is_registered_and_read_back() -> None:
         format_of("confluent-avro").encoder({}, given_columns)
 
 
-def test_json_texts_are_written_after_the_id_of_the_subjects_schema() -> None:
+def test_json_is_written_after_the_id_of_the_subjects_schema() -> None:
     with RegistryServer() as registry:
         id_ = registry.register("t-value", '{"type": "object"}', "JSON")
         options = {"schema.registry.url": registry.url, "subject": "t-value"}
@@ -569,7 +577,7 @@ def test_json_texts_are_written_after_the_id_of_the_subjects_schema() -> None:
             SinkColumns(("value",), False, False, (column,), packed).encoders(given)
 
 
-def test_a_scan_without_spark_reads_the_ids_in_headers_whatever_its_columns(tmp_path: Path) -> None:
+def test_scan_without_the_column_headers_reads_ids_in_headers(tmp_path: Path) -> None:
     from kafkalog_spark import LogDirs as TypedLogDirs
     from kafkalog_spark.log.decode.scan_request import ScanRequest
 

@@ -1,4 +1,4 @@
-"""A batch of JSON values: the buffers that the JSON kernel fills, and the Arrow columns that they become."""
+"""Decoding of one batch of JSON values: the kernel's buffers, and their conversion to Arrow columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkalog_spark.typed.columns.buffer_pool import BufferPool
 from kafkalog_spark.typed.columns.buffers import FilledColumn, arrow_array
 from kafkalog_spark.typed.columns.column_builder_kernel import Col
 from kafkalog_spark.typed.columns.projection import ColumnTree
-from kafkalog_spark.typed.columns.spark_times import us_of_locals
+from kafkalog_spark.typed.columns.time_zones import us_of_locals
 from kafkalog_spark.typed.json import kernel
 from kafkalog_spark.typed.json.program import LENGTH_BITS, JsonProgram, Node, NodeKind
 from kafkalog_spark.typed.json.scalar_kernel import (
@@ -22,39 +22,50 @@ from kafkalog_spark.typed.json.scalar_kernel import (
     Used,
 )
 
-_FIRST_NUMBERS = 1024
-_ALL_COLUMNS = -1  # instead of a column's number: memory that all of them share
-_ELEMENTS_A_ROW = 2
-"""Room for elements of arrays and maps that a batch begins with, for each row; doubled whenever it is too little."""
+_INITIAL_NUMBERS = 1024
+_ALL_COLUMNS = -1  # instead of a column's number: memory that all columns share
+_ELEMENTS_PER_ROW = 2
+"""Initial capacity for elements of arrays and maps, for each row of the batch. It is doubled if it is too small."""
 _MAX_INT32 = (1 << 31) - 1
 
 
 class TooMuchText(Exception):
-    """The strings of a column do not fit one Arrow array."""
+    """The strings of a column are too large for one Arrow array."""
 
 
 class JsonBatch:
-    """The values of one batch, decoded by the kernel. deferred: int64[m], the rows that the fallback has to decode."""
+    """One decoded batch.
+
+    Attributes:
+        deferred: int64[m], the rows that the fallback has to decode.
+    """
 
     def __init__(self, program: JsonProgram, pool: BufferPool, values: Values) -> None:
+        """Decode a batch.
+
+        Args:
+            program: The compiled schema.
+            pool: Pool of arrays, used for this schema only.
+            values: The values.
+        """
         self._program, self._pool, self._data = program, pool, values.data
         rows = len(values.starts)
-        capacity = np.full(program.list_levels, rows * _ELEMENTS_A_ROW + 16)
+        capacity = np.full(program.list_levels, rows * _ELEMENTS_PER_ROW + 16)
         capacity[kernel.ROOT] = rows
         while not self._decode(values, capacity):
             pass
         self._parse_numbers()
 
     def _decode(self, values: Values, capacity: np.ndarray) -> bool:
-        """Decode all values; False, with a larger capacity, where a list level was full."""
+        """Decode all values. If a list level is full, double its capacity and return False."""
         program, pool, rows = self._program, self._pool, len(values.starts)
-        total = program.place(capacity)
+        total = program.place_cells(capacity)
         cells = pool.take(_ALL_COLUMNS, Col.DATA, total, np.int64)[:total]
         valid = pool.take(_ALL_COLUMNS, Col.VALID, total, np.uint8)[:total]
         cells.fill(0)
         valid.fill(0)
         unescaped = pool.take(_ALL_COLUMNS, Col.BYTES, len(values.data), np.uint8)
-        numbers = np.empty((_FIRST_NUMBERS, len(LongNumber)), np.int64)
+        numbers = np.empty((_INITIAL_NUMBERS, len(LongNumber)), np.int64)
         used = np.zeros(len(Used), np.int64)
         self._columns = JsonCells(cells, valid, unescaped, numbers, np.zeros_like(capacity), capacity, used)
         names = len(program.types) * kernel.EXPECTED_NAMES
@@ -76,7 +87,7 @@ class JsonBatch:
         return True
 
     def _parse_numbers(self) -> None:
-        """Numbers whose digits do not fit a double exactly: Arrow's parser rounds them as Java's does."""
+        """Parse the numbers with too many digits for exact arithmetic. Arrow's parser rounds like Java's."""
         numbers = self._columns.numbers[: self._columns.used[Used.NUMBERS]]
         for node in np.unique(numbers[:, LongNumber.NODE]):
             of_node = numbers[numbers[:, LongNumber.NODE] == node]
@@ -90,7 +101,7 @@ class JsonBatch:
             self._columns.cells[at] = parsed.astype(np.float64).view(np.int64)
 
     def columns(self) -> pa.StructArray:
-        """All rows; those that are deferred, and those without a value, are null. Raises TooMuchText."""
+        """Return the columns. Deferred rows, and those of null values, are null. Raises TooMuchText."""
         return arrow_array(self._program.tree, self._filled)
 
     def _filled(self, column: ColumnTree) -> FilledColumn:
@@ -119,6 +130,7 @@ class JsonBatch:
     def _gather(
         self, number: int, slices: np.ndarray, lengths: np.ndarray, valid: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
+        """Return (offsets int32[n + 1], bytes) of the strings of a node's cells."""
         offsets = _offsets(lengths)
         text = self._pool.take(number, Col.DATA, int(offsets[-1]), np.uint8)
         kernel.gather_strings(self._data, self._columns.unescaped, slices, valid, offsets, text)

@@ -1,4 +1,4 @@
-"""ByteSlices of text."""
+"""Predicates of Arrow types that cover both the plain and the large variant."""
 
 from __future__ import annotations
 

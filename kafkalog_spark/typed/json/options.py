@@ -1,4 +1,4 @@
-"""Options of from_json: each has Spark's meaning, or is refused."""
+"""Options of from_json. Each one works as in Spark or is refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, boolean, option, parsed, parsed_fields, plain_text, specs_of
-from kafkalog_spark.typed.columns.spark_times import pattern_reader, zone_of
+from kafkalog_spark.typed.columns.time_patterns import pattern_reader
+from kafkalog_spark.typed.columns.time_zones import zone_of
 
 
 def _zone(name: str, text: str) -> tzinfo:
@@ -21,12 +22,12 @@ def _zone(name: str, text: str) -> tzinfo:
         raise OptionError(f"option '{name}': {error}") from None
 
 
-def _pattern(name: str, text: str) -> Reader:
+def _pattern(name: str, text: str) -> PatternReader:
     try:
         return pattern_reader(text)
     except ValueError as error:
         raise OptionError(
-            f"option '{name}': {error}", hint="patterns here are made of yyyy MM dd HH mm ss S XXX and signs"
+            f"option '{name}': {error}", hint="kafkalog supports patterns of yyyy MM dd HH mm ss S XXX and signs"
         ) from None
 
 
@@ -37,7 +38,7 @@ def _locale(name: str, text: str) -> str:
 
 
 def _refused(name: str, text: str) -> NoReturn:
-    raise OptionError(f"option '{name}' is not taken here", hint="docs/typed.md lists the options of json")
+    raise OptionError(f"option '{name}' is not supported", hint="docs/typed.md lists the options of json")
 
 
 _REFUSED = (
@@ -48,14 +49,14 @@ _WITHOUT_EFFECT = (
     "primitivesAsString", "prefersDecimal", "dropFieldIfAllNull", "samplingRatio", "inferTimestamp",
     "ignoreNullFields", "multiLine", "lineSep",
 )  # fmt: skip
-"""On values that are read with a schema, as in from_json."""
-Reader = Callable[..., tuple[int, int, tzinfo | None]]
+"""Options that have no effect on from_json, because it reads with a schema."""
+PatternReader = Callable[..., tuple[int, int, tzinfo | None]]
+"""Function from a text to (days since 1970, microseconds since midnight, zone in the text)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JsonOptions:
-    """Options of JSON, parsed: extensions that are read (JsonReadFeature), and more. The three readers: None for
-    Spark's own forms."""
+    """Parsed options. The readers are None for Spark's default forms of dates and timestamps."""
 
     comments: bool = option("allowComments", boolean, "false")
     unquoted_names: bool = option("allowUnquotedFieldNames", boolean, "false")
@@ -64,11 +65,11 @@ class JsonOptions:
     non_numeric: bool = option("allowNonNumericNumbers", boolean, "true")
     any_escape: bool = option("allowBackslashEscapingAnyCharacter", boolean, "false")
     control_characters: bool = option("allowUnquotedControlChars", boolean, "false")
-    corrupt: str = option("columnNameOfCorruptRecord", plain_text, "_corrupt_record")
+    corrupt_column: str = option("columnNameOfCorruptRecord", plain_text, "_corrupt_record")
     zone: tzinfo = option("timeZone", _zone, "UTC")
-    read_timestamp: Reader | None = option("timestampFormat", _pattern)
-    read_local: Reader | None = option("timestampNTZFormat", _pattern)
-    read_date: Reader | None = option("dateFormat", _pattern)
+    read_timestamp: PatternReader | None = option("timestampFormat", _pattern)
+    read_local: PatternReader | None = option("timestampNTZFormat", _pattern)
+    read_date: PatternReader | None = option("dateFormat", _pattern)
     fallback: bool | None = option("enableDateTimeParsingFallback", boolean)
     locale: str = option("locale", _locale, "en-US")
 
@@ -82,11 +83,11 @@ OPTIONS = (
 
 
 def json_options(options: Mapping[str, str]) -> JsonOptions:
-    """Names in small letters. Raises OptionError for a value that cannot be used, and for what is refused."""
+    """Parse options, by lower-case name. Raises OptionError for an invalid value or a refused option."""
     parsed(OPTIONS, options)
     return JsonOptions(**parsed_fields(JsonOptions, options))
 
 
 INTEGERS = {pa.int8(): (-128, 255), pa.int16(): (-(1 << 15), (1 << 15) - 1), pa.int32(): (-(1 << 31), (1 << 31) - 1),
              pa.int64(): (-(1 << 63), (1 << 63) - 1)}  # fmt: skip
-"""Ranges that Jackson takes for them: its bytes go to 255, and what is above 127 becomes negative."""
+"""Ranges of numbers that Jackson accepts for each type. A byte may be up to 255; above 127 it becomes negative."""

@@ -1,6 +1,6 @@
-"""Messages of Protobuf that no library writes and Java reads: in parts, with a oneof set twice, groups in groups.
+"""Messages that no library writes and Java reads: submessages in parts, a oneof set twice, groups inside groups.
 
-What is bad and what is not is what Java's CodedInputStream and DynamicMessage (protobuf-java 4.29) say of these bytes.
+The expected results are those of Java's CodedInputStream and DynamicMessage (protobuf-java 4.29).
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def row(path: Path, value: bytes) -> Any:
     return found.columns[0].as_py()
 
 
-def test_parts_are_put_together_whatever_lies_between_them(descriptors: Path) -> None:
+def test_submessage_in_parts_is_merged_across_other_fields(descriptors: Path) -> None:
     parts = b"\x12\x02\x08\x01" + b"\x08\x07" + b"\x12\x05\x12\x03abc" + b"\x12\x02\x20\x05" + b"\x12\x02\x20\x06"
     inner = row(descriptors, parts)["inner"]
     assert (inner["n"], inner["text"], inner["many"]) == (1, "abc", [5, 6])
 
 
-def test_parts_of_parts_of_elements_and_of_entries_are_put_together(descriptors: Path) -> None:
+def test_nested_submessages_in_parts_are_merged(descriptors: Path) -> None:
     twice = b"\x1a\x02\x08\x01\x1a\x03\x12\x01x"  # deeper, in two parts
     found = row(descriptors, b"\x3a" + bytes([len(twice)]) + twice)
     assert found["list"][0]["deeper"]["n"] == 1
@@ -79,13 +79,13 @@ def test_parts_of_parts_of_elements_and_of_entries_are_put_together(descriptors:
     assert row(descriptors, at)["at"].timestamp() == 5.000001
 
 
-def test_numbers_in_more_bytes_than_they_need_are_numbers_in_parts_too(descriptors: Path) -> None:
+def test_overlong_varints_in_merged_messages_are_read(descriptors: Path) -> None:
     """Google's library in C refuses such tags and lengths, Java does not."""
     long = b"\x92\x80\x80\x80\x80\x00" + b"\x82\x80\x80\x80\x80\x80\x00" + b"\x08\x01"
     assert row(descriptors, long + b"\x12\x03\x12\x01x")["inner"]["text"] == "x"
 
 
-def test_the_last_member_of_a_oneof_counts_and_begins_anew(descriptors: Path) -> None:
+def test_last_member_of_a_oneof_clears_the_others(descriptors: Path) -> None:
     a, b, c = b"\x1a\x02\x08\x01", b"\x22\x02\x08\x02", b"\x2a\x01x"
     assert row(descriptors, a + b)["a"] is None
     assert row(descriptors, a + b)["b"]["n"] == 2
@@ -109,7 +109,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_java_refuses_in_any_part_is_a_bad_value(descriptors: Path, what: str) -> None:
+def test_part_that_java_refuses_makes_the_value_malformed(descriptors: Path, what: str) -> None:
     value, why = REFUSED[what]
     found = decode(descriptors, [b"\x08\x01", value, b"\x08\x02"])
     assert found.bad is not None
@@ -118,13 +118,13 @@ def test_what_java_refuses_in_any_part_is_a_bad_value(descriptors: Path, what: s
     assert [one and one["id"] for one in found.columns.to_pylist()] == [1, None, 2]
 
 
-def test_groups_in_groups_that_are_whole_are_unknown_fields(descriptors: Path) -> None:
+def test_nested_unknown_groups_are_skipped(descriptors: Path) -> None:
     group = b"\x83\x01\x8b\x01\x90\x01\x05\x8c\x01\x84\x01"
     assert row(descriptors, b"\x08\x01" + group)["id"] == 1
     assert row(descriptors, b"\x08\x01" + b"\x83\x01" * 100 + b"\x84\x01" * 100)["id"] == 1
 
 
-def test_parts_nested_as_deep_as_java_allows(descriptors: Path) -> None:
+def test_merged_messages_may_be_nested_as_deep_as_in_java(descriptors: Path) -> None:
     def nested(levels: int) -> bytes:
         found = b""
         for _ in range(levels):
@@ -141,23 +141,23 @@ def test_parts_nested_as_deep_as_java_allows(descriptors: Path) -> None:
     assert found.bad.tolist() == [False, True]
 
 
-def test_texts_in_maps_are_utf8_in_proto2_too(descriptors: Path) -> None:
+def test_map_strings_of_proto2_must_be_utf8(descriptors: Path) -> None:
     found = decode(descriptors, [b"\x0a\x07\x0a\x01k\x12\x02\xc3\x28", b"\x12\x02\xc3\x28"], "q.Old")
     assert found.bad is not None
     assert found.bad.tolist() == [True, False]
     assert found.columns[1].as_py()["text"] == "\ufffd("
 
 
-def test_a_message_that_is_only_called_duration_is_a_message(descriptors: Path) -> None:
+def test_message_named_duration_with_other_fields_is_a_struct(descriptors: Path) -> None:
     assert row(descriptors, b"\x4a\x05\x0a\x01s\x10\x05")["span"] == {"unit": "s", "length": 5}
 
 
-def test_a_bad_value_is_null_as_a_whole_as_from_protobuf_gives_it(descriptors: Path) -> None:
+def test_malformed_value_is_a_null_row_as_in_from_protobuf(descriptors: Path) -> None:
     found = decode(descriptors, [b"\x08\x01", b"\x08"])
     assert found.columns.is_valid().to_pylist() == [True, False]
 
 
-def test_a_number_of_ten_bytes_has_its_highest_bit_whatever_the_tenth_says(descriptors: Path) -> None:
+def test_tenth_byte_of_a_varint_sets_bit_63_as_in_java(descriptors: Path) -> None:
     """As Java reads it: the tenth byte only ends the number. Writers give ten bytes to such numbers alone."""
     ten = b"\x82" + b"\x80" * 8 + b"\x00"
     found = decode(descriptors, [b"\x20" + ten + b"\x28" + ten + b"\x30" + b"\x80" * 9 + b"\x00"], "q.Old")
@@ -166,12 +166,12 @@ def test_a_number_of_ten_bytes_has_its_highest_bit_whatever_the_tenth_says(descr
     assert found.columns[0].as_py()["flag"] is True
 
 
-def test_seconds_that_overflow_wrap_as_in_spark(descriptors: Path) -> None:
+def test_timestamp_seconds_overflow_as_in_spark(descriptors: Path) -> None:
     lowest = b"\x32\x0b\x08" + b"\x80" * 9 + b"\x01"  # -2^63, of which 1000 times is 0 in 64 bits
     assert row(descriptors, lowest)["at"].timestamp() == 0
 
 
-def test_a_timestamp_that_spark_leaves_out_cannot_be_too_far(descriptors: Path) -> None:
+def test_out_of_range_timestamp_without_a_column_is_ignored(descriptors: Path) -> None:
     far = b"\x1a\x08\x08\x80\xc0\xca\xf3\x84\xa3\x02"  # 10^13 seconds
     inner = b"\x12" + bytes([len(far)]) + far
     assert decode(descriptors, [inner], "p.Timed", **{"recursive.fields.max.depth": "1"}).bad is None
@@ -180,7 +180,7 @@ def test_a_timestamp_that_spark_leaves_out_cannot_be_too_far(descriptors: Path) 
     assert found.bad.tolist() == [True, True]
 
 
-def test_a_packed_number_that_a_closed_enum_lacks_is_an_unknown_field(descriptors: Path) -> None:
+def test_unknown_packed_number_of_a_closed_enum_is_ignored(descriptors: Path) -> None:
     """Which from_protobuf takes for another type, in the outermost message alone."""
     found = decode(descriptors, [b"\x1a\x01\x05", b"\x1a\x02\x01\x05", b"\x3a\x04\x1a\x02\x05\x02"], "q.Old")
     assert found.bad is not None

@@ -1,0 +1,179 @@
+"""Scan of a Protobuf message in compiled code: validation, and the position of each of its fields.
+
+The functions share these arguments: `data` uint8[:] with the message in data[at:end], `plan` PlanArrays, `slot` a row
+of the plan's slots.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from kafkalog_spark.kernels.primitives import helper, is_utf8
+from kafkalog_spark.typed.protobuf.field_types import WireType
+from kafkalog_spark.typed.protobuf.plan import Kind, ProtobufFault, Slot
+from kafkalog_spark.typed.protobuf.wire import skip_value, uvarint
+
+
+class Seen(IntEnum):
+    """Columns of `seen`, int64[n, len(Seen)]: the occurrences of a slot's field in the current message."""
+
+    COUNT = 0  # number of values
+    FIRST_TAG = 1  # position of the first occurrence's tag
+    VALUE = 2  # begin of the last occurrence's value, after its length
+    VALUE_END = 3
+
+
+@helper
+def wire_of(kind):  # type: ignore[no-untyped-def]
+    """Return the wire type of a kind when it is not packed."""
+    if kind <= Kind.ENUM_NAME:
+        return WireType.VARINT
+    if kind <= Kind.FLOAT:
+        return WireType.I32
+    return WireType.I64 if kind <= Kind.DOUBLE else WireType.LEN
+
+
+@helper
+def symbol_of(plan, slot, number):  # type: ignore[no-untyped-def]
+    """Return the index in plan.tables of the symbol with that number in the slot's enum, or -1."""
+    slots, tables = plan.slots, plan.tables
+    low, high = np.int64(0), slots[slot, Slot.SYMBOLS]
+    start = slots[slot, Slot.ENUM]
+    while low < high:
+        middle = (low + high) // 2
+        if tables[start + 3 * middle] < number:
+            low = middle + 1
+        else:
+            high = middle
+    if low < slots[slot, Slot.SYMBOLS] and tables[start + 3 * low] == number:
+        return start + 3 * low
+    return np.int64(-1)
+
+
+@helper
+def slot_of(slots, start, count, number, likely):  # type: ignore[no-untyped-def]
+    """Return the slot of a field number among slots[start:start + count], int64[n, len(Slot)], or -1.
+
+    likely: slot to try first.
+    """
+    if likely < start + count and slots[likely, Slot.NUMBER] == number:
+        return likely
+    low, high = start, start + count
+    while low < high:
+        middle = (low + high) // 2
+        if slots[middle, Slot.NUMBER] < number:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < start + count and slots[low, Slot.NUMBER] == number else np.int64(-1)
+
+
+@helper
+def scan_fields(data, at, end, plan, start, count, seen, base, root):  # type: ignore[no-untyped-def]
+    """Find the fields of a message -> (0 or a fault, position).
+
+    start, count: the slots of the message. seen: int64[:, len(Seen)]; row base + i gets the occurrences of slot
+    start + i. root: whether this is the whole value. There a field with a wrong wire type is a fault, as in Spark;
+    in other messages it is an unknown field.
+    """
+    slots, tables = plan.slots, plan.tables
+    for i in range(base, base + count):
+        seen[i, Seen.COUNT] = 0
+    likely = start
+    while at < end:
+        begin = at
+        tag, at = uvarint(data, at, end)
+        if at > end:
+            return np.int64(ProtobufFault.TRUNCATED), begin
+        tag &= 0xFFFFFFFF
+        wire, number = tag & 7, tag >> 3
+        if number == 0:
+            return np.int64(ProtobufFault.TAG), begin
+        slot = slot_of(slots, start, count, number, likely)
+        value = at
+        after = skip_value(data, at, end, wire, number)
+        if slot < 0:
+            if after < 0:
+                return -after, begin
+            at = after
+            continue
+        kind = slots[slot, Slot.KIND]
+        likely = slot if slots[slot, Slot.REPEATED] else slot + 1
+        expected_wire = wire_of(kind)
+        packed = wire == WireType.LEN and expected_wire != WireType.LEN and slots[slot, Slot.REPEATED] == 1
+        if wire != expected_wire and not packed:
+            if root:
+                return np.int64(ProtobufFault.MISMATCH), begin
+            if after < 0:
+                return -after, begin
+            at = after
+            continue
+        if after < 0:
+            return -after, begin
+        if wire == WireType.LEN:
+            _, value = uvarint(data, value, end)
+        at = after
+        occurrences = np.int64(1)
+        if packed:
+            fault, occurrences, has_unknown = _count_packed(data, value, at, plan, slot, kind)
+            if fault != ProtobufFault.NONE:
+                return fault, begin
+            if root and has_unknown:
+                return np.int64(ProtobufFault.MISMATCH), begin
+        elif kind == Kind.STRING:
+            if slots[slot, Slot.CHECKED] and not is_utf8(data, value, at):
+                return np.int64(ProtobufFault.UTF8), begin
+        elif (kind in (Kind.ENUM_NAME, Kind.ENUM_INT)) and slots[slot, Slot.CHECKED]:
+            symbol, _ = uvarint(data, value, at)
+            if symbol_of(plan, slot, np.int64(np.int32(symbol))) < 0:
+                if root:
+                    return np.int64(ProtobufFault.MISMATCH), begin
+                continue
+        row = base + slot - start
+        if (kind in (Kind.MESSAGE, Kind.TIMESTAMP)) and slots[slot, Slot.REPEATED] == 0 and seen[row, Seen.COUNT] > 0:
+            return np.int64(ProtobufFault.NEEDS_MERGE), begin
+        if slots[slot, Slot.ONEOF] >= 0:
+            oneof = slots[slot, Slot.ONEOF]
+            for i in range(tables[oneof]):
+                other = base + tables[oneof + 1 + i]
+                if other != row:
+                    cleared = slots[slot - row + other, Slot.KIND]
+                    if seen[other, Seen.COUNT] > 0 and (cleared in (Kind.MESSAGE, Kind.TIMESTAMP)):
+                        # This member overrides a message, which must be validated nevertheless.
+                        return np.int64(ProtobufFault.NEEDS_MERGE), begin
+                    seen[other, Seen.COUNT] = 0
+        if seen[row, Seen.COUNT] == 0:
+            seen[row, Seen.FIRST_TAG] = begin
+        seen[row, Seen.COUNT] += occurrences
+        seen[row, Seen.VALUE] = value
+        seen[row, Seen.VALUE_END] = at
+    for i in range(count):
+        if slots[start + i, Slot.REQUIRED] and seen[base + i, Seen.COUNT] == 0:
+            return np.int64(ProtobufFault.REQUIRED), at
+    return np.int64(ProtobufFault.NONE), at
+
+
+@helper
+def _count_packed(data, at, end, plan, slot, kind):  # type: ignore[no-untyped-def]
+    """Count the elements of a packed field -> (0 or a fault, number of elements, whether unknown numbers were ignored).
+
+    Unknown numbers of a closed enum are not counted.
+    """
+    if kind > Kind.ENUM_NAME:
+        size = 8 if kind > Kind.FLOAT else 4
+        if (end - at) % size:
+            return np.int64(ProtobufFault.TRUNCATED), np.int64(0), False
+        return np.int64(ProtobufFault.NONE), (end - at) // size, False
+    elements, has_unknown = np.int64(0), False
+    closed = kind in (Kind.ENUM_NAME, Kind.ENUM_INT) and plan.slots[slot, Slot.CHECKED] == 1
+    while at < end:
+        number, at = uvarint(data, at, end)
+        if at > end:
+            return np.int64(ProtobufFault.TRUNCATED), np.int64(0), False
+        if closed and symbol_of(plan, slot, np.int64(np.int32(number))) < 0:
+            has_unknown = True
+        else:
+            elements += 1
+    return np.int64(ProtobufFault.NONE), elements, has_unknown
