@@ -24,7 +24,7 @@ except ImportError as error:  # Spark would only say DATA_SOURCE_NOT_FOUND, of e
             return "kafkalog"
 
         def _refuse(self, *_: object, **__: object) -> None:
-            os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # as spark.interface.raise_first_line
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # as kafkalog_spark.spark.shortened_errors.raise_shortened
             raise ImportError(_MISSING)
 
         schema = reader = writer = streamReader = streamWriter = _refuse

@@ -26,9 +26,9 @@ from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.spark_session import SparkSession
 from benchmarks.topics import home
 from kafkalog_broker.testing import running_broker
-from kafkalog_spark.source.filters import RowFilter
-from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.option_parsing import parse_read_options
 from kafkalog_spark.source.planning import plan
+from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.task_packing import tasks_of
 from tests.interop.connector import Connector
 from tests.source.helpers.made_logs import MadeBatch, write_batches

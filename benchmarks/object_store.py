@@ -26,11 +26,12 @@ from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.format.producer_snapshot import format_producer_snapshot
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
-from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.log_bounds import resolve_split
-from kafkalog_spark.source.options import ReadOptions, parse_read_options
+from kafkalog_spark.source.option_parsing import parse_read_options
+from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.planning import plan
 from kafkalog_spark.source.range_scan import scan_range
+from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.split import Split
 from kafkalog_spark.source.task_rows import rows_of_splits, scan_request
 from kafkalog_spark.store.object_client import all_counts

@@ -17,9 +17,9 @@ from benchmarks.decode import timed
 from benchmarks.report import Report, in_turn, ratio
 from benchmarks.spark_session import SparkSession
 from benchmarks.topics import PARTITIONS
-from kafkalog_spark.source.filters import RowFilter
-from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.option_parsing import parse_read_options
 from kafkalog_spark.source.planning import plan
+from kafkalog_spark.source.row_filter import RowFilter
 
 
 def list_and_stat(directories: list[Path]) -> int:

@@ -19,7 +19,8 @@ from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.spark_session import SOCKETS, SparkSession
 from benchmarks.topics import PARTITIONS, home
 from kafkalog_broker.testing import running_broker
-from kafkalog_spark.source.options import RateLimits, parse_read_options
+from kafkalog_spark.source.option_parsing import parse_read_options
+from kafkalog_spark.source.options import RateLimits
 from kafkalog_spark.source.stream_planner import StreamPlanner
 from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka

@@ -27,7 +27,7 @@ from benchmarks.report import Report
 from benchmarks.typed import Case, cases
 from benchmarks.typed_formats import descriptor_set
 from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
-from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.option_parsing import parse_read_options
 from kafkalog_spark.source.resolved_read import LoadOptions
 
 TYPES: dict[str, DataType] = {

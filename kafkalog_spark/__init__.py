@@ -20,9 +20,10 @@ __all__ = ["LogDirs", "__version__", "describe", "register", "set_active_session
 
 
 def register(spark: SparkSession) -> None:
-    """Register format("kafkalog") with a session by hand; needed only where Spark does not find it by itself.
+    """Register format("kafkalog") with a session. Only needed if Spark does not discover the package by itself.
 
-    Raises OptionError where Spark could not run it: see kafkalog_spark.registration.register.
+    Raises:
+        OptionError: If the session cannot run the source; see kafkalog_spark.registration.register.
     """
     from kafkalog_spark import registration
 
@@ -30,10 +31,12 @@ def register(spark: SparkSession) -> None:
 
 
 def set_active_session(spark: SparkSession) -> None:
-    """Make a session the active one of this thread. Spark looks for sinks in Python in the thread's active session, and
-    threads other than the main one have none: `df.write.format("kafkalog")` would end in DATA_SOURCE_NOT_FOUND there.
+    """Make a session the active one of this thread.
+
+    Spark looks up Python sinks in the active session of the thread. Threads other than the main one have none, so
+    `df.write.format("kafkalog")` fails there with DATA_SOURCE_NOT_FOUND.
     """
-    spark.createDataFrame([], "nothing int")  # what PySpark has that sets it: its name for that alone is private
+    spark.createDataFrame([], "nothing int")  # sets it; the method of PySpark that does only this is private
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,8 @@
-"""spark.python.daemon.module=kafkalog_spark.daemon: Python workers that begin with everything loaded.
+"""Daemon of Spark's Python workers that starts them with everything loaded.
 
-Each worker is a fork of one daemon process. Spark's own has loaded next to nothing, so every worker loads pyspark's
-worker, numpy, pyarrow, numba and the kernels anew: about 1 s of processor time, again whenever Spark stops taking rows
-(limit, take, show) and so ends the worker. This daemon has loaded all of it. Spark reads the setting when it starts.
+Enabled by spark.python.daemon.module=kafkalog_spark.daemon, which Spark reads when it starts. Each worker is a fork of
+one daemon process. With Spark's own daemon every worker has to load PySpark's worker module, numpy, pyarrow, numba and
+the kernels, also after a query that stopped early (limit, take, show), because that ends the worker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import traceback
 
 from pyspark import daemon
 
-READS_AND_WRITES = "pyspark.worker"  # the worker module of tasks. The others plan, and decode nothing.
+TASK_WORKER = "pyspark.worker"
+"""Worker module of tasks. The others only plan."""
 FOR_PLANNING = ("pyarrow", "pyspark.sql.datasource", "kafkalog_spark.source.batch_reader")
 FOR_TASKS = (
     "pyspark.sql.pandas.serializers",
@@ -27,24 +28,29 @@ FOR_TASKS = (
 
 
 def preload(worker_module: str) -> None:
-    """Load what a worker of this module needs. The threads that this starts are those of jemalloc (pyarrow) and
-    OpenBLAS (numpy), which make them anew in a fork."""
+    """Import the modules that workers need, and load the kernels for tasks.
+
+    The threads of jemalloc (pyarrow) and OpenBLAS (numpy) that this starts are restarted by these libraries in a fork.
+
+    Args:
+        worker_module: Module that the workers run.
+    """
     for name in (worker_module, *FOR_PLANNING):
         importlib.import_module(name)
-    if worker_module == READS_AND_WRITES:
+    if worker_module == TASK_WORKER:
         from kafkalog_spark.warm import warm
 
         for name in FOR_TASKS:
             importlib.import_module(name)
         warm()
     gc.collect()
-    gc.freeze()  # workers collect garbage after every task: what is here now never is any
+    gc.freeze()  # workers collect garbage after every task, and can skip the objects of this process
 
 
 def main() -> None:
     try:
-        preload(sys.argv[1] if len(sys.argv) > 1 else READS_AND_WRITES)
-    except Exception:  # noqa: BLE001  workers load it themselves then, and fail where it is needed
+        preload(sys.argv[1] if len(sys.argv) > 1 else TASK_WORKER)
+    except Exception:  # noqa: BLE001  the workers then load the modules themselves, and fail with the error
         traceback.print_exc()
     daemon.manager()
 

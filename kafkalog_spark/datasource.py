@@ -21,7 +21,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import KafkalogError, OptionError
-from kafkalog_spark.spark.interface import RefusedStreamReader, StreamWriterBase, first_line, warm_in_background
+from kafkalog_spark.spark.kernel_warming import warm_in_background
+from kafkalog_spark.spark.release_differences import StreamWriterBase
+from kafkalog_spark.spark.shortened_errors import RefusedStreamReader, shorten_errors
 
 if TYPE_CHECKING:
     from kafkalog_spark.sink.options import WriteOptions
@@ -41,7 +43,7 @@ class KafkaLogDataSource(DataSource):
     def name(cls) -> str:
         return "kafkalog"
 
-    @first_line
+    @shorten_errors
     def schema(self) -> StructType:
         """Return the schema of a load. Checks options and paths, so that mistakes show at load()."""
         from kafkalog_spark.source.pushdown import check_pushdown
@@ -58,7 +60,7 @@ class KafkaLogDataSource(DataSource):
         warm_in_background(format.name for format in options.formats.values())
         return load_schema(options, self._load_options.formats(options))
 
-    @first_line
+    @shorten_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
         from kafkalog_spark.source.pushdown import check_pushdown
@@ -93,7 +95,7 @@ class KafkaLogDataSource(DataSource):
         except KafkalogError as error:
             return RefusedStreamReader(error)
 
-    @first_line
+    @shorten_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from kafkalog_spark.sink.writer import KafkaLogBatchWriter
 
@@ -109,7 +111,7 @@ class KafkaLogDataSource(DataSource):
             return ProducerBatchWriter(options, schema)
         return KafkaLogBatchWriter(options, schema)
 
-    @first_line
+    @shorten_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer. overwrite: True in output mode `complete`, which appends, as in Spark's Kafka sink."""
         from kafkalog_spark.sink.writer import KafkaLogStreamWriter
@@ -128,9 +130,9 @@ class KafkaLogDataSource(DataSource):
 
     def _write_options(self) -> WriteOptions:
         from kafkalog_spark.sink.options import parse_write_options
-        from kafkalog_spark.source.options import ONLY_OF_READS
+        from kafkalog_spark.source.options import READ_ONLY_OPTIONS
 
-        return parse_write_options(self._all_options, ONLY_OF_READS)
+        return parse_write_options(self._all_options, READ_ONLY_OPTIONS)
 
     @property
     def _all_options(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""Every error kafkalog raises: KafkalogError and its subclasses, below those that they are special cases of.
+"""Errors of kafkalog: KafkalogError and its subclasses.
 
-Code that finds a fault says what is wrong and at which byte; the code that knows the file adds the rest
-with `KafkalogError.at`, once. The text is one line, because Spark shows the first line of an exception.
+The code that finds a fault states what is wrong and at which byte. The code that knows the file adds its path with
+`KafkalogError.at`. The text is one line, because Spark shows the first line of an exception.
 """
 
 from __future__ import annotations
@@ -12,10 +12,15 @@ from typing import Any, Self
 
 
 class KafkalogError(Exception):
-    """Base of all errors here.
+    """Base class of all errors of kafkalog. Each attribute except `what` is None if it does not apply.
 
-    Attributes: `topic_partition` ("orders-0"), `path` (file), `position` (byte in the file),
-    `offset` (Kafka offset), `hint` (what to do); each None where it does not apply.
+    Attributes:
+        what: What is wrong.
+        topic_partition: Partition, such as "orders-0".
+        path: File or directory.
+        position: Byte in the file.
+        offset: Kafka offset.
+        hint: What to do about it.
     """
 
     def __init__(
@@ -37,32 +42,35 @@ class KafkalogError(Exception):
         self.hint = hint
 
     def at(self, **where: Any) -> Self:
-        """Fill in those of the place attributes that are not known yet, and return self."""
+        """Set those of the given attributes that are None, and return self."""
         for name, value in where.items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
         return self
 
     def __str__(self) -> str:
-        place = [] if self.topic_partition is None else [self.topic_partition]
+        location = [] if self.topic_partition is None else [self.topic_partition]
         if self.path is not None:
-            place.append(str(self.path))
+            location.append(str(self.path))
         if self.position is not None:
-            place.append(f"at byte {self.position}")
+            location.append(f"at byte {self.position}")
         if self.offset is not None:
-            place.append(f"(offset {self.offset})")
-        text = f"{' '.join(place)}: {self.what}" if place else self.what
+            location.append(f"(offset {self.offset})")
+        text = f"{' '.join(location)}: {self.what}" if location else self.what
         if self.hint:
             text = with_hint(text, self.hint)
-        return printable(text)  # names of files, directories and options may have anything in them
+        return printable(text)  # names of files and options may contain any character
 
     def __reduce__(self) -> tuple[Any, ...]:  # errors go from Spark's workers to its driver
         return __newobj__, (type(self), self.what), self.__dict__
 
 
 def with_hint(text: str, hint: str) -> str:
-    """A text and what to do about it. A text that is a sentence (Spark's are) keeps its full stop, and a hint that does
-    not begin with an option's name begins with a capital letter after it."""
+    """Return a text followed by a hint.
+
+    After a text that ends with a full stop, as Spark's do, the hint is a sentence too: it begins with a capital letter,
+    unless its first word is the name of an option.
+    """
     if not text.endswith("."):
         return f"{text}; {hint}"
     first = hint.split(maxsplit=1)[0].rstrip(":,")
@@ -70,21 +78,25 @@ def with_hint(text: str, hint: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A text as one line that changes no terminal: white space is one space, the rest is `escaped`."""
+    """Return a text as one line that is safe to print: white space becomes one space, the rest is `escaped`."""
     return escaped(" ".join(text.split()))
 
 
 def escaped(text: str) -> str:
-    """Characters that cannot be seen (those that control a terminal, bytes of a file's name that are not UTF-8) are
-    escaped as in Python, such as `\\x1b`."""
+    """Escape characters that are not printable as in Python, such as `\\x1b`.
+
+    These are control characters, and bytes of file names that are not UTF-8.
+    """
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def in_utf8(text: str) -> str:
-    """Escape lone surrogates, such as `\\udcff`: Python's form of bytes in a file's name that are not UTF-8. Arrow, and
-    text in UTF-8, cannot hold them."""
+    """Escape lone surrogates, such as `\\udcff`, which UTF-8 and Arrow cannot hold.
+
+    Python uses them for bytes of file names that are not UTF-8.
+    """
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -109,11 +121,11 @@ class OffsetOutOfRange(KafkalogError):
 
 
 class DataLoss(OffsetOutOfRange):
-    """Records that were asked for are gone."""
+    """Requested records are not in the log any more."""
 
 
 class UnexpectedAppendOffset(OffsetOutOfRange):
-    """Batches of a leader that do not continue the log they are to be appended to."""
+    """Batches of a leader that do not begin at the end of the log."""
 
 
 class CorruptLog(KafkalogError):
@@ -125,7 +137,7 @@ class CorruptBatch(CorruptLog):
 
 
 class DecompressesTooFar(CorruptBatch):
-    """The records of a batch decompress to more bytes than the caller has room or time for."""
+    """The records of a batch decompress to more bytes than the caller allows."""
 
 
 class CorruptIndex(CorruptLog):
@@ -149,63 +161,63 @@ class CorruptChunk(CorruptLog):
 
 
 class CorruptRemoteMetadata(CorruptLog):
-    """A record of __remote_log_metadata, or what a plugin keeps in it, is damaged."""
+    """A record of __remote_log_metadata, or the custom metadata of a plugin in it, is damaged."""
 
 
 class UnsafePath(CorruptLog):
-    """A relative path in a topic, a manifest or a file leads out of the directory that it belongs to."""
+    """A relative path in a topic, a manifest or a file leads out of its directory."""
 
 
 class UnsupportedFormat(KafkalogError):
-    """A magic, codec or file version that is not known here."""
+    """A magic, codec or file version that kafkalog does not know."""
 
 
 class SchemaRegistryError(KafkalogError):
-    """A schema registry, or what it wrote into its topic, cannot be asked or does not answer what one answers."""
+    """A schema registry or its topic cannot be read, or has invalid content."""
 
 
 class MalformedValue(KafkalogError):
-    """A value or key that is not what its format says, or not what is asked of it."""
+    """A value or key that does not conform to its format, or cannot be converted to the requested type."""
 
 
 class InvalidRecord(KafkalogError, ValueError):
-    """Records handed to the writer that cannot become a batch."""
+    """Records that the writer cannot encode as a batch."""
 
 
 class KeyNotGiven(KafkalogError):
-    """A tiered segment is encrypted, and the private key that its manifest names is not among those given."""
+    """A tiered segment is encrypted with a key that the options do not contain."""
 
 
 class RemoteStorageError(KafkalogError):
-    """Remote storage cannot be written or read: it is away, refuses, or is full (Kafka's RemoteStorageException)."""
+    """Remote storage cannot be read or written (Kafka's RemoteStorageException)."""
 
 
 class RemoteResourceNotFound(RemoteStorageError):
-    """A remote segment, or one of its objects, is not there (Kafka's RemoteResourceNotFoundException)."""
+    """A remote segment, or one of its objects, does not exist (Kafka's RemoteResourceNotFoundException)."""
 
 
 class LogDirLocked(KafkalogError):
-    """Somebody else works in the log directory: a broker, or a sink that commits."""
+    """A broker or another committing sink uses the log directory."""
 
 
 class BrokerOwnsDirectory(LogDirLocked):
-    """A running broker has the log directory."""
+    """A running broker uses the log directory."""
 
 
 class WriteUnfinished(KafkalogError):
-    """A write is decided, and some of its files are not in their places yet. It must not be run again."""
+    """A write is committed, but some of its files are not in their partitions yet. It must not be run again."""
 
 
 class ProduceFailed(KafkalogError):
-    """A broker did not take records that the sink sent through the protocol."""
+    """A broker rejected records of the sink, or did not acknowledge them."""
 
 
 class GroupCommitFailed(KafkalogError):
-    """A broker did not take the offsets that a stream commits to a consumer group."""
+    """A broker rejected the offsets that a stream commits to a consumer group, or did not acknowledge them."""
 
 
 class JobEnded(KafkalogError):
-    """The write that a task belongs to is over: it was committed, aborted or taken for dead."""
+    """The write of a task has ended: it was committed, aborted or cleaned up as abandoned."""
 
 
 class SegmentFull(KafkalogError):
@@ -213,8 +225,11 @@ class SegmentFull(KafkalogError):
 
 
 def install_hint(extra: str) -> str:
-    """The command that installs what an extra of kafkalog brings: its packages by name, since no index has kafkalog."""
-    from importlib.metadata import PackageNotFoundError, requires  # 20 ms, which only this error is worth
+    """Return the command that installs the packages of an extra of kafkalog.
+
+    It names the packages, because kafkalog itself is not in a package index.
+    """
+    from importlib.metadata import PackageNotFoundError, requires  # slow to import, and only needed for errors
 
     try:
         requirements = [text.partition(";") for text in requires("kafkalog") or ()]

@@ -129,8 +129,8 @@ class OptionSpec:
     Attributes:
         default: Text as the user would write it. None: the value is None if the option is not given.
         meaning: One or more sentences in Markdown for users. Pages and `help()` are made from it.
-        of_records: True if the option applies to the table `records` only. This and the rules below are of reads;
-            source.options applies them.
+        records_only: True if the option applies to the table `records` only. This and the rules below are for reads;
+            source.option_parsing checks them.
         batch_only: Why a stream cannot have the option; empty if it can.
         excludes: Options that it cannot be given with.
         hint: What to do then; {} stands for the other option's name.
@@ -140,7 +140,7 @@ class OptionSpec:
     parse: Parser
     default: str | None = None
     meaning: str = ""
-    of_records: bool = False
+    records_only: bool = False
     batch_only: str = ""
     excludes: tuple[str, ...] = ()
     hint: str = ""

@@ -160,7 +160,8 @@ def _with_storage_options(spark: SparkSession) -> type[KafkaLogDataSource]:
 
     Spark does not pass these settings to Python sources.
     """
-    from kafkalog_spark.store.storage_options import HiddenOptions, is_storage_option
+    from kafkalog_spark.store.hidden_options import HiddenOptions
+    from kafkalog_spark.store.storage_options import is_storage_option
 
     source = KafkaLogDataSource
     options = {name: value for name, value in spark.conf.getAll.items() if is_storage_option(name)}

@@ -1,10 +1,10 @@
-"""python -m kafkalog_spark.warm: compile the kernels into their cache, so that no query waits for it.
+"""Compilation of the kernels into their cache, so that no query waits for it.
 
-    python -m kafkalog_spark.warm                    all of them, a minute of processor time at first
-    python -m kafkalog_spark.warm --only read,json   those that reading JSON needs
+    python -m kafkalog_spark.warm                    all kernels, about a minute of processor time
+    python -m kafkalog_spark.warm --only read,json   the kernels that reading JSON needs
 
-Kernels are kept by version, processor and argument types (kernels/cache_directories.py says where). Other packages name
-theirs by entry points of the group `kafkalog.kernels`: the broker does.
+The cache has kernels by version, processor and argument types; see kernels/cache_directories.py. Other packages, such
+as the broker, register their kernels by entry points of the group `kafkalog.kernels`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from kafkalog_spark.log.decode.scan_request import RecordPredicate, ScanRequest
 from kafkalog_spark.typed.formats import ResolvedFormat
 
 PROCESSES = 2
-"""Compiling takes one processor each; a kernel of the largest takes as long as many others together."""
+"""Number of compiling processes. More would not help, because one large kernel takes as long as all small ones."""
 
 _REQUEST = ScanRequest(columns=("offset",), max_decompressed=0)
 
 
 def _scanning() -> None:
-    """Every kernel of a scan, called once with nothing to do and with the argument types that reading uses."""
+    """Call every kernel of a scan once, with empty input of the argument types that reading uses."""
     from kafkalog_spark.kernels.batch_selection import first_invalid_batch
     from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
     from kafkalog_spark.kernels.record_end import end_of_records
@@ -136,9 +136,9 @@ GROUPS: Mapping[str, Sequence[Callable[[], object]]] = {
 
 
 def warm(groups: Sequence[str] = ("read", "write", "json", "avro", "protobuf")) -> None:
-    """Load the kernels of these groups into this process, and compile those that are nowhere."""
+    """Load the kernels of these groups into this process, and compile those that are not in the cache."""
     for task in (task for group in groups for task in GROUPS[group]):
-        with suppress(ModuleNotFoundError):  # of an extra
+        with suppress(ModuleNotFoundError):  # of an extra that is not installed
             task()
 
 
@@ -150,9 +150,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     only = parser.parse_args(arguments).only
     groups = only.split(",") if only else list(GROUPS)
     if unknown := sorted(set(groups) - set(GROUPS)):
-        parser.error(f"--only: no kernels are called {', '.join(unknown)}; there are {', '.join(GROUPS)}")
+        parser.error(f"--only: no kernels are called {', '.join(unknown)}; the groups are {', '.join(GROUPS)}")
     began = time.perf_counter()
-    # those that take longest first
+    # GROUPS begins with the groups that take longest
     order = sorted(groups, key=list(GROUPS).index)
     tasks = {task: group for group in order for task in GROUPS[group]}
     with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:

@@ -1,1 +1,1 @@
-"""Commands: arguments to calls, results to text."""
+"""Command-line programs: parsing of arguments and printing of results."""

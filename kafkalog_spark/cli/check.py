@@ -1,4 +1,4 @@
-"""kafkalog-check: whether log directories hold what a broker may leave there. One line a finding, and a summary."""
+"""kafkalog-check: validates log directories. Prints one line per finding, and a summary."""
 
 from __future__ import annotations
 
@@ -9,48 +9,49 @@ import time
 from collections.abc import Sequence
 
 from kafkalog_spark import exit_codes
-from kafkalog_spark.cli import common
+from kafkalog_spark.cli.command import command, command_parser
 from kafkalog_spark.cli.progress_bar import Progress
+from kafkalog_spark.cli.storage_arguments import named_options, storage_of
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.check.finding import Finding
 from kafkalog_spark.log.check.log_dir_check import CheckResult, check_log_dirs
 
 _EXAMPLES = (
     ("kafkalog-check /data/kafka-logs", "every batch, index, snapshot and checkpoint"),
-    ("kafkalog-check --records /data/kafka-logs/orders-0", "one partition, every record, too"),
-    ("kafkalog-check --closed /backup/kafka-logs", "of a broker that was stopped cleanly: nothing may be left undone"),
+    ("kafkalog-check --records /data/kafka-logs/orders-0", "one partition, with all its records"),
+    ("kafkalog-check --closed /backup/kafka-logs", "after a clean shutdown: nothing may be unflushed"),
     ("kafkalog-check --json /data/kafka-logs | jq 'select(.severity == \"error\")'", "errors only, for programs"),
-    ("kafkalog-check --estimate --option subscribe=orders /data/kafka-logs", "what a read would look at"),
+    ("kafkalog-check --estimate --option subscribe=orders /data/kafka-logs", "what a read would scan"),
 )
 
 
 def parser() -> argparse.ArgumentParser:
-    made = common.command_parser(
+    parser = command_parser(
         "kafkalog-check",
-        "Check Kafka log directories: batches, indexes, snapshots, checkpoints. Changes nothing. Records are looked "
-        "into with --records only: without it, malformed ones in a batch with a valid CRC are not found.",
+        "Check Kafka log directories: batches, indexes, snapshots, checkpoints. Changes nothing. Records are "
+        "decoded only with --records: without it, malformed records in a batch with a valid CRC are not found.",
         "a log directory (log.dirs), or one partition's directory; also a URL: s3://bucket/logs",
         _EXAMPLES,
-        "0 no errors (notes are none), 1 errors, 2 wrong usage or no log directory",
-        "A torn tail that a crash left is a note and no error, unless --closed or the directory's\n"
-        "clean-shutdown marker says that there was no crash.\n\n",
+        "0 no errors (notes do not count), 1 errors, 2 wrong usage or no log directory",
+        "A torn tail is a note, because a crash may leave one. It is an error with --closed, or if the directory\n"
+        "has a clean-shutdown marker.\n\n",
     )
-    made.add_argument("--closed", action="store_true", help="the broker was stopped cleanly")
-    made.add_argument(
-        "--records", action="store_true", help="decode all records, too; takes two to three times as long"
+    parser.add_argument("--closed", action="store_true", help="the broker was stopped cleanly")
+    parser.add_argument(
+        "--records", action="store_true", help="decode all records too; takes two to three times as long"
     )
-    made.add_argument(
+    parser.add_argument(
         "--estimate",
         action="store_true",
-        help="check nothing: report segments, bytes and records of the range that a read would look at; --option takes "
-        "every option of a read, too, such as subscribe=orders, startingTimestamp=1700000000000 (docs/options.md)",
+        help="only report segments, bytes and records that a read would scan; --option then accepts every option of a "
+        "read, such as subscribe=orders, startingTimestamp=1700000000000 (docs/options.md)",
     )
-    made.add_argument("--json", action="store_true", help="a JSON object a line: findings, then the summary")
-    made.add_argument("--quiet", action="store_true", help="no notes, only errors and the summary")
-    return made
+    parser.add_argument("--json", action="store_true", help="one JSON object per line: findings, then the summary")
+    parser.add_argument("--quiet", action="store_true", help="print only errors and the summary, no notes")
+    return parser
 
 
-@common.command("kafkalog-check")
+@command("kafkalog-check")
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     if arguments.estimate:
@@ -59,22 +60,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name in ("records", "closed", "quiet"):
             if getattr(arguments, name):
                 raise OptionError(f"--estimate and --{name} are both given", hint="an estimate checks nothing")
-        estimated = estimate(arguments.paths, common.named_options(arguments.option))
+        estimated = estimate(arguments.paths, named_options(arguments.option))
         print(json.dumps(estimated.as_json()) if arguments.json else estimated)
         return exit_codes.OK
     begun = time.monotonic()
     with Progress(unit="B", unit_scale=True, desc="checking") as progress:
 
-        def tell(finding: Finding) -> None:
+        def report(finding: Finding) -> None:
             if not arguments.quiet or finding.is_error:
                 progress.print(json.dumps(as_json(finding)) if arguments.json else str(finding))
 
         result = check_log_dirs(
             arguments.paths,
-            *common.storage_of(arguments),
+            *storage_of(arguments),
             closed=arguments.closed,
             records=arguments.records,
-            on_finding=tell,
+            on_finding=report,
             on_bytes=progress.update,
         )
     seconds = time.monotonic() - begun
@@ -83,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def as_json(finding: Finding) -> dict[str, object]:
-    """A line of --json: docs/checking.md says what its fields mean."""
+    """Return the JSON object of a finding. docs/checking.md describes its fields."""
     fault = finding.fault
     return {
         "type": "finding", "severity": finding.severity.value, "topic_partition": finding.topic_partition,
@@ -93,16 +94,17 @@ def as_json(finding: Finding) -> dict[str, object]:
 
 
 def summary(result: CheckResult, seconds: float, *, for_programs: bool) -> str:
-    of, errors, notes = result.partitions.values(), result.findings.errors, result.findings.notes
-    segments, batches = sum(p.segments for p in of), sum(p.batches for p in of)
+    """Return the last line of the output, as JSON if it is `for_programs`."""
+    partitions, errors, notes = result.partitions.values(), result.findings.errors, result.findings.notes
+    segments, batches = sum(p.segments for p in partitions), sum(p.batches for p in partitions)
     if for_programs:
         return json.dumps({
-            "type": "summary", "partitions": len(of), "segments": segments, "batches": batches, "bytes": result.bytes,
-            "seconds": round(seconds, 3), "errors": errors, "notes": notes,
+            "type": "summary", "partitions": len(partitions), "segments": segments, "batches": batches,
+            "bytes": result.bytes, "seconds": round(seconds, 3), "errors": errors, "notes": notes,
         })  # fmt: skip
     rate = result.bytes / 1e6 / seconds if seconds > 0 else 0.0
     return (
-        f"{len(of)} partitions, {segments} segments, {batches} batches, {result.bytes / 1e6:.1f} MB checked in "
+        f"{len(partitions)} partitions, {segments} segments, {batches} batches, {result.bytes / 1e6:.1f} MB checked in "
         f"{seconds:.1f} s ({rate:.0f} MB/s): {errors} errors, {notes} notes"
     )
 

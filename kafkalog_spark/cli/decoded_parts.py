@@ -1,4 +1,4 @@
-"""Decoded values and keys as JSON: kafkalog-cat -f json -s value=avro."""
+"""Decoding of values and keys to JSON, for kafkalog-cat -f json -s value=avro."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalog_spark.cli.record_json import Shown, _escaped, _json_values, json_text
-from kafkalog_spark.cli.record_output import _LARGE
+from kafkalog_spark.cli.record_json import JsonColumn, escape_c1, json_text, json_values
+from kafkalog_spark.cli.text_columns import LARGE
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.typed.ddl import map_leaves
@@ -27,11 +27,22 @@ PARTS = ("value", "key")
 _YEAR = re.compile(r"(-?)(\d+)(.*)")
 
 
-def shown_parts(
+def part_columns(
     serialized: Sequence[str], options: Mapping[str, str], topics: tuple[str, ...], dirs: LogDirs
-) -> dict[str, Shown]:
-    """serialized: texts PART=FORMAT; options: of formats, `value.X`, `key.X`. Raises OptionError, and as formats do."""
-    found: dict[str, Shown] = {}
+) -> dict[str, JsonColumn]:
+    """Return the functions that decode values and keys, by part.
+
+    Args:
+        serialized: Texts PART=FORMAT of -s.
+        options: Options of the formats, named `value.X` or `key.X`.
+        topics: Topics that are read.
+        dirs: The log directories.
+
+    Raises:
+        OptionError: For an invalid text or option.
+        KafkalogError: As `ResolvedFormat.of`.
+    """
+    functions: dict[str, JsonColumn] = {}
     formats = tuple(name for name in FORMATS if name != "string")
     for text in serialized:
         part, _, name = text.partition("=")
@@ -39,39 +50,41 @@ def shown_parts(
             raise OptionError(
                 f"-s takes value=FORMAT or key=FORMAT, got '{text}'", hint=f"the formats are {', '.join(formats)}"
             )
-        written = {option.partition(".")[2].lower(): option for option in options if option.startswith(f"{part}.")}
-        check_options(name, {option: f"--option {given}" for option, given in written.items()})
-        given = {option: options[given] for option, given in written.items()}
+        given_names = {option.partition(".")[2].lower(): option for option in options if option.startswith(f"{part}.")}
+        check_options(name, {option: f"--option {given}" for option, given in given_names.items()})
+        given = {option: options[given] for option, given in given_names.items()}
         if name == "json" and not given:
-            found[part] = partial(_json_values, part)
+            functions[part] = partial(json_values, part)
             continue
         format = ResolvedFormat.of(name, given, SchemaSources(part, topics, dirs.keys_and_values))
-        found[part] = partial(_decoded_values, part, format.decoder(format.schema()))
+        functions[part] = partial(_decoded_values, part, format.decoder(format.schema()))
     for name in options:
-        if name.partition(".")[0] not in found:
-            raise OptionError(f"--option {name} is of a format, and -s names none", hint="-s value=avro names one")
-    return found
+        if name.partition(".")[0] not in functions:
+            raise OptionError(
+                f"--option {name} requires -s {name.partition('.')[0]}=FORMAT", hint="-s value=avro names one"
+            )
+    return functions
 
 
 def _decoded_values(part: str, decoder: ValueDecoder, rows: pa.RecordBatch) -> pa.Array:
-    """A part, decoded and written as JSON; what cannot be decoded is a string."""
-    found = decode_column(decoder, rows, part)
-    good = found.columns.is_valid()
-    if found.bad is not None:
-        good = pc.and_(good, pa.array(~found.bad))
-    kind = found.columns.type
-    values = found.columns.filter(good).cast(map_leaves(kind, _countable)).to_pylist()
-    texts = pa.array([_escaped(_json(value, kind)).encode() for value in values], _LARGE)
+    """Return the JSON of a decoded part; a value that cannot be decoded is a string."""
+    decoded = decode_column(decoder, rows, part)
+    good = decoded.columns.is_valid()
+    if decoded.bad is not None:
+        good = pc.and_(good, pa.array(~decoded.bad))
+    kind = decoded.columns.type
+    values = decoded.columns.filter(good).cast(map_leaves(kind, _as_number)).to_pylist()
+    texts = pa.array([escape_c1(_json(value, kind)).encode() for value in values], LARGE)
     return pc.replace_with_mask(json_text(rows.column(part)), good, texts)
 
 
-def _countable(kind: pa.DataType) -> pa.DataType:
-    """A number in the place of a date or timestamp, of which Python has the years 1 to 9999 only."""
+def _as_number(kind: pa.DataType) -> pa.DataType:
+    """Return a number type for a date or timestamp, because Python's types have the years 1 to 9999 only."""
     return pa.int32() if pa.types.is_date32(kind) else pa.int64() if pa.types.is_timestamp(kind) else kind
 
 
 def _json(value: Any, kind: pa.DataType) -> str:
-    """JSON of a value; dates and timestamps are numbers that become ISO 8601, bytes base64."""
+    """Return a value as JSON: dates and timestamps, given as numbers, in ISO 8601; bytes in base64."""
     if value is None:
         return "null"
     if pa.types.is_struct(kind):
@@ -94,7 +107,7 @@ def _json(value: Any, kind: pa.DataType) -> str:
 
 
 def _iso(moment: np.datetime64) -> str:
-    """numpy's text with four digits of a year at least, and a sign before more of them, as ISO 8601 has it."""
+    """Return numpy's text in ISO 8601: years have at least four digits, and a sign if they have more."""
     sign, year, rest = _YEAR.fullmatch(str(moment)).groups()  # type: ignore[union-attr]
     return f"{sign or '+' * (len(year) > 4)}{year.zfill(4)}{rest}"
 

@@ -1,4 +1,4 @@
-"""Progress bar of a command on stderr, on a terminal only."""
+"""Progress bar of a command on stderr, shown on a terminal only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import Any, Self
 
 
 class Progress:
-    """Context manager. show: False where the terminal is wanted for something else. settings: tqdm's, unit and desc."""
+    """Context manager of a progress bar.
+
+    Args:
+        show: False if the terminal is used for something else.
+        **settings: tqdm's, such as unit and desc.
+    """
 
     def __init__(self, *, show: bool = True, **settings: Any) -> None:
         self._bar = None
@@ -17,19 +22,19 @@ class Progress:
             self._bar = tqdm(**settings, leave=False)
 
     def update(self, done: int, total: int) -> None:
-        """`done` of `total`, which may have grown."""
+        """Show that `done` of `total` are done. The total may grow."""
         if self._bar is not None:
             self._bar.total = max(total, done)
             self._bar.update(done - self._bar.n)
 
     def step(self, doing: str, done: int, total: int) -> None:
-        """`update`, with a word for the current step."""
+        """Update the bar, with a description of the current step."""
         if self._bar is not None:
             self._bar.set_description(doing, refresh=False)
         self.update(done, total)
 
     def print(self, line: str) -> None:
-        """A line on stdout, above the bar."""
+        """Print a line on stdout, above the bar."""
         if self._bar is not None:
             self._bar.clear()
         print(line, flush=self._bar is not None)

@@ -17,27 +17,37 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalog_spark.cli.record_output import _LARGE, _concatenated, header_text, joined, milliseconds, numbers
+from kafkalog_spark.cli.text_columns import LARGE, concatenated, header_text, joined, milliseconds, numbers
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "headers", "key", "value")
 _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"))
-"""Replacements in a column of texts, in order; other control characters are left to the json module, one by one."""
+"""Replacements in a column of texts, in order; values with other control characters are escaped by the json module."""
 _TO_ESCAPE = '["\\\\\n\t\r]'
 _RARE = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}]"
-_C1 = re.compile("[\x7f-\x9f]")  # control characters that JSON allows as they are, and that a terminal obeys
-Shown = Callable[[pa.RecordBatch], pa.Array]
+_C1 = re.compile(
+    "[\x7f-\x9f]"
+)  # control characters that JSON does not require to be escaped, but that a terminal executes
+JsonColumn = Callable[[pa.RecordBatch], pa.Array]
 """Function from records to the JSON (large_binary) of one of their parts."""
 
 
 def json_lines(
-    rows: pa.RecordBatch, node_id: int, delimiter: bytes = b"\n", shown: Mapping[str, Shown] | None = None
+    rows: pa.RecordBatch, node_id: int, delimiter: bytes = b"\n", decoded: Mapping[str, JsonColumn] | None = None
 ) -> pa.Buffer | bytes:
-    """rows: with COLUMNS. shown: what makes JSON of `key` and `value`; without it strings."""
+    """Return one line of JSON per record.
+
+    Args:
+        rows: Batch with COLUMNS.
+        node_id: Node ID of the broker, or -1.
+        delimiter: Text after each record.
+        decoded: Functions for "key" and "value", whose JSON is a string otherwise.
+    """
     if not rows.num_rows:
         return b""
     of = {name: rows.column(name) for name in COLUMNS}
     parts = {
-        name: (shown or {}).get(name, lambda rows, name=name: json_text(rows.column(name))) for name in ("key", "value")
+        name: (decoded or {}).get(name, lambda rows, name=name: json_text(rows.column(name)))
+        for name in ("key", "value")
     }
     return joined(
         [
@@ -56,7 +66,7 @@ def json_lines(
 
 
 def json_text(column: pa.Array) -> pa.Array:
-    """binary to JSON strings; `null` for null."""
+    """Return a binary column as JSON strings; `null` for null."""
     column = column.cast(pa.binary()) if column.type != pa.binary() else column
     try:
         text = column.cast(pa.string())
@@ -67,20 +77,21 @@ def json_text(column: pa.Array) -> pa.Array:
         if pc.any(pc.match_substring_regex(text, _TO_ESCAPE)).as_py():
             for character, escaped in _ESCAPES:
                 text = pc.replace_substring(text, character, escaped)
-        return pc.fill_null(_concatenated(b'"', text.cast(_LARGE), b'"'), pa.scalar(b"null", _LARGE))
+        return pc.fill_null(concatenated(b'"', text.cast(LARGE), b'"'), pa.scalar(b"null", LARGE))
     found = [
         b"null" if value is None else _json_string(value.decode(errors="replace")).encode()
         for value in column.to_pylist()
     ]
-    return pa.array(found, _LARGE)
+    return pa.array(found, LARGE)
 
 
-def _json_values(part: str, rows: pa.RecordBatch) -> pa.Array:
-    """Values that are JSON as they are, on one line; the others as strings."""
-    return pa.array([_json_value(value) for value in rows.column(part).to_pylist()], _LARGE)
+def json_values(part: str, rows: pa.RecordBatch) -> pa.Array:
+    """Return a column of values: valid JSON unchanged but on one line, any other value as a string."""
+    return pa.array([_json_value(value) for value in rows.column(part).to_pylist()], LARGE)
 
 
-def _escaped(text: str) -> str:
+def escape_c1(text: str) -> str:
+    """Escape the control characters that the json module leaves."""
     return _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -94,24 +105,24 @@ def _json_value(value: bytes | None) -> bytes:
         return _json_string(text).encode()
     if text.isprintable() and value.isascii():
         return text.strip().encode()
-    return _escaped(json.dumps(parsed, ensure_ascii=False, separators=(",", ":"))).encode()
+    return escape_c1(json.dumps(parsed, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
 def _refuse(word: str) -> None:
-    raise ValueError(f"{word} is not of JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 def _json_string(text: str) -> str:
-    return _escaped(json.dumps(text, ensure_ascii=False))
+    return escape_c1(json.dumps(text, ensure_ascii=False))
 
 
 def _timestamps(times: pa.Array, types: pa.Array) -> pa.Array:
-    kind = pc.if_else(pc.equal(types, 1), pa.scalar(b"logappend", _LARGE), pa.scalar(b"create", _LARGE))
-    said = _concatenated(b',"tstype":"', kind, b'","ts":', numbers(milliseconds(times)))
-    return pc.if_else(pc.less(types, 0), pa.scalar(b"", _LARGE), said)
+    kind = pc.if_else(pc.equal(types, 1), pa.scalar(b"logappend", LARGE), pa.scalar(b"create", LARGE))
+    text = concatenated(b',"tstype":"', kind, b'","ts":', numbers(milliseconds(times)))
+    return pc.if_else(pc.less(types, 0), pa.scalar(b"", LARGE), text)
 
 
 def _headers(column: pa.Array) -> pa.Array:
     inner = header_text(column, lambda name, value: [json_text(name), b",", json_text(value)])
-    said = _concatenated(b',"headers":[', inner, b"]")
-    return pc.if_else(pc.is_valid(column), said, pa.scalar(b"", _LARGE))
+    text = concatenated(b',"headers":[', inner, b"]")
+    return pc.if_else(pc.is_valid(column), text, pa.scalar(b"", LARGE))

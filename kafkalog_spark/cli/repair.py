@@ -1,4 +1,4 @@
-"""kafkalog-repair: a log directory that a broker loads, made of what is good in a damaged one."""
+"""kafkalog-repair: writes a log directory that a broker can load from the good batches of a damaged one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import sys
 from collections.abc import Sequence
 
 from kafkalog_spark import exit_codes
-from kafkalog_spark.cli import common
+from kafkalog_spark.cli.command import command, command_parser
 from kafkalog_spark.cli.progress_bar import Progress
+from kafkalog_spark.cli.storage_arguments import storage_of
 from kafkalog_spark.errors import escaped
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.repair.from_tier import METADATA_PARTITIONS, TierReport, metadata_from_tier
@@ -18,41 +19,43 @@ from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
 from kafkalog_spark.log.repair.report import RepairReport
 
 _EXAMPLES = (
-    ("kafkalog-repair /data/damaged --to /data/repaired", "good batches, byte for byte; says what is lost"),
+    ("kafkalog-repair /data/damaged --to /data/repaired", "good batches, byte for byte; reports what is lost"),
     ("kafkalog-repair --json /data/damaged --to /data/repaired > lost.json", "the report for programs"),
-    ("kafkalog-repair --from-tier s3://tier/prefix --to /data/new", "remote segments listed again, as a broker does"),
-    ("kafkalog-check /data/repaired", "what came out of it"),
+    (
+        "kafkalog-repair --from-tier s3://tier/prefix --to /data/new",
+        "metadata of remote segments, rebuilt",
+    ),
+    ("kafkalog-check /data/repaired", "validate the result"),
 )
 
 
 def parser() -> argparse.ArgumentParser:
-    made = common.command_parser(
+    parser = command_parser(
         "kafkalog-repair",
-        "Write what is good in Kafka log directories to a new one: good batches byte for byte, indexes, "
-        "transaction indexes, leader epochs and checkpoints made anew. The source is never changed; stop its broker "
-        "first, or repair a snapshot.",
+        "Copy the good batches of Kafka log directories to a new directory, byte for byte, and rebuild indexes, "
+        "transaction indexes, leader epochs and checkpoints. The source is never changed; stop its broker first, or "
+        "repair a snapshot.",
         "a log directory (log.dirs), or one partition's directory",
         _EXAMPLES,
-        "0 nothing was lost, 1 something was, and the report says what, 2 wrong usage",
+        "0 nothing was lost, 1 something was lost: see the report, 2 wrong usage",
         metavar="SRC",
     )
-    made.add_argument("--to", required=True, metavar="DST", help="a new or empty directory, outside of all sources")
-    made.add_argument("--records", action="store_true", help="decode all records; batches that cannot be are lost")
-    made.add_argument(
+    parser.add_argument("--to", required=True, metavar="DST", help="a new or empty directory, outside of all sources")
+    parser.add_argument("--records", action="store_true", help="decode all records; undecodable batches are lost")
+    parser.add_argument(
         "--from-tier", action="store_true",
-        help="SRC is tiered storage: write the topic __remote_log_metadata for the segments in it, with which a broker "
-        "goes on",
+        help="SRC is tiered storage: write the topic __remote_log_metadata, so that a broker can use its segments",
     )  # fmt: skip
-    made.add_argument(
+    parser.add_argument(
         "--partitions", type=int, default=METADATA_PARTITIONS, metavar="N",
         help="with --from-tier: partitions of that topic, rlmm.config.remote.log.metadata.topic.num.partitions "
         "(default: %(default)s)",
     )  # fmt: skip
-    made.add_argument("--json", action="store_true", help="print the report as JSON")
-    return made
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    return parser
 
 
-@common.command("kafkalog-repair")
+@command("kafkalog-repair")
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     with Progress(unit=" partitions", desc="repairing") as progress:
@@ -62,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             def count(_: object, total: int) -> None:
                 progress.update(next(done), total)
 
-            storage = common.storage_of(arguments)
+            storage = storage_of(arguments)
             report: RepairReport | TierReport
             if arguments.from_tier:
                 dirs = LogDirs.open(arguments.paths, *storage)

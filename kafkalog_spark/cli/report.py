@@ -1,4 +1,4 @@
-"""kafkalog-report: one HTML file about log directories, to look at."""
+"""kafkalog-report: writes one HTML file about log directories."""
 
 from __future__ import annotations
 
@@ -9,42 +9,44 @@ import time
 from collections.abc import Sequence
 
 from kafkalog_spark import exit_codes
-from kafkalog_spark.cli import common
+from kafkalog_spark.cli.atomic_file import write_atomically
+from kafkalog_spark.cli.command import command, command_parser
 from kafkalog_spark.cli.progress_bar import Progress
+from kafkalog_spark.cli.storage_arguments import storage_of
 from kafkalog_spark.errors import OptionError, install_hint
 from kafkalog_spark.log.log_dir import LogDirs
 
 _EXAMPLES = (
-    ("kafkalog-report /data/kafka-logs -o report.html", "everything but keys"),
-    ("kafkalog-report /data/kafka-logs -o report.html --top-keys orders", "the most frequent keys of orders, too"),
+    ("kafkalog-report /data/kafka-logs -o report.html", "everything except keys"),
+    ("kafkalog-report /data/kafka-logs -o report.html --top-keys orders", "also the most frequent keys of orders"),
     ("kafkalog-report /data/disk1 /data/disk2 -o - > report.html", "two directories, to stdout"),
 )
 
 
 def parser() -> argparse.ArgumentParser:
-    made = common.command_parser(
+    parser = command_parser(
         "kafkalog-report",
         "Write one HTML file about Kafka log directories: topics by size and rate, segments, compression, "
         "gaps and retention, producers, open transactions, consumer lag, findings. Changes nothing else.",
         "a log directory (log.dirs), one partition's directory, or a URL",
         _EXAMPLES,
-        "0 the report is written, 1 it cannot be, 2 wrong usage",
+        "0 the report is written, 1 it cannot be written, 2 wrong usage",
     )
-    made.add_argument("-o", "--output", default="report.html", metavar="FILE", help="- for stdout; %(default)s")
-    made.add_argument("--title", default="Kafka log report", help="%(default)s")
-    made.add_argument(
+    parser.add_argument("-o", "--output", default="report.html", metavar="FILE", help="- for stdout; %(default)s")
+    parser.add_argument("--title", default="Kafka log report", help="%(default)s")
+    parser.add_argument(
         "--top-keys", action="append", default=[], metavar="TOPIC", help="count keys, which reads the topic's records"
     )
-    made.add_argument("--no-check", action="store_true", help="without findings: takes half the time")
-    return made
+    parser.add_argument("--no-check", action="store_true", help="leave out the findings; takes half the time")
+    return parser
 
 
-@common.command("kafkalog-report")
+@command("kafkalog-report")
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     made_at = time.time_ns() // 1_000_000
     try:
-        import vl_convert  # noqa: F401 - now, not after all has been read
+        import vl_convert  # noqa: F401 - fails now, not after everything was read
 
         from kafkalog_spark.report.page import page
     except ImportError as missing:
@@ -54,11 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     top_keys, check = list(dict.fromkeys(arguments.top_keys)), not arguments.no_check
     with Progress(unit="B", unit_scale=True, desc="reading") as progress:
-        dirs = LogDirs.open(arguments.paths, *common.storage_of(arguments))
+        dirs = LogDirs.open(arguments.paths, *storage_of(arguments))
         real = os.path.realpath(arguments.output)
         for source in (root.path for root in dirs.roots if not root.store.remote and arguments.output != "-"):
             if os.path.commonpath([real, os.path.realpath(source)]) == os.path.realpath(source):
-                what = f"-o {arguments.output} lies inside of {source}, where nothing is changed"
+                what = f"-o {arguments.output} is inside {source}, which must not be changed"
                 raise OptionError(f"{what}: name a file elsewhere")
         facts = collect(dirs, made_at, progress.step, top_keys=top_keys, check=check)
     text = page(facts, arguments.title)
@@ -66,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(text)
         return exit_codes.OK
     try:
-        common.write_whole(arguments.output, text)
+        write_atomically(arguments.output, text)
     except OSError as error:
         print(f"kafkalog-report: {arguments.output} cannot be written: {error.strerror}", file=sys.stderr)
         return exit_codes.FAILED

@@ -1,4 +1,4 @@
-"""kafkalog-schema: columns for the JSON values of a topic, made from its last records."""
+"""kafkalog-schema: infers a schema for the JSON values of a topic from its last records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
-from kafkalog_spark.cli.common import command, command_parser, storage_of
+from kafkalog_spark.cli.command import command, command_parser
+from kafkalog_spark.cli.storage_arguments import storage_of
 from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.exit_codes import FAILED, OK
 from kafkalog_spark.log.log_dir import LogDirs
@@ -24,19 +25,26 @@ _EXAMPLES = (
 
 
 def parser() -> argparse.ArgumentParser:
-    made = command_parser(
+    parser = command_parser(
         "kafkalog-schema",
-        "Print a schema for the JSON values of a topic, made from the last records of each partition, by "
+        "Print a schema for the JSON values of a topic, inferred from the last records of each partition by "
         "the rules of Spark's own inference. Changes nothing.",
         "a log directory, a partition's directory, or a URL",
         _EXAMPLES,
-        "0 the schema is printed, 1 the values are no JSON objects, 2 wrong usage",
+        "0 the schema is printed, 1 the values are not JSON objects, 2 wrong usage",
     )
-    made.add_argument("-t", "--topic", required=True, metavar="TOPIC")
-    made.add_argument("--key", action="store_true", help="of keys instead of values")
-    made.add_argument("-n", "--records", type=int, default=1000, metavar="N", help="of each partition; %(default)s")
-    made.add_argument("-f", "--format", choices=("ddl", "avro"), default="ddl", help="%(default)s")
-    return made
+    parser.add_argument("-t", "--topic", required=True, metavar="TOPIC")
+    parser.add_argument("--key", action="store_true", help="schema of keys instead of values")
+    parser.add_argument(
+        "-n",
+        "--records",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="records of each partition; %(default)s",
+    )
+    parser.add_argument("-f", "--format", choices=("ddl", "avro"), default="ddl", help="%(default)s")
+    return parser
 
 
 @command("kafkalog-schema")
@@ -60,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     print(text)
     if others:
-        print(f"kafkalog-schema: {others} of {count} {column}s are no JSON objects", file=sys.stderr)
+        print(f"kafkalog-schema: {others} of {count} {column}s are not JSON objects", file=sys.stderr)
     return OK
 
 

@@ -1,1 +1,1 @@
-"""kafkalog-report: facts of log directories, their charts, the page."""
+"""Contents of kafkalog-report: facts about log directories, charts of them, and the HTML page."""

@@ -17,14 +17,19 @@ COLUMNS = (
     "topic", "partition", "segment", "position", "size", "base_offset", "last_offset", "record_count", "codec",
     "base_timestamp", "max_timestamp", "producer_id", "transactional", "valid",
 )  # fmt: skip
-"""Columns of the table `batches` that totals are made of."""
-MOST_SEGMENTS = 64  # bars of one partition in a timeline; of more segments neighbours are put together
-MOST_PRODUCERS = 10_000  # producer ids that are counted; of more those with the fewest bytes are dropped
+"""Columns of the table `batches` that the totals need."""
+MOST_SEGMENTS = 64  # bars of one partition in a timeline; with more segments, neighbours are merged
+MOST_PRODUCERS = 10_000  # producer IDs that are counted; with more, those with the fewest bytes are dropped
 _NONE = -1  # no timestamp, in int64 columns here
+Ints = npt.NDArray[np.int64]
 
 
 class BatchTotals:
-    """Totals of all batches that were taken. shown: topics with a series of their own."""
+    """Totals of all batches that were added.
+
+    Args:
+        shown: Topics that have a time series of their own.
+    """
 
     def __init__(self, shown: tuple[str, ...]) -> None:
         self.partitions: dict[tuple[str, int], facts.PartitionTotal] = {}
@@ -32,15 +37,15 @@ class BatchTotals:
         self.producers: dict[int, facts.ProducerTotal] = {}
         self.series: dict[str | None, time_bins.TimeBins] = {topic: time_bins.TimeBins() for topic in shown}
 
-    def take(self, rows: pa.RecordBatch) -> None:
-        """The next rows, which are of one segment: partition by partition, in the order of the log."""
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Add rows of one segment. Segments are added partition by partition, in the order of the log."""
         key = (rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py())
         total = self.partitions.setdefault(key, facts.PartitionTotal(*key))
         valid = rows.column("valid")
         if valid.false_count:
             bad = rows.filter(pc.invert(valid))
             total.damaged_bytes += pc.sum(bad.column("size")).as_py()
-            total.next_offset = None  # offsets that lie in damage are counted as damage
+            total.next_offset = None  # damaged offsets do not count as missing
             rows = rows.filter(valid)
             if not rows.num_rows:
                 return
@@ -75,7 +80,7 @@ class BatchTotals:
                 min, (total.first_timestamp, int(np.concatenate([firsts, times]).min()))
             )
             total.last_timestamp = int(ends.max())
-        made = facts.TimelineSegment(
+        timeline_segment = facts.TimelineSegment(
             total.topic,
             total.partition,
             segment,
@@ -86,21 +91,21 @@ class BatchTotals:
         )
         timeline = total.timeline
         if total.last_segment == segment:
-            timeline[-1] = _merged(timeline[-1], made, timeline[-1].segments)
+            timeline[-1] = _merged(timeline[-1], timeline_segment, timeline[-1].segments)
         else:
-            timeline.append(made)
+            timeline.append(timeline_segment)
         total.last_segment = segment
         if len(timeline) > 2 * MOST_SEGMENTS:
             total.timeline = merged_pairs(timeline)
 
     def _count_codecs(self, key: tuple[str, int], segment: int, rows: pa.RecordBatch, columns: _Columns) -> None:
-        coded = rows.column("codec").dictionary_encode()
-        indices = coded.indices.to_numpy(zero_copy_only=False)
+        codecs_of_rows = rows.column("codec").dictionary_encode()
+        indices = codecs_of_rows.indices.to_numpy(zero_copy_only=False)
         positions = rows.column("position").to_numpy(zero_copy_only=False)
-        for index, codec in enumerate(coded.dictionary.to_pylist()):
+        for index, codec in enumerate(codecs_of_rows.dictionary.to_pylist()):
             of = indices == index
             total = self.codecs.setdefault((key[0], codec), facts.CodecTotal(key[0], codec))
-            total.take(key[1], segment, positions[of], columns.sizes[of], columns.records[of])
+            total.add(key[1], segment, positions[of], columns.sizes[of], columns.records[of])
 
     def _count_producers(self, key: tuple[str, int], rows: pa.RecordBatch, columns: _Columns) -> None:
         ids, which = np.unique(rows.column("producer_id").to_numpy(zero_copy_only=False), return_inverse=True)
@@ -123,23 +128,44 @@ class BatchTotals:
             self.producers = dict(ordered[:MOST_PRODUCERS])
 
 
-_Ints = npt.NDArray[np.int64]
+def known_extreme(which: Callable[..., int | None], times: Iterable[int | None]) -> int | None:
+    """Return the earliest or latest of the known times, as `which` is min or max; None if none is known."""
+    return which((time for time in times if time is not None), default=None)
+
+
+def merged_pairs(segments: list[facts.TimelineSegment]) -> list[facts.TimelineSegment]:
+    """Return half as many segments, by merging each two neighbours."""
+    pairs = zip(segments[::2], segments[1::2], strict=False)
+    merged = [_merged(one, other, one.segments + other.segments) for one, other in pairs]
+    return merged + segments[len(merged) * 2 :]
 
 
 class _Columns(NamedTuple):
-    """int64[n] each. bases, nexts: offset range of each batch; records: in it; times ms, _NONE where there is none."""
+    """Columns of valid batches, int64[n] each.
 
-    sizes: _Ints
-    bases: _Ints
-    nexts: _Ints
-    records: _Ints
-    first_times: _Ints
-    last_times: _Ints
+    Attributes:
+        bases: Base offsets.
+        nexts: Offsets behind the last ones.
+        records: Numbers of records.
+        first_times: First timestamps in ms, or _NONE.
+        last_times: Largest timestamps in ms, or _NONE.
+        transactional: True if any batch is transactional.
+    """
+
+    sizes: Ints
+    bases: Ints
+    nexts: Ints
+    records: Ints
+    first_times: Ints
+    last_times: Ints
     transactional: bool
 
     @classmethod
     def of(cls, rows: pa.RecordBatch, next_offset: int | None) -> _Columns:
-        """Columns of valid batches; a wrapper (magic 0, 1) is taken to hold all offsets since the batch before it."""
+        """Return the columns of valid batches.
+
+        A wrapper (magic 0 and 1) has no base offset: it counts as holding all offsets since the batch before it.
+        """
         nexts = _ints(rows.column("last_offset"), 0) + 1
         before = np.concatenate([[nexts[0] - 1 if next_offset is None else next_offset], nexts[:-1]])
         bases = _ints(rows.column("base_offset"), _NONE)
@@ -158,13 +184,13 @@ class _Columns(NamedTuple):
         )
 
 
-def _ints(column: pa.Array, missing: int) -> _Ints:
-    filled: _Ints = pc.fill_null(column, missing).to_numpy(zero_copy_only=False).astype(np.int64)
+def _ints(column: pa.Array, missing: int) -> Ints:
+    filled: Ints = pc.fill_null(column, missing).to_numpy(zero_copy_only=False).astype(np.int64)
     return filled
 
 
-def _ms(column: pa.Array) -> _Ints:
-    """Timestamps before 1970 count as none: no clock says that."""
+def _ms(column: pa.Array) -> Ints:
+    """Return timestamps in ms. Those before 1970 are not real times and become _NONE."""
     ms = _ints(column.cast(pa.int64()), -1000) // 1000
     return np.where(ms < 0, _NONE, ms)
 
@@ -178,15 +204,3 @@ def _merged(first: facts.TimelineSegment, second: facts.TimelineSegment, segment
         last_timestamp=known_extreme(max, (first.last_timestamp, second.last_timestamp)),
         segments=segments,
     )
-
-
-def known_extreme(which: Callable[..., int | None], times: Iterable[int | None]) -> int | None:
-    """The first or the last (min, max) of the times that are known."""
-    return which((time for time in times if time is not None), default=None)
-
-
-def merged_pairs(segments: list[facts.TimelineSegment]) -> list[facts.TimelineSegment]:
-    """Every two neighbours put together."""
-    pairs = zip(segments[::2], segments[1::2], strict=False)
-    merged = [_merged(one, other, one.segments + other.segments) for one, other in pairs]
-    return merged + segments[len(merged) * 2 :]

@@ -1,4 +1,4 @@
-"""Facts to charts: Vega-Lite specifications, made by Altair. Their colours are the page's (page.js)."""
+"""Charts of facts: Vega-Lite specifications, made with Altair. page.js sets their colours."""
 
 from __future__ import annotations
 
@@ -16,16 +16,23 @@ from kafkalog_spark.report.words import bytes_text, count_text, duration_text, r
 
 Spec = dict[str, Any]
 
-MOST_BARS = 20  # bars of one chart: what is below them is in the table
+MOST_BARS = 20  # bars of one chart; the table below it has all rows
 _BAR = 22  # pixels of one bar
-_WIDE_RATIO = 1000  # largest to smallest value from which on an axis is logarithmic
+_WIDE_RATIO = 1000  # ratio of largest to smallest value above which an axis is logarithmic
 _CODECS = [*(codec.label for codec in Codec), "unknown"]  # a codec has the same colour in every chart
-_OTHERS = "(others)"  # no topic is called that: a name of Kafka has no parentheses
+_OTHERS = "(others)"  # cannot be a topic: names of topics have no parentheses
+_TIME_AXIS = alt.Axis(
+    tickCount=6, labelOverlap=True,
+    format={"hours": "%H:%M", "minutes": "%H:%M", "seconds": "%H:%M:%S", "day": "%b %d", "date": "%b %d"},
+)  # fmt: skip
+_LEGEND_TEXT, _LEGEND_WIDTH = 26, 100
+"""Characters of a name, and of a line of names, in a legend that fits on a tablet."""
+_RATE_UNITS = (("s", 1), ("min", 60), ("h", 3600), ("day", 86400))
 
 
 def charts(facts: Facts) -> dict[str, Spec]:
-    """Specifications by the id of the place on the page; none where there is nothing to draw."""
-    made = {
+    """Return the specifications by HTML id; charts without data are left out."""
+    specs = {
         "chart-topics": _topics(facts),
         "chart-rate": _rate(facts, "bytes"),
         "chart-records": _rate(facts, "records"),
@@ -34,23 +41,31 @@ def charts(facts: Facts) -> dict[str, Spec]:
         "chart-producers": _producers(facts),
         "chart-lag": _lag(facts),
     }
-    made |= {f"chart-keys-{index}": _top_keys(keys) for index, keys in enumerate(facts.top_keys)}
-    return {name: spec for name, spec in made.items() if spec is not None}
+    specs |= {f"chart-keys-{index}": _top_keys(keys) for index, keys in enumerate(facts.top_keys)}
+    return {name: spec for name, spec in specs.items() if spec is not None}
+
+
+def producer_name(producer_id: int, transactional_id: str | None) -> str:
+    """Return the name under which the report shows a producer."""
+    if producer_id < 0:
+        return "without producer id"
+    return str(producer_id) if transactional_id is None else f"{transactional_id} ({producer_id})"
 
 
 def _spec(chart: Any, height: int) -> Spec:
-    spec: Spec = chart.properties(width="container", height=height).to_dict(validate=False)  # a third of the time
-    spec.pop("config", None)  # page.js has one, for light and dark
+    # validation would take two thirds of the time
+    spec: Spec = chart.properties(width="container", height=height).to_dict(validate=False)
+    spec.pop("config", None)  # page.js has one for light and one for dark mode
     return spec
 
 
 def _shortened(text: str) -> str:
-    """Vega's expression for a name without the middle of a long one: names often begin alike."""
+    """Return Vega's expression for a name, the middle of a long one cut out: names often begin alike."""
     return f"truncate({text}, width < 400 ? 19 : 44, 'center')"
 
 
-def _written(value: str, unit: str = "") -> str:
-    """Vega's expression for a number as people write it, as words.size_text and short_count do: `1.5 kB`, `300 M`."""
+def _readable_number(value: str, unit: str = "") -> str:
+    """Return Vega's expression for a readable number, as of words.size_text and short_count: `1.5 kB`, `300 M`."""
     return (
         f"{value} < 1000 ? format({value}, '.3~r') + ({value} && '{unit and ' ' + unit}' || '')"
         f" : replace(format({value}, '.3~s'), regexp('(.)$'), ' $1{unit}')"
@@ -58,15 +73,23 @@ def _written(value: str, unit: str = "") -> str:
 
 
 def _tips(tips: Sequence[tuple[str, str]]) -> list[alt.Tooltip]:
-    """Lines of a tooltip: field and title of each."""
+    """Return the lines of a tooltip, given field and title of each."""
     return [alt.Tooltip(f"{field}:N", title=title) for field, title in tips]
 
 
 def _bars(rows: list[Row], title: str, tips: Sequence[tuple[str, str]], color: str | None = None, *,
           unit: str = "", log_if_wide: bool = False) -> Spec | None:  # fmt: skip
-    """Horizontal bars of rows with `bar`, the number of the one that it is part of, `name`, `value`, and `label`,
-    which is the same in all rows of a bar and written at its end. unit: of the values. log_if_wide: for bars of one row
-    each, with values above 0. Bars are told apart by number: two names may read alike."""
+    """Return a chart of horizontal bars, or None without rows.
+
+    Args:
+        rows: Parts of bars: `bar` (number of the bar; names may be equal), `name`, `value`, and `label`, which is the
+            same in all rows of a bar and is printed at its end.
+        title: Title of the axis of values.
+        tips: Field and title of each line of the tooltips.
+        color: Field that has a color for each value.
+        unit: Unit of the values.
+        log_if_wide: True for a logarithmic axis if values differ widely. Each bar then has one row, above 0.
+    """
     names = {row["bar"]: row["name"] for row in rows if row["bar"] < MOST_BARS}
     shown = [row for row in rows if row["bar"] in names]
     if not shown:
@@ -85,7 +108,7 @@ def _bars(rows: list[Row], title: str, tips: Sequence[tuple[str, str]], color: s
     else:
         scale = alt.Scale(domain=[0, largest * 1.28 or 1], nice=False)
     y = alt.Y("bar:O", title=None, axis=alt.Axis(labelExpr=_shortened(f"{texts}[datum.value]")))
-    labelled = f"datum.label ? {_written('datum.value', unit)} : ''"  # not every line of a logarithmic axis
+    labelled = f"datum.label ? {_readable_number('datum.value', unit)} : ''"
     bars = (
         alt.Chart()
         .mark_bar(cornerRadiusEnd=3)
@@ -119,35 +142,30 @@ def _topics(facts: Facts) -> Spec | None:
     return _bars(rows, "size", tips, "codec", unit="B")
 
 
-_TIME_AXIS = alt.Axis(
-    tickCount=6, labelOverlap=True,
-    format={"hours": "%H:%M", "minutes": "%H:%M", "seconds": "%H:%M:%S", "day": "%b %d", "date": "%b %d"},
-)  # fmt: skip
-_LEGEND_TEXT, _LEGEND_WIDTH = 26, 100
-"""Characters of a name, and of a line of them, on a screen as narrow as a tablet's."""
-_RATE_UNITS = (("s", 1), ("min", 60), ("h", 3600), ("day", 86400))
-
-
 def _topic_colors(facts: Facts) -> alt.Scale:
     return alt.Scale(domain=[series.topic or _OTHERS for series in facts.rates])
 
 
 def _rate(facts: Facts, what: str) -> Spec | None:
-    """what: bytes or records, over the time of a slice with some; in a unit of which the busiest slice has one."""
+    """Return the chart of the rate of `what`, "bytes" or "records", over the time in which records were written.
+
+    The unit of time is the shortest in which the busiest slice has at least one.
+    """
     span = facts.span
     if span is None:
         return None
     names = [series.topic or _OTHERS for series in facts.rates]
     values = [series.bytes if what == "bytes" else series.records for series in facts.rates]
     count = len(values[0])
-    seconds = [max(ms, 1) / 1000 for ms in facts.written_ms]  # a slice without records has a sum of 0
+    seconds = [max(ms, 1) / 1000 for ms in facts.written_ms]  # the sum of a slice without records is 0
     most = max(sum(of_slice) / length for *of_slice, length in zip(*values, seconds, strict=True))
     unit, length = next((unit for unit in _RATE_UNITS if most * unit[1] >= 1), _RATE_UNITS[-1])
+    # the last value is repeated at its end, so that the last slice is as wide as the others
     rows = [
         {"t": span.start + (span.end - span.start) * at // count, "n": name,
          "v": float(f"{value / seconds[min(at, count - 1)] * length:.4g}")}
         for name, series in zip(names, values, strict=True)
-        for at, value in enumerate((*series, series[-1]))  # again at its end: the last slice is as wide as the others
+        for at, value in enumerate((*series, series[-1]))
     ]  # fmt: skip
     measure = "B" if what == "bytes" else ""
     chosen = alt.selection_point(fields=["n"], bind="legend")
@@ -167,7 +185,7 @@ def _rate(facts: Facts, what: str) -> Spec | None:
                 "v:Q",
                 title=f"{what}/{unit}",
                 stack="zero",
-                axis=alt.Axis(labelExpr=_written("datum.value", measure), tickCount=5),
+                axis=alt.Axis(labelExpr=_readable_number("datum.value", measure), tickCount=5),
             ),
             color=alt.Color("n:N", scale=_topic_colors(facts), legend=legend),
             order=alt.Order("i:Q"),
@@ -178,7 +196,7 @@ def _rate(facts: Facts, what: str) -> Spec | None:
                 alt.Tooltip("w:N", title=f"{what}/{unit}"),
             ],
         )
-        .transform_calculate(i=f"indexof({json.dumps(names)}, datum.n)", w=_written("datum.v", measure))
+        .transform_calculate(i=f"indexof({json.dumps(names)}, datum.n)", w=_readable_number("datum.v", measure))
         .add_params(chosen)
     )
     return _spec(chart, 240 if what == "bytes" else 180)
@@ -204,7 +222,7 @@ def _timeline(facts: Facts) -> Spec | None:
     names = list(dict.fromkeys(str(row["p"]) for row in rows))
     chart = (
         alt.Chart(alt.InlineData(values=rows))
-        # longer by 3 pixels: a segment that was filled at once is seen, too
+        # longer by 3 pixels, so that a segment of a short time is visible
         .mark_bar(cornerRadius=2, stroke="var(--card)", strokeWidth=1, height=12, x2Offset=3)
         .encode(
             x=alt.X("a:T", title=None, scale=alt.Scale(type="utc"), axis=_TIME_AXIS),
@@ -238,12 +256,6 @@ def _producers(facts: Facts) -> Spec | None:
     ]  # fmt: skip
     tips = [("name", "producer"), ("label", "size"), ("records", "records"), ("last", "last record")]
     return _bars(rows, "size", tips, unit="B")
-
-
-def producer_name(producer_id: int, transactional_id: str | None) -> str:
-    if producer_id < 0:
-        return "without producer id"
-    return str(producer_id) if transactional_id is None else f"{transactional_id} ({producer_id})"
 
 
 def _lag(facts: Facts) -> Spec | None:

@@ -1,4 +1,4 @@
-"""From log directories to the facts of a report: one walk over batch headers, one of the check, small tables."""
+"""Collection of a report's facts: one pass over all batch headers, one of the check, and small tables of the log."""
 
 from __future__ import annotations
 
@@ -26,20 +26,32 @@ from kafkalog_spark.report.lag_totals import LagTotals
 
 _log = logging.getLogger(__name__)
 
-SHOWN_TOPICS = 8  # topics with a series of their own: as many colours as can be told apart
+SHOWN_TOPICS = 8  # topics with a series of their own: the number of colours that are easy to distinguish
 MOST_FINDINGS = 500  # findings that are shown, errors first; all are counted
 MOST_TOP_KEYS = 25
 SHOWN_PRODUCERS = 100  # producers that are listed, those with the most bytes
 
-OnProgress = Callable[[str, int, int], None]  # called with what is being done, bytes done and bytes in all
+OnProgress = Callable[[str, int, int], None]
+"""Callback that receives a description of the current step, the bytes done, and the bytes in all."""
 
 
 def collect(
     dirs: LogDirs, made_at: int, on_progress: OnProgress, *, top_keys: Sequence[str] = (), check: bool = True
 ) -> Facts:
-    """made_at: ms. top_keys: topics whose keys are counted, which reads their records. check: whether kafkalog-check's
-    findings are part of it, which reads every file once more. Raises UnknownPartition for a topic of top_keys that is
-    not there, NotALogDirectory, OptionError where a partition lies in several of the directories that do not agree."""
+    """Return the facts about log directories.
+
+    Args:
+        dirs: The log directories.
+        made_at: Time of the report in ms.
+        on_progress: Called during the work.
+        top_keys: Topics whose keys are counted, which reads their records.
+        check: True to include the findings of kafkalog-check, which reads every file once more.
+
+    Raises:
+        UnknownPartition: If a topic of `top_keys` does not exist.
+        NotALogDirectory: If a log directory cannot be read.
+        OptionError: If copies of a partition in several directories are of different topics.
+    """
     for topic in top_keys:
         if topic not in dirs.topics:
             raise UnknownPartition(f"topic {topic} is not in {', '.join(dirs.paths)}", hint="see --top-keys")
@@ -53,12 +65,12 @@ class _Collector:
     _has_check: bool
 
     def __post_init__(self) -> None:
-        self._places = self._dirs.chosen(self._dirs.locations, pass_over_damage=True)
+        self._locations = self._dirs.chosen(self._dirs.locations, pass_over_damage=True)
         self._done = self._total = 0
 
     def facts(self, made_at: int, top_keys: Sequence[str]) -> Facts:
         totals = self._walk_batches()
-        rows = list(self._rows("partitions", self._places, "partitions"))
+        rows = list(self._rows("partitions", self._locations, "partitions"))
         errors, notes, findings = self._check() if self._has_check else (None, None, [])
         groups, lags = self._groups()
         for codec in totals.codecs.values():
@@ -86,7 +98,7 @@ class _Collector:
 
     def _walk_batches(self) -> BatchTotals:
         query = table_query("batches", COLUMNS)
-        units = units_of(query, self._places)
+        units = units_of(query, self._locations)
         sizes: dict[str, int] = {}
         for unit in units:
             assert unit.location is not None
@@ -95,11 +107,11 @@ class _Collector:
         self._total = sum(sizes.values()) * (2 if self._has_check else 1)
         totals = BatchTotals(tuple(shown))
         for rows in rows_of_units(self._counted(units, "reading batches"), query, context_of(query, {}, ())):
-            totals.take(rows)
+            totals.add(rows)
         return totals
 
     def _counted(self, units: list[TableUnit], doing: str, *, counts: bool = True) -> Iterator[TableUnit]:
-        """The units, with the progress that was made when the next one is asked for."""
+        """Yield the units, and report the progress when the next one is requested."""
         for unit in units:
             self._on_progress(doing, self._done, self._total)
             yield unit
@@ -107,24 +119,24 @@ class _Collector:
                 self._done += unit.size
         self._on_progress(doing, self._done, self._total)
 
-    def _rows(self, table: str, places: Mapping[TopicPartition, PartitionLocation], doing: str) -> Iterator[Row]:
+    def _rows(self, table: str, locations: Mapping[TopicPartition, PartitionLocation], doing: str) -> Iterator[Row]:
         query = table_query(table)
-        around = context_of(query, self._places, self._dirs.roots)
-        units = units_of(query, places)
-        for batch in rows_of_units(self._counted(units, doing, counts=table == "findings"), query, around):
+        context = context_of(query, self._locations, self._dirs.roots)
+        units = units_of(query, locations)
+        for batch in rows_of_units(self._counted(units, doing, counts=table == "findings"), query, context):
             yield from batch.to_pylist()
 
     def _check(self) -> tuple[int, int, list[Row]]:
         counts = {"error": 0, "note": 0}
         kept: dict[str, list[Row]] = {"error": [], "note": []}
-        for row in self._rows("findings", self._places, "checking"):
+        for row in self._rows("findings", self._locations, "checking"):
             counts[row["severity"]] += 1
             if len(kept[row["severity"]]) < MOST_FINDINGS:
                 kept[row["severity"]].append(row)
         return counts["error"], counts["note"], [*kept["error"], *kept["note"]][:MOST_FINDINGS]
 
     def _groups(self) -> tuple[tuple[Row, ...], LagTotals]:
-        internal = {tp: place for tp, place in self._places.items() if tp[0] == OFFSETS_TOPIC}
+        internal = {tp: location for tp, location in self._locations.items() if tp[0] == OFFSETS_TOPIC}
         groups = [row for row in self._rows("groups", internal, "groups") if row["error"] is None]
         lags = LagTotals()
         for row in self._rows("consumer_offsets", internal, "committed offsets"):
@@ -134,33 +146,35 @@ class _Collector:
         return tuple(groups), lags
 
     def _producers(self, totals: BatchTotals) -> tuple[ProducerTotal, ...]:
-        places = {tp: self._places[tp] for tp, of in totals.partitions.items() if of.transactional}
-        for row in self._rows("producers", places, "producers"):
+        locations = {tp: self._locations[tp] for tp, of in totals.partitions.items() if of.transactional}
+        for row in self._rows("producers", locations, "producers"):
             if row["transactional_id"] is not None and row["producer_id"] in totals.producers:
                 totals.producers[row["producer_id"]].transactional_id = row["transactional_id"]
         by_size = sorted(totals.producers.values(), key=lambda producer: (-producer.size, producer.producer_id))
         return tuple(by_size[:SHOWN_PRODUCERS])
 
     def _open_transactions(self, totals: BatchTotals, partitions: list[Row]) -> tuple[Row, ...]:
-        """Only partitions that may have one are walked again."""
+        """Return the open transactions. Reads only partitions that may have one."""
         unstable = {
             (row["topic"], row["partition"])
             for row in partitions
             if row["last_stable_offset"] is None or row["last_stable_offset"] < row["log_end_offset"]
         }
-        places = {tp: self._places[tp] for tp, of in totals.partitions.items() if of.transactional and tp in unstable}
-        rows = self._rows("transactions", places, "transactions")
+        locations = {
+            tp: self._locations[tp] for tp, of in totals.partitions.items() if of.transactional and tp in unstable
+        }
+        rows = self._rows("transactions", locations, "transactions")
         return tuple(row for row in rows if row["state"] in ("open", "hanging"))
 
     def _ratio(self, total: CodecTotal) -> float | None:
         stored = plain = 0.0
         for sample in total.samples if total.codec not in ("none", None) else ():
             try:
-                log = self._places[total.topic, sample.partition].open(pass_over_damage=True)
+                log = self._locations[total.topic, sample.partition].open(pass_over_damage=True)
                 with log.open_segment(log.segment_index(sample.segment)) as file:
                     header = file.header_at(sample.position) if file.base_offset == sample.segment else None
                     ratio = None if header is None else Uncompressed(file).ratio_of(header)
-            except (KafkalogError, FileNotFoundError) as gone:  # deleted since it was read
+            except (KafkalogError, FileNotFoundError) as gone:  # the segment was deleted since it was read
                 _log.info("no compression ratio of a batch: %s", gone)
                 continue
             if header is not None and ratio is not None:
@@ -180,7 +194,7 @@ class _Collector:
             self._on_progress(f"keys of {topic}-{partition}", self._done, self._total)
             statistics = ScanStatistics()
             try:
-                log = self._places[topic, partition].open(pass_over_damage=True)
+                log = self._locations[topic, partition].open(pass_over_damage=True)
                 start, end = log.log_start_offset, log.log_end_offset
                 for rows in scan_partition(log, start, end, request, statistics=statistics, on_loss=unread.append):
                     counts.add(rows.column(0), rows.column(1))

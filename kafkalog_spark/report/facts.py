@@ -1,4 +1,4 @@
-"""Facts of a report: values only. Times are ms, None where nothing says them; sizes are bytes."""
+"""Facts of a report, values only. Times are in ms, None if unknown; sizes are in bytes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kafkalog_spark.report.key_counts import KeyCount
-from kafkalog_spark.report.time_bins import Span, _Ints
+from kafkalog_spark.report.time_bins import Ints, Span
 
-Row = dict[str, Any]  # a row of a table of the log (docs/tables.md)
-
-
+Row = dict[str, Any]
+"""Row of a metadata table (docs/tables.md)."""
 MOST_SAMPLES = 8  # batches of a topic and codec that are decompressed, spread over its log
 
 
 class Sample(NamedTuple):
-    """Where a batch lies."""
+    """Position of a batch in a topic."""
 
     partition: int
     segment: int
@@ -24,8 +23,14 @@ class Sample(NamedTuple):
 
 @dataclass(slots=True)
 class CodecTotal:
-    """Batches of a topic with one codec. samples: some of them, evenly spread. ratio: bytes of records decompressed to
-    those in the file, of the samples; None for codec none, and where none of them decompresses."""
+    """Totals of the batches of a topic with one codec.
+
+    Attributes:
+        samples: Some of the batches, evenly spread.
+        stride: Distance of two samples, in batches.
+        ratio: Decompressed bytes of the samples' records per byte in the file; None for codec none, and if no sample
+            can be decompressed.
+    """
 
     topic: str
     codec: str
@@ -36,7 +41,8 @@ class CodecTotal:
     stride: int = 1
     ratio: float | None = None
 
-    def take(self, partition: int, segment: int, positions: _Ints, sizes: _Ints, records: _Ints) -> None:
+    def add(self, partition: int, segment: int, positions: Ints, sizes: Ints, records: Ints) -> None:
+        """Add batches of a segment, in the order of the log."""
         while (self.batches + len(sizes) + self.stride - 1) // self.stride > MOST_SAMPLES:
             self.samples, self.stride = self.samples[::2], self.stride * 2
         first = -self.batches % self.stride
@@ -48,7 +54,7 @@ class CodecTotal:
 
 @dataclass(frozen=True, slots=True)
 class TimelineSegment:
-    """A segment, or neighbours put together (`segments` of them)."""
+    """A segment, or several merged neighbours (`segments` is their number)."""
 
     topic: str
     partition: int
@@ -62,8 +68,14 @@ class TimelineSegment:
 
 @dataclass(slots=True)
 class PartitionTotal:
-    """missing: offsets between start and end without a record (compaction, damage, and what transactions left out).
-    longest_pause: between two batches, ms. segments, size and the offsets: of the table `partitions`."""
+    """Totals of a partition.
+
+    Attributes:
+        missing: Offsets between start and end without a record, because of compaction, damage or transactions.
+        longest_pause: Longest time between two batches in ms.
+        timeline: Segments for the chart.
+        segments: Number of segments; like size and the offsets, a value of the table `partitions`.
+    """
 
     topic: str
     partition: int
@@ -87,7 +99,7 @@ class PartitionTotal:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """Sums over its partitions. codecs: by size."""
+    """Totals of a topic. `codecs` are ordered by size."""
 
     topic: str
     internal: bool
@@ -103,7 +115,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class RateSeries:
-    """A topic's share of each slice of the span. topic: None for all that are not shown alone."""
+    """Sums of a topic by slice of the span. `topic` is None for all topics without a series of their own."""
 
     topic: str | None
     bytes: tuple[int, ...]
@@ -112,7 +124,12 @@ class RateSeries:
 
 @dataclass(slots=True)
 class ProducerTotal:
-    """producer_id: -1 for batches without. transactional_id: where a coordinator's log tells it."""
+    """Totals of a producer.
+
+    Attributes:
+        producer_id: -1 for batches without a producer ID.
+        transactional_id: None if no transaction coordinator's log has it.
+    """
 
     producer_id: int
     transactional_id: str | None = None
@@ -126,7 +143,7 @@ class ProducerTotal:
 
 @dataclass(frozen=True, slots=True)
 class TopicLag:
-    """The lag of a group in one topic, over all its partitions. topic: None for all that are not shown alone."""
+    """Lag of a group over all partitions of a topic. `topic` is None for the sum of the topics not shown alone."""
 
     group_id: str
     topic: str | None
@@ -135,7 +152,12 @@ class TopicLag:
 
 @dataclass(frozen=True, slots=True)
 class TopKeys:
-    """The most frequent keys of a topic. missed: how much a count may lack. unread: why stretches are not counted."""
+    """Most frequent keys of a topic.
+
+    Attributes:
+        missed: Largest error of a count; counts are never too large.
+        unread: Errors of the parts of the log that could not be read.
+    """
 
     topic: str
     records: int
@@ -146,10 +168,20 @@ class TopKeys:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """span: the time that rates are of; None where no record has a timestamp. outside: records whose timestamps lie far
-    outside of it. open_transactions, groups, lags (the largest), findings: rows of the tables `transactions`, `groups`,
-    `consumer_offsets` and `findings`. topic_lags: sums of all. errors, notes: of the check; None where it was not run.
-    written_ms: of each slice of the rates, how long something was written in it."""
+    """All facts of a report.
+
+    Attributes:
+        span: Time range of the rates; None if no record has a timestamp.
+        outside: Number of records whose timestamps are far outside of the span.
+        open_transactions: Rows of the table `transactions`.
+        groups: Rows of the table `groups`.
+        lags: Rows of the table `consumer_offsets` with the largest lags.
+        topic_lags: Sums over all committed offsets.
+        errors: Number of errors of the check; None if it was not run.
+        notes: Number of notes of the check; None if it was not run.
+        findings: Rows of the table `findings`.
+        written_ms: Time in which records were written, by slice of the rates.
+    """
 
     paths: tuple[str, ...]
     cluster_ids: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""HTML tables whose cells sort by their values."""
+"""HTML tables that the reader can sort by the values of their cells."""
 
 from __future__ import annotations
 
@@ -10,11 +10,21 @@ from typing import Any
 
 from kafkalog_spark.report import words
 
+MOST_ROWS = 1000  # rows of a table on the page, which limits its size
+_LONG = 30
+"""Characters. A longer text is wrapped."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """text: what is read. value: what it sorts by; None for a text, which sorts by itself. share: of a bar beneath the
-    number, 0 to 1. kind: of the mark that it is, such as `bad`."""
+    """Cell of a table.
+
+    Attributes:
+        text: Text that is shown.
+        value: Number to sort by; None to sort by the text.
+        share: Length of a bar under the number, 0 to 1; None for no bar.
+        kind: CSS class of a coloured mark, such as `bad`; empty for no mark.
+    """
 
     text: str
     value: float | None = None
@@ -31,7 +41,7 @@ def number(value: int | None) -> Cell:
 
 
 def size(value: int, of: int = 0) -> Cell:
-    """Bytes. of: the largest in the table, for a bar."""
+    """Return a cell of a size in bytes, with a bar if `of`, the largest size in the table, is given."""
     return Cell(words.size_text(value), value, value / of if of else None)
 
 
@@ -48,18 +58,22 @@ def duration(ms: int | None) -> Cell:
 
 
 def mark(value: str, kind: str) -> Cell:
-    """A word with a colour: `bad`, `warn`, `good`, `plain`."""
+    """Return a cell of a coloured word; `kind` is `bad`, `warn`, `good` or `plain`."""
     return Cell(value, kind=kind)
-
-
-MOST_ROWS = 1000  # rows of a table on the page: it stays readable, and below its size
 
 
 def html_table(
     columns: Mapping[str, Callable[[Any], Cell]], items: Sequence[Any], what: str, nothing: str = "", note: str = ""
 ) -> str:
-    """A table that scrolls, a row an item, after a note. columns: heads, and what makes a cell; what: its rows, like
-    "partitions"; nothing: the text in place of both where there are no items."""
+    """Return the HTML of a scrolling table with one row per item.
+
+    Args:
+        columns: Functions from an item to a cell, by column head.
+        items: The items.
+        what: Noun for the items, such as "partitions".
+        nothing: Text instead of the table if there are no items.
+        note: HTML of a note above the table.
+    """
     if nothing and not items:
         return empty_text(nothing)
     rows = [[cell(item) for cell in columns.values()] for item in items[:MOST_ROWS]]
@@ -78,8 +92,12 @@ def html_table(
     )
 
 
-_LONG = 30
-"""Characters of a text from which on it is broken over lines, as wide as fits beside the other columns."""
+def empty_text(what: str) -> str:
+    return f'<p class="empty">{escape(what)}</p>'
+
+
+def note_text(text: str) -> str:
+    return f'<p class="note">{text}</p>' if text else ""
 
 
 def _cell(cell: Cell) -> str:
@@ -90,11 +108,3 @@ def _cell(cell: Cell) -> str:
         return f'<td class="long">{shown}</td>' if len(cell.text) > _LONG else f"<td>{shown}</td>"
     bar = "" if cell.share is None else f' style="--share:{cell.share * 100:.1f}%"'
     return f'<td class="{"num bar" if bar else "num"}" data-v="{cell.value}"{bar}>{shown}</td>'
-
-
-def empty_text(what: str) -> str:
-    return f'<p class="empty">{escape(what)}</p>'
-
-
-def note_text(text: str) -> str:
-    return f'<p class="note">{text}</p>' if text else ""

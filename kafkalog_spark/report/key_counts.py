@@ -13,7 +13,13 @@ MOST_BYTES = 32_000_000  # bytes of the keys that are counted at once: keys may 
 
 @dataclass(frozen=True, slots=True)
 class KeyCount:
-    """key: None for records without one. records: at least so many. size: bytes of their values."""
+    """Count of a key.
+
+    Attributes:
+        key: None for records without a key.
+        records: Lower bound of the number of records.
+        size: Bytes of their values.
+    """
 
     key: bytes | None
     records: int
@@ -21,8 +27,15 @@ class KeyCount:
 
 
 class KeyCounts:
-    """Counts keys: exactly up to MOST_KEYS different ones of MOST_BYTES together, beyond that as Misra and Gries do: a
-    count is too small by `missed` at most, and a key with more records than that is never lost."""
+    """Counts of keys in bounded memory.
+
+    Counts are exact up to MOST_KEYS different keys of MOST_BYTES together. Beyond that they follow the algorithm of
+    Misra and Gries: a count is too small by at most `missed`, and a key with more records than that is never dropped.
+
+    Attributes:
+        records: Number of records added.
+        missed: Largest error of a count.
+    """
 
     def __init__(self, most: int = MOST_KEYS, most_bytes: int = MOST_BYTES) -> None:
         self._most = most
@@ -33,6 +46,7 @@ class KeyCounts:
         self.missed = 0
 
     def add(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
+        """Add the keys and values of a batch of records."""
         sizes = pc.fill_null(pc.binary_length(values), 0)
         counted = pa.table({"key": keys, "size": sizes}).group_by("key").aggregate([([], "count_all"), ("size", "sum")])
         self.records += len(keys)
@@ -46,22 +60,22 @@ class KeyCounts:
             self._shrink()
 
     def _shrink(self) -> None:
-        """Subtract from all the count of the first key, by count, that does not fit into half of the room."""
+        """Subtract the same number from all counts, so that the keys that remain fit into half of the limits."""
         ordered = sorted(((of[0], len(key or b"")) for key, of in self._counts.items()), reverse=True)
-        less = taken = 0
+        subtracted = used_bytes = 0
         for rank, (count, length) in enumerate(ordered):
-            less, taken = count, taken + length
-            if rank >= self._most // 2 or taken > self._most_bytes // 2:
+            subtracted, used_bytes = count, used_bytes + length
+            if rank >= self._most // 2 or used_bytes > self._most_bytes // 2:
                 break
-        self.missed += less
+        self.missed += subtracted
         self._counts = {
-            key: (count - less, size - size * less // count)
+            key: (count - subtracted, size - size * subtracted // count)
             for key, (count, size) in self._counts.items()
-            if count > less
+            if count > subtracted
         }
         self._bytes = sum(len(key or b"") for key in self._counts)
 
     def top(self, count: int) -> list[KeyCount]:
-        """The most frequent ones first; by key where counts are equal."""
+        """Return the `count` most frequent keys, most frequent first; equal counts are ordered by key."""
         rows = sorted(self._counts.items(), key=lambda item: (-item[1][0], item[0] or b""))
         return [KeyCount(key, records, size) for key, (records, size) in rows[:count]]

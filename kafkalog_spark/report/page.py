@@ -1,4 +1,4 @@
-"""Facts to one HTML file with everything in it: no request leaves the reader's browser."""
+"""The HTML page of a report. It contains all scripts and styles, so the browser sends no request."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ from kafkalog_spark.report.html_table import (
 )
 from kafkalog_spark.report.key_counts import KeyCount
 
-_SHOWN_UNREAD = 5  # stretches that cannot be read, in a line about a topic; the findings have all
+_SHOWN_UNREAD = 5  # unreadable parts of a topic that are listed; the findings have all
 
 
 def page(facts: Facts, title: str = "Kafka log report") -> str:
-    """The file's text."""
+    """Return the text of the file."""
     specs = charts(facts)
     sections = list(_sections(facts, specs))
     links = "".join(f'<a href="#{name}">{escape(head)}</a>' for name, head, _ in sections)
     body = "".join(
         f'<section id="{name}"><h2>{escape(head)}</h2>{content}</section>' for name, head, content in sections
     )
-    data = json.dumps(specs, separators=(",", ":")).replace("<", "\\u003c")  # neither </script nor <!-- in a script
+    # a script must contain neither </script nor <!--
+    data = json.dumps(specs, separators=(",", ":")).replace("<", "\\u003c")
     return in_utf8(
         "<!DOCTYPE html>\n"
         '<html lang="en"><head><meta charset="utf-8">'
@@ -55,17 +56,17 @@ def page(facts: Facts, title: str = "Kafka log report") -> str:
 
 
 _ENDS_A_SCRIPT = re.compile(r"<(?=/script|!--)", re.IGNORECASE)
-"""Texts that HTML interprets inside a script: its end, and what makes `<script` in it hide that end. A string of
-JavaScript, the only place where a bundle may have it, is the same with a backslash after the `<`."""
+"""Texts that HTML interprets inside a script: the end tag, and the comment mark, after which the end tag may be hidden.
+In the bundle they occur only inside of strings, which a backslash after the `<` does not change."""
 
 
 @cache
 def vega_bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, which makes `window.vegaEmbed`; 0.9 MB."""
+    """Return Vega, Vega-Lite and Vega-Embed as one script (0.9 MB), which defines `window.vegaEmbed`."""
     import vl_convert
 
-    made: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return _ENDS_A_SCRIPT.sub(r"<\\", made)
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return _ENDS_A_SCRIPT.sub(r"<\\", bundle)
 
 
 def _file(name: str) -> str:
@@ -115,7 +116,7 @@ def _sections(facts: Facts, specs: Mapping[str, object]) -> Iterator[tuple[str, 
         yield "segments", "Segments", note + _chart(specs, "chart-timeline")
     yield "partitions", "Gaps and retention", _partition_table(facts.partitions)
     if "chart-compression" in specs:
-        note = note_text("Of a few batches that were decompressed, spread over each topic.")
+        note = note_text("Measured on a few batches of each topic, evenly spread.")
         yield "compression", "Compression", note + _chart(specs, "chart-compression")
     yield "producers", "Producers", _chart(specs, "chart-producers") + _producer_table(facts)
     yield "transactions", "Open transactions", _transaction_table(facts)
@@ -255,7 +256,7 @@ def _top_keys(facts: Facts, index: int, specs: Mapping[str, object]) -> str:
     note = f"Of {words.count_text(keys.records)} records."
     if keys.missed:
         missed = words.count_text(keys.missed)
-        note += f" There are more keys than are counted at once: each count may be too small by {missed}."
+        note += f" There are too many different keys for exact counts: each count may be too small by {missed}."
     columns: dict[str, Callable[[KeyCount], Cell]] = {
         "key": lambda key: text(words.bytes_text(key.key)),
         "records": lambda key: number(key.records),
@@ -268,8 +269,8 @@ def _top_keys(facts: Facts, index: int, specs: Mapping[str, object]) -> str:
 
 def _findings(facts: Facts) -> str:
     if facts.errors is None:
-        return empty_text("Not looked for (--no-check).")
-    nothing = "Every batch, index, snapshot and checkpoint is as a broker leaves it."
+        return empty_text("Not checked (--no-check).")
+    nothing = "Every batch, index, snapshot and checkpoint is valid."
     columns: dict[str, Callable[[Row], Cell]] = {
         "": lambda row: mark(row["severity"], "bad" if row["severity"] == "error" else "plain"),
         "partition": _partition,
@@ -281,5 +282,5 @@ def _findings(facts: Facts) -> str:
         "offset": lambda row: number(row["offset"]),
     }
     more = facts.errors + (facts.notes or 0) - len(facts.findings)
-    note = note_text(f"{words.count_text(more)} more: kafkalog-check tells all of them." if more > 0 else "")
+    note = note_text(f"{words.count_text(more)} more: kafkalog-check lists all of them." if more > 0 else "")
     return html_table(columns, facts.findings, "findings", nothing) + note

@@ -8,31 +8,43 @@ import numpy as np
 import numpy.typing as npt
 
 MOST_BINS = 4096
-"""Bins that are kept: a chart draws 120, and what is between them and the time of a record is not seen."""
-_Ints = npt.NDArray[np.int64]
+"""Largest number of bins: many times the 120 slices that a chart draws."""
+Ints = npt.NDArray[np.int64]
+_OUTSIDE = 0.001
+"""Fraction of all bytes that may be outside of the span on either side, if their times are far away."""
+_MINUTE_MS = 60_000
+_FAR = 3  # outliers are far away if the span with them is this many times as long
 
 
 class TimeBins:
-    """Sums in bins of equal width (ms, a power of two), which doubles with more than MOST_BINS that hold something: a
-    wrong timestamp costs one bin and no precision. starts: int64[bins], ms; sums: int64[bins, 2]."""
+    """Sums in bins of equal width.
+
+    The width doubles when more than MOST_BINS bins are not empty. Empty bins are not stored, so a wrong timestamp costs
+    one bin and no precision.
+
+    Attributes:
+        width_ms: Width of the bins, a power of two.
+        starts: Starts of the bins that are not empty in ms, int64[bins].
+        sums: Sums of the bins, int64[bins, 2].
+    """
 
     def __init__(self) -> None:
         self.width_ms = 1
-        self.starts: _Ints = np.zeros(0, np.int64)
-        self.sums: _Ints = np.zeros((0, 2), np.int64)
+        self.starts: Ints = np.zeros(0, np.int64)
+        self.sums: Ints = np.zeros((0, 2), np.int64)
 
-    def add(self, times_ms: _Ints, values: _Ints) -> None:
-        """times_ms: int64[n]; values: int64[n, 2]."""
+    def add(self, times_ms: Ints, values: Ints) -> None:
+        """Add values (int64[n, 2]) at times in ms (int64[n])."""
         self._group(np.concatenate([self.starts, times_ms]), np.concatenate([self.sums, values]))
         while len(self) > MOST_BINS:
             self.widen(self.width_ms * 2)
 
     def widen(self, width_ms: int) -> None:
-        """width_ms: a multiple of the one that it has."""
+        """Change the width of the bins to a multiple of the present one."""
         self.width_ms = width_ms
         self._group(self.starts, self.sums)
 
-    def _group(self, times_ms: _Ints, values: _Ints) -> None:
+    def _group(self, times_ms: Ints, values: Ints) -> None:
         bins, which = np.unique(times_ms // self.width_ms, return_inverse=True)
         self.starts, self.sums = bins * self.width_ms, np.zeros((len(bins), 2), np.int64)
         np.add.at(self.sums, which, values)
@@ -43,20 +55,17 @@ class TimeBins:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Times [start, end) in ms that are drawn."""
+    """Time range [start, end) in ms that a chart draws."""
 
     start: int
     end: int
 
 
-_OUTSIDE = 0.001
-"""Part of all bytes that may lie before the span, and after it, when their times are far away."""
-_MINUTE_MS = 60_000
-_FAR = 3  # times the length of the span without them
-
-
 def span_of(bins: list[TimeBins]) -> Span | None:
-    """The times that a chart draws, without a few outliers; None where there are none. First sums are weights."""
+    """Return the time range to draw, without a few outliers; None if there are no times.
+
+    The first sum of each bin is its weight.
+    """
     if not any(map(len, bins)):
         return None
     times = np.concatenate([series.starts for series in bins])
@@ -73,17 +82,20 @@ def span_of(bins: list[TimeBins]) -> Span | None:
     return Span(first, last + width)
 
 
-def slices(bins: TimeBins, span: Span, count: int) -> _Ints:
-    """int64[count, 2]: the sums in `count` slices of the span; what lies outside is left out."""
-    made = np.zeros((count, 2), np.int64)
+def slices(bins: TimeBins, span: Span, count: int) -> Ints:
+    """Return the sums in `count` equal slices of the span, int64[count, 2], without the times outside of it."""
+    sums = np.zeros((count, 2), np.int64)
     inside = (bins.starts >= span.start) & (bins.starts < span.end)
-    np.add.at(made, (bins.starts[inside] - span.start) * count // (span.end - span.start), bins.sums[inside])
-    return made
+    np.add.at(sums, (bins.starts[inside] - span.start) * count // (span.end - span.start), bins.sums[inside])
+    return sums
 
 
-def written_ms(bins: list[TimeBins], span: Span, count: int) -> _Ints:
-    """int64[count]: how long something was written in each of `count` slices of the span. Each minute (or bin, where
-    these are wider) with a record counts, so that the rate of a busy hour is not one over the empty years around it."""
+def written_ms(bins: list[TimeBins], span: Span, count: int) -> Ints:
+    """Return the time in ms in which records were written, for each of `count` slices of the span (int64[count]).
+
+    Each minute with a record counts, or each bin if bins are wider. So a rate is that of the busy time, and does
+    not include the empty years around it.
+    """
     width = max(max(series.width_ms for series in bins), _MINUTE_MS)
     starts = np.unique(np.concatenate([series.starts for series in bins]))
     since = starts[(starts >= span.start) & (starts < span.end)] - span.start

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them. Times in UTC, sizes in units of 1000 bytes."""
+"""Readable texts of numbers. Times are in UTC, sizes in units of 1000 bytes."""
 
 from __future__ import annotations
 
@@ -14,35 +14,28 @@ NOTHING = "–"  # where there is no value
 
 
 def size_text(size: float) -> str:
-    """`1.23 GB`."""
+    """Return a size, such as `1.23 GB`."""
     return _scaled(size, _SIZES)
 
 
 def short_count(count: int) -> str:
-    """`1.23 M`, for a tile."""
+    """Return a rounded count, such as `1.23 M`."""
     return _scaled(count, _COUNTS)
 
 
-def _scaled(value: float, units: Sequence[str]) -> str:
-    power = 0
-    while abs(value) >= 999.5 and power < len(units) - 1:
-        value, power = value / 1000, power + 1
-    return f"{rounded_text(value) if power else f'{value:.0f}'}{units[power]}"
-
-
 def count_text(count: int | None) -> str:
-    """`1,234,567`."""
+    """Return an exact count, such as `1,234,567`."""
     return NOTHING if count is None else f"{count:,}"
 
 
 def rounded_text(value: float) -> str:
-    """Three significant digits and no exponent: `16,200`, `5.92`."""
+    """Return three significant digits without an exponent, such as `16,200` or `5.92`."""
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
 
 
 def time_text(ms: int | None) -> str:
-    """`2026-01-31 12:34:56`; what no calendar holds as its number."""
+    """Return a time, such as `2026-01-31 12:34:56`; the number if it is outside of the calendar."""
     if ms is None:
         return NOTHING
     try:
@@ -52,18 +45,21 @@ def time_text(ms: int | None) -> str:
 
 
 def duration_text(ms: int | None) -> str:
-    """`3.2 days`, `45 min`, `120 ms`."""
+    """Return a duration, such as `3.2 days`, `45 min` or `120 ms`."""
     if ms is None:
         return NOTHING
     for unit, length in _DURATIONS:
         if ms >= 2 * length or (ms >= length and unit == "s"):
-            return f"{rounded_text(ms / length)} {unit}"  # below 1000 of each, but of years
+            return f"{rounded_text(ms / length)} {unit}"  # below 1000 of each unit except years
     return f"{ms} ms"
 
 
 def bytes_text(data: bytes | None, most: int = 60) -> str:
-    """A key: as text where it is UTF-8 that can be seen, as hexadecimal digits where it is not, in quotes where the
-    text reads as something else. Of a long one the middle is left out: keys often begin alike."""
+    """Return the text of a key: printable UTF-8 as it is, anything else in hexadecimal digits.
+
+    A text that could be mistaken for null or hexadecimal digits is quoted. The middle of a long key is cut out, because
+    keys often begin alike.
+    """
     if data is None:
         return "null"
     try:
@@ -75,3 +71,10 @@ def bytes_text(data: bytes | None, most: int = 60) -> str:
     elif text in ("", "null") or text.startswith(("0x", '"')):
         text = f'"{text}"'
     return f"{text[: most - most // 3]}…{text[-(most // 3) :]}" if len(text) > most else text
+
+
+def _scaled(value: float, units: Sequence[str]) -> str:
+    power = 0
+    while abs(value) >= 999.5 and power < len(units) - 1:
+        value, power = value / 1000, power + 1
+    return f"{rounded_text(value) if power else f'{value:.0f}'}{units[power]}"

@@ -12,7 +12,7 @@ from kafkalog_spark.sink.commit_plan import CommitRecord, format_record
 
 COMMITS = "kafkalog.commits"
 
-PRUNE_EVERY = 100  # commits between two removals of old records: a listing and some deletions
+PRUNE_EVERY = 100  # commits between two removals of old records, each a listing and some deletions
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class BucketCommitLog(CommitLog):
         self.directory.store.expect_conditional_put(self.directory.path(COMMITS))
 
     def check_condition(self, last: LastCommit, newest: CommitRecord) -> None:
-        """All depends on the condition of the store: the newest record, with a byte more, must be refused."""
+        """Check that the store honours conditional puts: it must refuse the newest record with a byte more."""
         again = format_record(newest) + b"\n"
         if last.number < 0 or self.directory.put_if_absent(self.record_name(last.number), again):
             self.expect_put_if_absent()
 
     def _resolve_failed_put(self, error: OSError, number: int, record: CommitRecord, previous: CommitRecord) -> bool:
-        """Take the number: then either the record is there, or it never will be."""
+        """Take the number of the record, after which the record either exists or can never be written."""
         try:
             if not self.take_number(number, previous):
                 return self.read(number).id == record.id
@@ -43,11 +43,10 @@ class BucketCommitLog(CommitLog):
             if isinstance(second, PermissionError):
                 raise error from None
             raise WriteUnfinished(
-                "the store stopped answering while the commit was written, so it is not known whether it was: "
+                "the store stopped responding while the commit was written, so the commit may exist or not: "
                 f"{error.strerror or error}",
                 path=self.directory.path(),
-                hint="when it answers again, look at the log before you run the write again (a stream does so by "
-                "itself)",
+                hint="when it responds again, check the log before you repeat the write (a stream does so by itself)",
             ) from second
         raise error from None
 
@@ -55,7 +54,7 @@ class BucketCommitLog(CommitLog):
         return sorted(self.directory.files_in(COMMITS, after).files)
 
     def _superseded(self, number: int) -> Sequence[str]:
-        """Every PRUNE_EVERY commits, the records that are older than KEPT_SECONDS."""
+        """Return the records older than KEPT_SECONDS at every PRUNE_EVERY commits, else none."""
         if number == 0 or number % PRUNE_EVERY:
             return []
         now = self.directory.store.modified(self.directory.path(self.record_name(number)))

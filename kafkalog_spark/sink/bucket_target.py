@@ -78,7 +78,10 @@ class BucketTarget(SegmentTarget):
     def end_of(
         self, location: PartitionLocation, last: PlannedSegment | None, checkpoints: Checkpoints
     ) -> PartitionEnd:
-        """One LIST suffices if the last segment is still `last`. Otherwise find the end as readers do."""
+        """Return the end of a partition.
+
+        One LIST request suffices if the last segment is still `last`. Otherwise the end is found as readers do.
+        """
         log = location.open_unread()
         if (
             last is not None

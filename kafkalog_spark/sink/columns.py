@@ -25,7 +25,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 from kafkalog_spark.errors import InvalidRecord, OptionError
 from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
 from kafkalog_spark.options import GivenOptions
-from kafkalog_spark.spark.interface import arrow_schema
+from kafkalog_spark.spark.release_differences import arrow_schema
 from kafkalog_spark.typed.decoder import ValueEncoder
 from kafkalog_spark.typed.formats import ResolvedFormat, check_options, format_of
 

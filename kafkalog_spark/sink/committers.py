@@ -37,10 +37,10 @@ def committer_of(path: str, storage: StorageOptions) -> Committer:
 def local_committer(
     directory: LocalDirectory, now_s: Callable[[], float] = time.time, wait_s: float = COMMIT_WAIT_SECONDS
 ) -> Committer:
-    """now_s, wait_s: see LocalTarget."""
+    """Return the committer of a log directory on a disk. `now_s` and `wait_s` are those of LocalTarget."""
     return Committer(LocalCommitLog(directory), LocalTarget(directory, now_s, wait_s))
 
 
 def bucket_committer(directory: BucketDirectory, tries: int = 20) -> Committer:
-    """tries: see Committer."""
+    """Return the committer of a log directory in a bucket. `tries` is that of Committer."""
     return Committer(BucketCommitLog(directory), BucketTarget(directory), tries=tries)

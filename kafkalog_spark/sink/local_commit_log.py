@@ -23,7 +23,7 @@ class LocalCommitLog(CommitLog):
     look_seconds = math.inf  # the locks keep others from committing
 
     def _resolve_failed_put(self, error: OSError, number: int, record: CommitRecord, previous: CommitRecord) -> bool:
-        """The record is decided if it can be read: only the last fsync failed then."""
+        """Raise the error. If the record can be read, only the last fsync failed, and the commit is decided."""
         try:
             is_decided = self.read(number).id == record.id
         except (OSError, KafkalogError):
@@ -38,5 +38,5 @@ class LocalCommitLog(CommitLog):
         return sorted(name for name in files if name > after)
 
     def _superseded(self, number: int) -> Sequence[str]:
-        """All older records: nobody without the locks puts one."""
+        """Return all records: no other process can write one without the locks."""
         return self._files()

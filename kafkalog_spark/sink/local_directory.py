@@ -44,7 +44,13 @@ class LocalDirectory(LogDirectory):
         return atomic_file.read_whole(self.log_dir / name, most)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """A hard link is the condition. The directory's lock has to do on a file system without links."""
+        """Write a file unless it exists, in one step by a hard link.
+
+        On a file system without hard links, only the directory's lock makes it one step.
+
+        Returns:
+            False if the file exists.
+        """
         path, temporary = self.log_dir / name, self.log_dir / _TEMPORARY
         self.step("create", path)
         temporary.unlink(missing_ok=True)  # a killed writer may have left it, as a second name of a published file

@@ -57,7 +57,7 @@ class LocalStage:
             flushing.result()
 
     def finish(self, name: str) -> None:
-        """A no-op: the file is complete after the last append."""
+        """Do nothing: the file is complete after the last append."""
 
     def close(self) -> None:
         """End the flushing thread. The commit flushes the rest."""

@@ -245,7 +245,7 @@ class LocalTarget(SegmentTarget):
         self._flush(sorted({self.log_dir / segment.directory for segment in segments}))
 
     def make_topic(self, topic: NewTopic, filled: Sequence[int]) -> None:
-        """Partitions that get no segments next get an empty one."""
+        """Create the directories of a topic, with an empty segment in each partition that is not `filled` next."""
         directories = [self.log_dir / f"{topic.name}-{partition}" for partition in range(topic.partitions)]
         read = (metadata.read_partition_metadata(path / metadata.PARTITION_METADATA_FILE) for path in directories)
         # A broker that ran in between may have given the topic another id.

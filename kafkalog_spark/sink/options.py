@@ -315,7 +315,7 @@ def _producer(given: GivenOptions, values: Mapping[str, Any]) -> tuple[dict[str,
     }
     if not of_producer["bootstrap.servers"]:
         raise OptionError("option 'kafka.bootstrap.servers' is empty", hint="it is host:port, several by comma")
-    settings, without_effect = librdkafka.producer_settings(of_producer)
+    translated = librdkafka.producer_settings(of_producer)
     shared = {
         "compression.type": values["codec"].label,
         "compression.level": values["level"],
@@ -323,5 +323,5 @@ def _producer(given: GivenOptions, values: Mapping[str, Any]) -> tuple[dict[str,
     }
     for name, value in shared.items():
         if name in given:
-            settings.setdefault(name, str(value))
-    return settings, tuple(given.names[_PRODUCER_PREFIX + name] for name in without_effect)
+            translated.settings.setdefault(name, str(value))
+    return translated.settings, tuple(given.names[_PRODUCER_PREFIX + name] for name in translated.without_effect)

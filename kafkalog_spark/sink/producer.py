@@ -21,7 +21,8 @@ from kafkalog_spark.sink import columns
 from kafkalog_spark.sink.columns import SinkColumns
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
 from kafkalog_spark.spark import librdkafka
-from kafkalog_spark.spark.interface import StreamWriterBase, first_line
+from kafkalog_spark.spark.release_differences import StreamWriterBase
+from kafkalog_spark.spark.shortened_errors import shorten_errors
 
 DEFAULTS = {
     "enable.idempotence": "true",
@@ -43,7 +44,7 @@ def new_producer(settings: Mapping[str, str]) -> Any:
 
         return Producer({**DEFAULTS, **settings})
 
-    return librdkafka.made(
+    return librdkafka.make_client(
         make,
         "kafka.bootstrap.servers",
         "pip install confluent-kafka, on the driver and every executor",
@@ -142,7 +143,7 @@ class _ProducerWriter:
         self._columns = columns.sink_columns(schema, options.topic, options.encoded)
         new_producer(options.producer)  # checks the settings; does not connect yet
 
-    @first_line
+    @shorten_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         task = ProduceTask(self._options, self._columns, new_producer(self._options.producer))
         task.run(self._columns.rows(iterator))

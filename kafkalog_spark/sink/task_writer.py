@@ -79,7 +79,7 @@ class Partitioner:
         return [share for batch, topics, codes in looked for share in self._divide(batch, topics, codes)]
 
     def _divide(self, batch: pa.RecordBatch, topics: list[str], codes: np.ndarray) -> list[Share]:
-        """codes: index of each row's topic; empty if all have the same."""
+        """Divide a batch by partition. `codes` has the index of each row's topic; it is empty for a single topic."""
         if len(topics) == 1 and self._is_keyless(batch):
             return self._runs(topics[0], [batch])
         from kafkalog_spark.kernels.partitioner import choose_slots

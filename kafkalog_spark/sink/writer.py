@@ -21,7 +21,9 @@ from kafkalog_spark.sink.columns import sink_columns
 from kafkalog_spark.sink.commit_plan import TaskAttempt, TaskManifest
 from kafkalog_spark.sink.committers import committer_of
 from kafkalog_spark.sink.options import WriteOptions
-from kafkalog_spark.spark.interface import StreamWriterBase, first_line, freeze_gc_once
+from kafkalog_spark.spark.release_differences import StreamWriterBase
+from kafkalog_spark.spark.shortened_errors import shorten_errors
+from kafkalog_spark.spark.worker_process import freeze_gc_once
 from kafkalog_spark.store.storage_options import is_storage_option
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -40,7 +42,7 @@ class _FileWriter:
         self.job = self.committer.open_job(stream)
         self.made_ms = time.time_ns() // 1_000_000
 
-    @first_line
+    @shorten_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         from kafkalog_spark.sink.task_writer import TaskWriter  # only tasks load the kernels
 
@@ -60,11 +62,11 @@ def _manifests(messages: list[WriterCommitMessage | None]) -> list[TaskManifest]
 class KafkaLogBatchWriter(_FileWriter, DataSourceArrowWriter):  # type: ignore[misc]
     """df.write.format("kafkalog").mode("append").save(directory): all rows or none."""
 
-    @first_line
+    @shorten_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self.committer.commit(self.job, _manifests(messages), self.options.segment_bytes)
 
-    @first_line
+    @shorten_errors
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self.committer.abort([self.job], tried=None not in messages)
 
@@ -79,7 +81,7 @@ class KafkaLogStreamWriter(_FileWriter, StreamWriterBase):  # type: ignore[misc]
         self._stream = _stream_key(options, given)
         super().__init__(options, schema, self._stream)
 
-    @first_line
+    @shorten_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         tasks = _manifests(messages)
         jobs = {(task.attempt.job, task.attempt.query) for task in tasks}
@@ -91,7 +93,7 @@ class KafkaLogStreamWriter(_FileWriter, StreamWriterBase):  # type: ignore[misc]
             self.committer.commit(job, tasks, self.options.segment_bytes, query, batchId)
         self.committer.end(self.job, self._stream)
 
-    @first_line
+    @shorten_errors
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         jobs = sorted({task.attempt.job for task in _manifests(messages)})
         self.committer.abort(jobs, tried=None not in messages)

@@ -9,19 +9,20 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafkalog_spark.source.batch_task import read_batch_task
-from kafkalog_spark.source.filters import RowFilter, split_filters
+from kafkalog_spark.source.filters import split_filters
 from kafkalog_spark.source.planning import check_scan_bytes, plan
 from kafkalog_spark.source.pushdown import takes_filters
 from kafkalog_spark.source.resolved_read import ResolvedRead
+from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.task_packing import tasks_of
-from kafkalog_spark.spark.interface import first_line, first_line_of
+from kafkalog_spark.spark.shortened_errors import shorten_errors, shorten_iterator_errors
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
 
 class KafkaLogBatchReader(DataSourceReader):
-    """Reads the offset ranges that the options name. Small when pickled: no listing, no open file."""
+    """Reader of the offset ranges that the options name. Small when pickled: no listing, no open file."""
 
     def __init__(self, read: ResolvedRead) -> None:
         self._read, self._options = read, read.options
@@ -39,7 +40,7 @@ class KafkaLogBatchReader(DataSourceReader):
         self._filter = split.row_filter
         return split.residual
 
-    @first_line
+    @shorten_errors
     def partitions(self) -> list[InputPartition]:
         splits = plan(self._options, self._filter)
         check_scan_bytes(sum(split.size for split in splits), self._options)
@@ -49,7 +50,7 @@ class KafkaLogBatchReader(DataSourceReader):
         # Spark turns an empty list of partitions into one that holds None.
         if partition is None or partition.value is None:
             return iter(())
-        return first_line_of(read_batch_task(self._read, self._filter, partition.value))
+        return shorten_iterator_errors(read_batch_task(self._read, self._filter, partition.value))
 
 
 class _PushFilters:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.log_bounds import resolve_split
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.range_scan import DamageRange, scan_range
 from kafkalog_spark.source.resolved_read import ResolvedRead
+from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.split import Split
 from kafkalog_spark.source.task_rows import rows_of_task
 

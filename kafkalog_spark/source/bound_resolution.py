@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from kafkalog_spark.errors import DataLoss, OffsetOutOfRange, OptionError
+from kafkalog_spark.source.bounds import EARLIEST, LATEST, Bound
 from kafkalog_spark.source.data_loss import MAY_BE_LOST
 from kafkalog_spark.source.offset_range import OffsetRange
-from kafkalog_spark.source.offsets import EARLIEST, LATEST, Bound, TopicPartition, cut_text, set_text, tp_text
 from kafkalog_spark.source.options import NoMatch
+from kafkalog_spark.source.topic_partitions import TopicPartition, cut_text, set_text, tp_text
 
 _log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 SMALL_BATCH = 64 << 10
 """Bytes. A batch up to this size is copied and coalesced with its neighbours; a larger one is passed on unchanged."""
 SMALL_ROWS = 1 << 10
-"""Rows from which on a batch is passed on unchanged: as many as the first batch of a scan has
-(`scan_request.FIRST_BATCH_ROWS`), which show() should get at once."""
+"""Rows. A batch of at least this size is passed on unchanged. It is the size of the first batch of a scan
+(`scan_request.FIRST_BATCH_ROWS`), which show() should receive without delay."""
 COALESCED_BATCH = 1 << 20  # bytes of a coalesced batch
 _FIRST_COALESCED = 64 << 10
-"""Bytes of the first coalesced batch, for show() and limit(): as many as the buffer between worker and Spark holds."""
+"""Bytes of the first coalesced batch, for show() and limit(): the size of the buffer between worker and Spark."""
 
 
 def coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -48,5 +48,5 @@ def coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 
 def as_large_as_its_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a copy that does not keep the buffers of a scan in memory, which have room for far more rows."""
+    """Return a copy of a batch that does not keep the much larger buffers of its scan in memory."""
     return pa.concat_batches([batch]) if batch.num_columns else batch

@@ -11,14 +11,14 @@ from collections.abc import Collection
 
 from kafkalog_spark.errors import DataLoss
 from kafkalog_spark.format.partition_metadata import uuid_to_text
-from kafkalog_spark.source.offsets import TopicPartition, set_text, tp_text
+from kafkalog_spark.source.topic_partitions import TopicPartition, set_text, tp_text
 
 MAY_BE_LOST = (
     "Some data may have been lost because they are not available in Kafka any more; either the data was aged out by "
     "Kafka or the topic may have been deleted before all the data in the topic was processed. If you don't want your "
     "{} to fail on such cases, set the source option failOnDataLoss to false. Reason: "
 )
-"""Beginning of every message; the field is "query" or "streaming query"."""
+"""Beginning of every message. The placeholder stands for "query" or "streaming query"."""
 _BROKEN = (
     "This could either be a user error that the start offset is set too high and this is the first batch, or the "
     "kafka topic-partition is broken, and some data may have been missed."
@@ -33,7 +33,9 @@ def records_lost(tp: TopicPartition, reason: str, offset: int | None = None) -> 
 def partitions_deleted(partitions: Collection[TopicPartition], not_read: Collection[TopicPartition] = ()) -> DataLoss:
     """Return the error for deleted partitions of a stream.
 
-    not_read: those of them that still exist and that the query does not read.
+    Args:
+        partitions: The partitions that the query no longer finds.
+        not_read: Those of them that still exist, but that the query does not read.
     """
     what = f"Partitions {set_text(partitions)} have been deleted."
     hint = None

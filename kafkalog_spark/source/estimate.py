@@ -15,11 +15,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.source.filters import RowFilter
-from kafkalog_spark.source.offsets import TopicPartition
-from kafkalog_spark.source.options import READ_OPTIONS, SUBSCRIPTION_OPTIONS, parse_read_options
+from kafkalog_spark.source.option_parsing import parse_read_options
+from kafkalog_spark.source.options import READ_OPTIONS, SUBSCRIPTION_OPTIONS
 from kafkalog_spark.source.planning import plan_ranges, plan_segments, splits_of
 from kafkalog_spark.source.read_locations import open_log_dirs
+from kafkalog_spark.source.row_filter import RowFilter
+from kafkalog_spark.source.topic_partitions import TopicPartition
 
 _EVERY_ROW = RowFilter()
 
@@ -28,8 +29,10 @@ _EVERY_ROW = RowFilter()
 class PartitionEstimate:
     """Estimate for the offsets [start, end) of a partition.
 
-    segments: number of segments that hold some of the range. size: bytes of their .log files that would be read.
-    records: upper bound; compaction and control batches leave fewer.
+    Attributes:
+        segments: Number of segments that contain part of the range.
+        size: Bytes of their .log files that would be read.
+        records: Upper bound of the number of records: compaction and control batches leave gaps.
     """
 
     topic: str
@@ -43,7 +46,7 @@ class PartitionEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Sums over the partitions; size in bytes. `str` has a line for each partition, and one for the sums."""
+    """Sums over the partitions. `str` has a line for each partition, and one for the sums."""
 
     segments: int
     size: int
@@ -92,7 +95,6 @@ def estimate(paths: Iterable[str | os.PathLike[str]], options: Mapping[str, str]
     return Estimate(count, sizes.total(), records, partitions)
 
 
-def _amounts(of: PartitionEstimate | Estimate) -> str:
-    return (
-        f"{of.segments} segments, {of.size} bytes of .log files ({of.size / 1e9:.3f} GB), at most {of.records} records"
-    )
+def _amounts(part: PartitionEstimate | Estimate) -> str:
+    size = f"{part.size} bytes of .log files ({part.size / 1e9:.3f} GB)"
+    return f"{part.segments} segments, {size}, at most {part.records} records"

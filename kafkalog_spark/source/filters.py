@@ -1,21 +1,21 @@
 """Translation of the filters that Spark pushes, on offset, timestamp, partition and topic, to a `RowFilter`.
 
 Spark does not apply a filter again that a source accepts. So a filter is accepted only if it has exactly the same
-effect here on every row. All others go back to Spark.
+effect here on every row. All others are left to Spark.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
+from kafkalog_spark.source.row_filter import TESTS, PartitionTest, RowFilter
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter  # Spark 4.0 has none
@@ -26,68 +26,14 @@ _NEVER_NULL = {name.lower(): name for name in ("topic", "partition", "offset", "
 
 _EXACT_DOUBLE = 2**53
 """Below this, Spark's comparison of a bigint with a double is exact."""
-_MAX_DECIMAL_DIGITS = 40  # Spark's decimals have at most 38
-
-
-# Strings are compared by code point. That is the order of their UTF-8 bytes, Spark's default collation.
-_TESTS: dict[str, Callable[[Any, Any], bool]] = {
-    "EqualTo": operator.eq,
-    "EqualNullSafe": operator.eq,
-    "LessThan": operator.lt,
-    "LessThanOrEqual": operator.le,
-    "GreaterThan": operator.gt,
-    "GreaterThanOrEqual": operator.ge,
-    "In": lambda actual, values: actual in values,
-    "StringStartsWith": str.startswith,
-    "StringEndsWith": str.endswith,
-    "StringContains": operator.contains,
+_NEGATED = {
+    "GreaterThan": "LessThanOrEqual",
+    "LessThan": "GreaterThanOrEqual",
+    "LessThanOrEqual": "GreaterThan",
+    "GreaterThanOrEqual": "LessThan",
 }
-"""Tests by the name of Spark's filter."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionTest:
-    """Condition on "topic" or "partition".
-
-    op: name of a test. value: a str, int or Fraction; for "In" a frozenset of them.
-    """
-
-    column: str
-    op: str
-    value: Any
-    negated: bool = False
-
-    def accepts(self, topic: str, partition: int) -> bool:
-        """Return True if a partition satisfies the condition."""
-        actual = topic if self.column == "topic" else partition
-        return bool(_TESTS[self.op](actual, self.value)) is not self.negated
-
-
-@dataclass(frozen=True, slots=True)
-class RowFilter:
-    """Conditions on rows, all of which must hold. Bounds are half open and fit into int64. The default keeps every row.
-
-    `offset_in` and `timestamp_in_ms` are sorted, distinct and within the bounds; None means no list. An upper bound of
-    2**63 - 1 means no bound. No row has that offset or timestamp, because neither the log end offset behind it nor the
-    timestamp in microseconds would fit.
-    """
-
-    offset_from: int = MIN_INT64
-    offset_until: int = MAX_INT64
-    timestamp_from_ms: int = MIN_INT64
-    timestamp_until_ms: int = MAX_INT64
-    offset_in: tuple[int, ...] | None = None
-    timestamp_in_ms: tuple[int, ...] | None = None
-    partition_tests: tuple[PartitionTest, ...] = ()
-
-    @property
-    def keeps_nothing(self) -> bool:
-        """True if no row can satisfy the conditions."""
-        return self.offset_from >= self.offset_until or self.timestamp_from_ms >= self.timestamp_until_ms
-
-    def accepts_partition(self, topic: str, partition: int) -> bool:
-        """Return True if rows of a partition can satisfy the conditions."""
-        return all(test.accepts(topic, partition) for test in self.partition_tests)
+"""Comparison that is true exactly if another one is false."""
+_MAX_DECIMAL_DIGITS = 40  # Spark's decimals have at most 38
 
 
 class SplitFilters(NamedTuple):
@@ -100,12 +46,12 @@ class SplitFilters(NamedTuple):
 def split_filters(filters: Iterable[Filter]) -> SplitFilters:
     """Split pushed filters, all of which must hold.
 
-    Constants are converted exactly, or the filter goes back to Spark: integers, integral strings, Decimals, floats of
-    magnitude below 2**53, and for `timestamp` datetimes with a time zone.
+    Filters are left to Spark unless their constants can be converted exactly: integers, integral strings, Decimals,
+    floats of magnitude below 2**53, and for `timestamp` datetimes with a time zone.
     """
     row_filter, unsupported = RowFilter(), []
     for pushed in filters:
-        narrowed = _narrowed(row_filter, pushed)
+        narrowed = _narrow(row_filter, pushed)
         if narrowed is None:
             unsupported.append(pushed)
         else:
@@ -113,7 +59,7 @@ def split_filters(filters: Iterable[Filter]) -> SplitFilters:
     return SplitFilters(row_filter, unsupported)
 
 
-def _narrowed(row_filter: RowFilter, pushed: Filter) -> RowFilter | None:
+def _narrow(row_filter: RowFilter, pushed: Filter) -> RowFilter | None:
     """Return the filter narrowed by another condition, None if that cannot be expressed exactly."""
     from pyspark.sql import datasource as spark
 
@@ -128,7 +74,7 @@ def _narrowed(row_filter: RowFilter, pushed: Filter) -> RowFilter | None:
     if type(pushed) is (spark.IsNull if negated else spark.IsNotNull):
         return row_filter
     op = type(pushed).__name__
-    if op not in _TESTS or type(pushed).__module__ != spark.__name__:
+    if op not in TESTS or type(pushed).__module__ != spark.__name__:
         return None
     if column in ("partition", "topic"):
         if op.startswith("String") and column != "topic":
@@ -141,10 +87,6 @@ def _narrowed(row_filter: RowFilter, pushed: Filter) -> RowFilter | None:
     if column in ("offset", "timestamp"):
         return _with_bounds(row_filter, column, op, pushed.value, negated)
     return None
-
-
-_NEGATED = {"GreaterThan": "LessThanOrEqual", "LessThan": "GreaterThanOrEqual"}
-_NEGATED |= {other: op for op, other in _NEGATED.items()}
 
 
 def _with_bounds(row_filter: RowFilter, column: str, op: str, value: Any, negated: bool) -> RowFilter | None:
@@ -173,10 +115,10 @@ def _with_bounds(row_filter: RowFilter, column: str, op: str, value: Any, negate
             return None
     unit = "" if column == "offset" else "_ms"
     names = f"{column}_from{unit}", f"{column}_until{unit}", f"{column}_in{unit}"
-    low_before, high_before, listed_before = (getattr(row_filter, name) for name in names)
-    low, high = min(max(low, low_before), MAX_INT64), max(min(high, high_before), MIN_INT64)
-    if listed_before is not None:
-        listed = set(listed_before) if listed is None else listed.intersection(listed_before)
+    previous_low, previous_high, previous_list = (getattr(row_filter, name) for name in names)
+    low, high = min(max(low, previous_low), MAX_INT64), max(min(high, previous_high), MIN_INT64)
+    if previous_list is not None:
+        listed = set(previous_list) if listed is None else listed.intersection(previous_list)
     chosen = None
     if listed is not None:
         left = sorted(number for number in listed if low <= number < high)

@@ -1,10 +1,10 @@
-"""Options of other connectors and of Kafka's tools: ignored ones, refused ones, and their names here."""
+"""Options of other connectors and of Kafka's tools: which are ignored, which are refused, and their names here."""
 
 from __future__ import annotations
 
 _NO_GROUP = "there is no consumer group; see `commitGroup`."
 _NOTHING_FETCHED = "nothing is fetched."
-OF_SPARK = "an option of Spark's file sources; see `maxOffsetsPerTrigger` and `maxBytesPerTrigger`."
+FILE_SOURCE_OPTION = "an option of Spark's file sources; see `maxOffsetsPerTrigger` and `maxBytesPerTrigger`."
 
 IGNORED = {
     "kafka.bootstrap.servers": "there is no broker; with `commitGroup`, the one to which offsets are committed.",
@@ -15,7 +15,7 @@ IGNORED = {
     "fetchOffset.retryIntervalMs": _NOTHING_FETCHED,
     "kafka.*": "every other setting of a Kafka consumer; with `commitGroup`, those of the connection are used "
     "(`kafka.security.protocol`, `kafka.sasl.*`, `kafka.ssl.*`, `kafka.client.id`, `kafka.socket.*`).",
-    "maxFilesPerTrigger": OF_SPARK,
+    "maxFilesPerTrigger": FILE_SOURCE_OPTION,
 }
 """Options of Spark's Kafka connector and file sources that are accepted without effect, and why."""
 

@@ -9,29 +9,26 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
-from typing import Any
 
-from kafkalog_spark.errors import GroupCommitFailed, install_hint
-from kafkalog_spark.source.offsets import Offsets, TopicPartition, tp_text
+from kafkalog_spark.errors import GroupCommitFailed
+from kafkalog_spark.source.group_client import REQUEST_SECONDS, AdminGroupClient, Errors
+from kafkalog_spark.source.offsets import Offsets
 from kafkalog_spark.source.options import CommitGroup
-from kafkalog_spark.spark import librdkafka
+from kafkalog_spark.source.topic_partitions import tp_text
 
-REQUEST_SECONDS = 10.0  # timeout of a commit
-PATIENCE_SECONDS = 5.0
-"""How long a trigger waits for a commit that it has just sent: the process may end after it (Trigger.AvailableNow).
-After a failed commit no trigger waits."""
+COMMIT_WAIT_SECONDS = 5.0
+"""How long a trigger waits for the commit that it has sent, because the process may end after the trigger
+(Trigger.AvailableNow). After a failed commit no trigger waits."""
 RETRY_SECONDS = 5.0  # delay after a failed commit
 
 _log = logging.getLogger(__name__)
 
-Errors = Mapping[TopicPartition, str]
-
 
 class GroupCommitter:
-    """Commits the positions that a query reaches, without blocking it while the broker does not respond.
+    """Commits the positions of a query, without blocking the query while the broker does not respond.
 
     A position is the offset behind the last one that was read. Unchanged positions are not sent again.
     """
@@ -48,7 +45,7 @@ class GroupCommitter:
         self._failed_at: float | None = None
         self._warned = ""
 
-    def reached(self, offsets: Offsets) -> None:
+    def commit(self, offsets: Offsets) -> None:
         """Commit the offsets up to which the query has finished all batches.
 
         Raises:
@@ -63,13 +60,13 @@ class GroupCommitter:
         if self._settings.fail:
             self._settle(2 * REQUEST_SECONDS)  # the client times out before that, unless it hangs
             if self._pending is not None:
-                self._fail(GroupCommitFailed(f"no answer in {2 * REQUEST_SECONDS:.0f} s"))
+                self._fail(GroupCommitFailed(f"no response within {2 * REQUEST_SECONDS:.0f} s"))
         elif self._failed_at is None:
-            self._settle(PATIENCE_SECONDS)
+            self._settle(COMMIT_WAIT_SECONDS)
 
     def close(self) -> None:
         """Wait for a pending commit."""
-        self._settle(PATIENCE_SECONDS)
+        self._settle(COMMIT_WAIT_SECONDS)
 
     def _settle(self, seconds: float) -> None:
         """Process the response to the pending commit, waiting at most `seconds` for it."""
@@ -81,9 +78,9 @@ class GroupCommitter:
             return
         except GroupCommitFailed as error:
             self._pending = None
-            why = self._client.why()
-            if why and why not in error.what:
-                error.what += f" ({why})"
+            cause = self._client.last_connection_error()
+            if cause and cause not in error.what:
+                error.what += f" ({cause})"
             self._fail(error)
             return
         self._pending = None
@@ -105,62 +102,4 @@ class GroupCommitter:
             raise error
         if str(error) != self._warned:
             self._warned = str(error)
-            _log.warning("%s; the query goes on, and the commit is tried again", error)
-
-
-class AdminGroupClient:
-    """Sends commits with confluent-kafka's admin client. Raises as `librdkafka.made`."""
-
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self._why = ""
-
-        def make() -> Any:
-            from confluent_kafka.admin import AdminClient
-
-            # Without log_level it would write to stderr at every attempt to connect. Our warning has the same text.
-            return AdminClient({"log_level": 0, **settings, "error_cb": self._remember})
-
-        self._admin = librdkafka.made(
-            make, "commitGroup", f"{install_hint('producer')} on the driver", "with commitGroup they are librdkafka's"
-        )
-
-    def commit(self, group: str, offsets: Offsets) -> Future[Errors]:
-        """Send a commit.
-
-        The result of the future is the errors by partition. It raises GroupCommitFailed if the whole commit failed.
-        """
-        from confluent_kafka import ConsumerGroupTopicPartitions
-        from confluent_kafka import TopicPartition as Position
-
-        self._why = ""
-        positions = [Position(topic, partition, offset) for (topic, partition), offset in sorted(offsets.items())]
-        of_group = [ConsumerGroupTopicPartitions(group, positions)]
-        answers = self._admin.alter_consumer_group_offsets(of_group, request_timeout=REQUEST_SECONDS)
-        result: Future[Errors] = Future()
-        answers[group].add_done_callback(lambda answer: self._pass_on(answer, result))
-        return result
-
-    def why(self) -> str:
-        """Return the last connection error, which a response does not contain; empty if there is none."""
-        self._admin.poll(0)  # calls _remember for connection errors
-        return self._why
-
-    def _remember(self, error: Any) -> None:
-        self._why = error.str()
-
-    @staticmethod
-    def _pass_on(answer: Future[Any], result: Future[Errors]) -> None:
-        failed = answer.exception()
-        if failed is not None:
-            error = failed.args[0] if failed.args else failed
-            result.set_exception(GroupCommitFailed(_text(error) if hasattr(error, "str") else str(error)))
-            return
-        positions = answer.result().topic_partitions
-        result.set_result({(p.topic, p.partition): _text(p.error) for p in positions if p.error is not None})
-
-
-def _text(error: Any) -> str:
-    text: str = error.str()
-    if error.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP"):
-        text += " (the group has members; name a group that only this query commits to)"
-    return text
+            _log.warning("%s; the query continues, and the commit will be retried", error)

@@ -10,8 +10,9 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kafkalog_spark.errors import MalformedOffsets
 from kafkalog_spark.source.live_logs import LiveLogs
-from kafkalog_spark.source.offsets import Offsets, TopicPartition, offsets_of, tp_text
-from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.offsets import Offsets, offsets_of
+from kafkalog_spark.source.option_parsing import parse_read_options
+from kafkalog_spark.source.topic_partitions import TopicPartition, tp_text
 
 _SHOWN = 5  # partitions in a line, those furthest behind first
 

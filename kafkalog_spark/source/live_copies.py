@@ -9,7 +9,7 @@ from kafkalog_spark.log.read import replica_choice
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.replica_choice import ReplicaChoice, Replicas
 from kafkalog_spark.source.live_log import LiveLog
-from kafkalog_spark.source.offsets import TopicPartition
+from kafkalog_spark.source.topic_partitions import TopicPartition
 
 
 class LiveCopies:

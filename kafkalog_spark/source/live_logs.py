@@ -1,4 +1,4 @@
-"""The partitions of a stream, looked at again at every trigger. Only changes cost time.
+"""The partitions of a stream as they are at each trigger. Only changes cost time.
 
 The search for the end of a log resumes at the last known end (`find_log_end`), so a trigger reads only what was
 appended since: neither whole segments nor indexes.
@@ -22,11 +22,13 @@ from kafkalog_spark.log.read.partition_log import LISTINGS, NO_HINTS, OpenHints,
 from kafkalog_spark.log.read.roots import Root
 from kafkalog_spark.source.live_copies import LiveCopies
 from kafkalog_spark.source.live_log import LiveLog
-from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions, unmatched
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.read_locations import for_each_location, open_log_dirs
 from kafkalog_spark.source.store_requests import requests_logged
-from kafkalog_spark.source.watch import ListingWatch, Watch, WatchedCheckpoints, directory_watch
+from kafkalog_spark.source.subscription import assigned_partitions, unmatched_warning
+from kafkalog_spark.source.topic_partitions import TopicPartition
+from kafkalog_spark.source.watch import ListingWatch, Watch, directory_watch
+from kafkalog_spark.source.watched_checkpoints import WatchedCheckpoints
 
 _log = logging.getLogger(__name__)
 
@@ -106,7 +108,7 @@ class LiveLogs:
 
     def _warn_of_unmatched(self, dirs: LogDirs) -> None:
         """Log the part of the subscription that matches nothing, whenever it changes."""
-        text = unmatched(self._options.subscription, dirs.locations, dirs.paths)
+        text = unmatched_warning(self._options.subscription, dirs.locations, dirs.paths)
         if text is not None and text != self._unmatched and not self._quiet:
             _log.warning("%s", text)
         self._unmatched = text
@@ -193,7 +195,7 @@ class LiveLogs:
             log.check_not_gone()
             if isinstance(live.directory, ListingWatch) and log.segments:
                 last = segment_name(log.segments[-1].base_offset)
-                live.directory.saw(log.names, log.facts, last)
+                live.directory.set_state(log.names, log.facts, last)
             return live
         raise NotALogDirectory(
             "the last segment is listed and cannot be opened: it does not exist",

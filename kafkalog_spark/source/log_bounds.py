@@ -16,10 +16,10 @@ from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLo
 from kafkalog_spark.log.read.state_files import Checkpoints
 from kafkalog_spark.source.bound_resolution import LogBounds, rebind, resolve_bounds
 from kafkalog_spark.source.offset_range import OffsetRange
-from kafkalog_spark.source.offsets import TopicPartition
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.read_locations import for_each_location
 from kafkalog_spark.source.split import Split
+from kafkalog_spark.source.topic_partitions import TopicPartition
 
 _log = logging.getLogger(__name__)
 

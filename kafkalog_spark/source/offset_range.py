@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from kafkalog_spark.source.offsets import TopicPartition
+from kafkalog_spark.source.topic_partitions import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,17 +14,17 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.missing_segments import warn_of_missing_segments
 from kafkalog_spark.log.read.segment_lookup import PositionHint
-from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.log_bounds import PartitionRange, ends_before_last_segment, resolve_ranges
 from kafkalog_spark.source.offset_range import OffsetRange, cut_range
-from kafkalog_spark.source.offsets import TopicPartition
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.range_calculator import split_ranges
 from kafkalog_spark.source.read_locations import open_log_dirs, read_locations
+from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.segment_facts import Cut, SegmentFacts, facts_of_ranges
 from kafkalog_spark.source.split import Split
 from kafkalog_spark.source.store_requests import requests_logged
 from kafkalog_spark.source.task_packing import pack_size
+from kafkalog_spark.source.topic_partitions import TopicPartition
 
 _FEW_RECORDS_BYTES = 1 << 20
 """Size in bytes of a split that reads a limited number of records: opening its files costs as much as reading them."""
@@ -34,7 +34,8 @@ _FEW_RECORDS_BYTES = 1 << 20
 class PlannedRange:
     """Resolved range of a partition, and the segments that can hold wanted records of it.
 
-    start_hint: position of its first offset, if known.
+    Attributes:
+        start_hint: Position of the first offset, if known.
     """
 
     partition: PartitionRange
@@ -48,7 +49,7 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
     with requests_logged("planning", (root.store for root in dirs.roots)):
         partitions = plan_ranges(options, dirs, row_filter)
         if options.most_records is not None:
-            # The task of a range finds out where these records are, so planning opens no segment.
+            # The task of a range searches for these records, so planning opens no segment.
             return [
                 _split(partition, partition.range, size=_FEW_RECORDS_BYTES)
                 for partition in partitions
@@ -79,7 +80,7 @@ def plan_segments(
 
 
 def splits_of(planned: Sequence[PlannedRange], options: ReadOptions, row_filter: RowFilter) -> list[Split]:
-    """Return the ranges cut into splits: at segments, in large segments at batches, and as the options say."""
+    """Return the ranges cut into splits: between segments, inside large segments, and by the options."""
     pieces: list[OffsetRange] = []
     hints: dict[tuple[TopicPartition, int], PositionHint] = {}
     pack = pack_size(sum(segment.size for one in planned for segment in one.segments), options.max_partition_bytes)
@@ -120,7 +121,7 @@ def check_scan_bytes(size: int, options: ReadOptions) -> None:
 
 
 def narrow(whole: OffsetRange, segments: Sequence[SegmentFacts], row_filter: RowFilter) -> OffsetRange | None:
-    """Return `whole` without what the row filter certainly excludes, None if nothing is left.
+    """Return `whole` without the offsets that the row filter certainly excludes, or None if none is left.
 
     A late-bound end stays: later records are filtered when they are read.
     """
@@ -146,7 +147,7 @@ def narrow(whole: OffsetRange, segments: Sequence[SegmentFacts], row_filter: Row
 
 
 def pack_segments(segments: Iterable[SegmentFacts], pack: int) -> Iterator[Cut]:
-    """Yield cuts inside large segments at their batches, and between segments unless these fit into `pack` bytes."""
+    """Yield the cuts of large segments, and cuts between segments so that each piece has about `pack` bytes."""
     filled = 0
     for segment in segments:
         if filled and filled + segment.size > pack:
@@ -186,7 +187,7 @@ def _may_report_damage(partition: PartitionRange, options: ReadOptions) -> bool:
 
 
 def _size_of(part: OffsetRange, segments: Sequence[SegmentFacts]) -> int:
-    """Return about how many bytes a range has: of each segment its share by offsets."""
+    """Estimate the bytes of a range: of each segment a share in proportion to its offsets."""
     size = 0
     at = max(bisect_right(segments, part.start, key=lambda segment: segment.base_offset) - 1, 0)
     for segment in islice(segments, at, None):

@@ -1,4 +1,4 @@
-"""Contents of a range of offsets: the bytes of its batches, and whether it holds a record that a reader sees."""
+"""Contents of an offset range: the bytes of its batches, and whether it contains a visible record."""
 
 from __future__ import annotations
 
@@ -75,8 +75,14 @@ def holds_records(
 ) -> bool:
     """Return True if [start, end) may hold a record that a reader sees.
 
-    True also if finding out takes long, or damage prevents it. With read_committed, `end` must not be above the LSO.
-    hint: position where the batch of `start` may be.
+    Return True also if finding out takes long, or damage prevents it.
+
+    Args:
+        log: The partition.
+        start: First offset.
+        end: Offset behind the last one. With `read_committed` it must not be above the LSO.
+        read_committed: True if records of aborted transactions are not visible.
+        hint: Position where the batch of `start` may be.
     """
     transactional: list[BatchHeader] = []
     searched = 0
@@ -119,7 +125,7 @@ def _segments(log: PartitionLog, start: int, end: int) -> Iterator[int]:
 
 
 def _position(file: SegmentFile, offset: int) -> int:
-    """Return the position of the first batch that reaches `offset`, or where good headers end if there is none."""
+    """Return the position of the first batch that reaches `offset`, or the end of the good headers if none does."""
     if offset <= file.first_offset:  # no batch of the segment is needed
         return file.begin
     position = locate(file, offset)

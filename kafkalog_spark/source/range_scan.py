@@ -52,7 +52,7 @@ def scan_range(
         request: Columns and conditions.
         hint: Position of the start.
         buffers: Buffers of the task.
-        fail_on_data_loss: Raise DataLoss for records that have gone; otherwise log them.
+        fail_on_data_loss: Raise DataLoss for deleted records; otherwise log a warning.
         damage: For mode=PERMISSIVE, in which damage is returned as rows.
 
     Raises:
@@ -64,7 +64,7 @@ def scan_range(
 
     while True:
         statistics = ScanStatistics()
-        on_loss = partial(_lose, log, offsets, statistics, fail_on_data_loss)
+        on_loss = partial(_raise_or_log, log, offsets, statistics, fail_on_data_loss)
         try:
             if damage is not None:
                 from kafkalog_spark.log.repair.damage_rows import scan_with_damage  # only needed here
@@ -80,22 +80,22 @@ def scan_range(
             )  # fmt: skip
             break
         except DataLoss:
-            if not _is_overtaken(log, offsets, statistics):
+            if not _start_is_deleted(log, offsets, statistics):
                 raise
             offsets = replace(offsets, start=log.log_start_offset)
     for error in statistics.dropped:
-        _log.warning("mode=DROPMALFORMED: passed over: %s", error)
+        _log.warning("mode=DROPMALFORMED: skipped: %s", error)
 
 
-def _lose(
+def _raise_or_log(
     log: PartitionLog, offsets: OffsetRange, statistics: ScanStatistics, fail_on_data_loss: bool, error: KafkalogError
 ) -> None:
-    """Raise or log the error for records that have gone."""
-    if fail_on_data_loss or _is_overtaken(log, offsets, statistics):
+    """Raise the error for deleted records, or log it if failOnDataLoss is false."""
+    if fail_on_data_loss or _start_is_deleted(log, offsets, statistics):
         raise error.at(hint="failOnDataLoss=false reads what is left")
     _log.warning("%s", error)
 
 
-def _is_overtaken(log: PartitionLog, offsets: OffsetRange, statistics: ScanStatistics) -> bool:
+def _start_is_deleted(log: PartitionLog, offsets: OffsetRange, statistics: ScanStatistics) -> bool:
     """Return True if retention has deleted the start of a range from earliest of which no row was yielded yet."""
     return offsets.from_earliest and not statistics.rows and log.log_start_offset > offsets.start

@@ -1,13 +1,10 @@
-"""Limits of a stream's batch by offsets and by time (Kafka source: `rateLimit`, `delayBatch`)."""
+"""Limits of a stream's batch by offsets (Kafka source: `rateLimit`)."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from kafkalog_spark.source.offsets import (
-    TopicPartition,
-)
+from kafkalog_spark.source.topic_partitions import TopicPartition
 
 
 def shares(limit: int, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -28,29 +25,3 @@ def limited_ends(
     sizes = {tp: ends[tp] - starts[tp] for tp in ends if ends[tp] > starts[tp]}
     share = shares(limit, sizes)
     return {tp: starts[tp] + share[tp] if tp in share else end for tp, end in ends.items()}
-
-
-def now_ms() -> int:
-    """Return milliseconds of a monotonic clock."""
-    return time.monotonic_ns() // 1_000_000
-
-
-class BatchDelay:
-    """Decides whether a batch waits for more offsets (`minOffsetsPerTrigger`, `maxTriggerDelay`).
-
-    The first batch never waits. Others wait until there are enough offsets, or until the delay has passed since the
-    last batch.
-    """
-
-    def __init__(self, max_delay_ms: int, clock_ms: Callable[[], int] = now_ms) -> None:
-        self._max_delay_ms = max_delay_ms
-        self._clock_ms = clock_ms
-        self._last_ms: int | None = None
-
-    def holds_back(self, offsets: int, least: int) -> bool:
-        """Return True if a batch of `offsets` offsets must wait, given a minimum of `least`."""
-        now = self._clock_ms()
-        if self._last_ms is not None and now - self._last_ms < self._max_delay_ms and offsets < least:
-            return True
-        self._last_ms = now
-        return False

@@ -14,9 +14,10 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.names import is_internal
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.source.filters import RowFilter
-from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions, cut_text, unmatched
 from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.row_filter import RowFilter
+from kafkalog_spark.source.subscription import assigned_partitions, unmatched_warning
+from kafkalog_spark.source.topic_partitions import TopicPartition, cut_text
 from kafkalog_spark.store.parallel import in_parallel
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ def open_log_dirs(options: ReadOptions) -> LogDirs:
         OptionError: If the options name no topics.
     """
     dirs = LogDirs.open(options.paths, options.storage, options.tier)
-    if options.table is None and not options.subscription.said and not dirs.partitions_only:
+    if options.table is None and not options.subscription.is_given and not dirs.partitions_only:
         topics = sorted(topic for topic in dirs.topics if not is_internal(topic))
         raise OptionError(
             "One of the following options must be specified for Kafka source: subscribe, subscribepattern, assign. "
@@ -75,7 +76,7 @@ def read_locations(options: ReadOptions, dirs: LogDirs, row_filter: RowFilter) -
         NotALogDirectory: As `LogDirs.chosen`.
     """
     assigned = assigned_partitions(options.subscription, dirs.locations)
-    if text := unmatched(options.subscription, dirs.locations, dirs.paths):
+    if text := unmatched_warning(options.subscription, dirs.locations, dirs.paths):
         _log.warning("%s", text)
     # The log of a partition without wanted rows need not be opened.
     wanted = [tp for tp in assigned if not row_filter.keeps_nothing and row_filter.accepts_partition(*tp)]

@@ -10,9 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import MalformedValue, OptionError
-from kafkalog_spark.source.read_schema import ColumnOrigin, checked_columns, divide_schema
+from kafkalog_spark.source.divided_schema import ColumnOrigin, divide_schema
+from kafkalog_spark.source.read_schema import checked_columns
 from kafkalog_spark.source.resolved_read import ResolvedRead
-from kafkalog_spark.spark.interface import arrow_schema, session_time_zone
+from kafkalog_spark.spark.release_differences import arrow_schema
+from kafkalog_spark.spark.session_time_zone import session_time_zone
 from kafkalog_spark.typed.columns.time_zones import zone_of
 from kafkalog_spark.typed.decoder import ValueDecoder, decode_column
 from kafkalog_spark.typed.formats import ResolvedFormat, option_names

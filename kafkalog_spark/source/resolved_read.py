@@ -14,8 +14,9 @@ from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.decode.record_schema import DAMAGE_COLUMN_TYPES
-from kafkalog_spark.source.offsets import AT_EARLIEST, AT_LATEST
-from kafkalog_spark.source.options import GivenReadOptions, ReadOptions, parse_read_options, warn_of
+from kafkalog_spark.source.bounds import AT_EARLIEST, AT_LATEST
+from kafkalog_spark.source.option_parsing import GivenReadOptions, parse_read_options, warn_about_options
+from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.read_schema import kafkas_name
 from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources
 
@@ -91,7 +92,7 @@ class LoadOptions:
     def _log(self, options: ReadOptions, ignored: Iterable[str]) -> None:
         unlogged = [name for name in ignored if name not in self._logged]
         bounds = (AT_EARLIEST, AT_LATEST) if self._has_logged_bounds else (options.start, options.end)
-        warn_of(unlogged, *bounds)
+        warn_about_options(unlogged, *bounds)
         self._logged.update(unlogged)
         self._has_logged_bounds = True
 

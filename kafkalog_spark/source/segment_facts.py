@@ -9,14 +9,14 @@ from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import ScanStart, locate, locate_timestamp, proven_entry
-from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.log_bounds import PartitionRange
 from kafkalog_spark.source.offset_range import OffsetRange
 from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.store.parallel import in_parallel
 
-LOOK = 16 << 10
-"""Bytes: four index intervals. Reading so many takes no longer than opening the segment."""
+CHEAP_READ_BYTES = 16 << 10
+"""Bytes: four index intervals. Reading them takes no longer than opening the segment."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,11 @@ class Cut:
 class SegmentFacts:
     """The part of a segment that a range covers.
 
-    base_offset, end_offset: its offsets are [base_offset, end_offset). size: bytes. cuts: possible cuts, in order.
+    Attributes:
+        base_offset: First offset.
+        end_offset: Offset behind the last one.
+        size: About how many bytes.
+        cuts: Possible cuts, in order.
     """
 
     base_offset: int
@@ -107,9 +111,9 @@ def segment_facts(
 
 
 def _time_position(file: SegmentFile, timestamp: int) -> ScanStart:
-    """Return a start before which all records are older than `timestamp` ms.
+    """Return a position before which all records are older than `timestamp` ms.
 
-    That is the beginning of the segment if finding a better one takes much reading.
+    It is the beginning of the segment if finding a better one requires much reading.
     """
     entry = file.time_index.floor_before(timestamp)
     if entry is None:
@@ -123,7 +127,8 @@ def _time_position(file: SegmentFile, timestamp: int) -> ScanStart:
 def _all_before(file: SegmentFile, position: int, timestamp: int) -> bool:
     """Return True if every batch of a closed segment from `position` on is older than `timestamp` ms.
 
-    False if finding out takes much reading, for damage, and for a segment that ends inside a batch, which may be newer.
+    Return False if finding out requires much reading, if the segment is damaged, and if it ends inside a batch, which
+    may be newer.
     """
     if file.size - position > _worth_reading(file):
         return False
@@ -138,15 +143,15 @@ def _all_before(file: SegmentFile, position: int, timestamp: int) -> bool:
 
 
 def _worth_reading(file: SegmentFile) -> int:
-    """Return how many bytes planning may read to save a task a segment.
+    """Return the number of bytes that planning may read in order to leave a segment out.
 
     The limit keeps planning from reading the log if an index is missing.
     """
-    return max(LOOK, file.size // 16)
+    return max(CHEAP_READ_BYTES, file.size // 16)
 
 
 def _bytes_of(file: SegmentFile, start: int, end: int, position: int) -> int:
-    """Return about how many bytes the offsets [start, end) have. Only the sizes of tasks depend on it."""
+    """Estimate the bytes of the offsets [start, end). Only the sizes of tasks depend on the result."""
     if start > file.base_offset and not position:
         position = file.offset_index.floor(start).position
     if file.next_base_offset is not None and end >= file.next_base_offset:

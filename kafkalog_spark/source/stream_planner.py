@@ -20,23 +20,19 @@ from types import MappingProxyType
 from kafkalog_spark.errors import DataLoss, OptionError
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.segment_lookup import PositionHint
+from kafkalog_spark.source.batch_delay import BatchDelay, now_ms
 from kafkalog_spark.source.bound_resolution import resolve_bounds
-from kafkalog_spark.source.filters import RowFilter
+from kafkalog_spark.source.bounds import AT_LATEST, LATEST
 from kafkalog_spark.source.live_log import LiveLog
 from kafkalog_spark.source.live_logs import LiveLogs
 from kafkalog_spark.source.log_bounds import PartitionRange, bounds_of
 from kafkalog_spark.source.offset_range import OffsetRange
-from kafkalog_spark.source.offsets import (
-    AT_LATEST,
-    LATEST,
-    Offsets,
-    TopicPartition,
-    set_text,
-)
+from kafkalog_spark.source.offsets import Offsets
 from kafkalog_spark.source.options import RateLimits, ReadOptions
 from kafkalog_spark.source.planning import PlannedRange, splits_of
 from kafkalog_spark.source.range_contents import bytes_of, end_of_bytes, holds_records
-from kafkalog_spark.source.rate_limits import BatchDelay, limited_ends, now_ms, shares
+from kafkalog_spark.source.rate_limits import limited_ends, shares
+from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.segment_facts import SegmentFacts, segment_facts
 from kafkalog_spark.source.split import Split
 from kafkalog_spark.source.stream_positions import (
@@ -47,6 +43,7 @@ from kafkalog_spark.source.stream_positions import (
     batch_ranges,
     continue_from,
 )
+from kafkalog_spark.source.topic_partitions import TopicPartition, set_text
 
 _log = logging.getLogger(__name__)
 
@@ -54,8 +51,9 @@ _log = logging.getLogger(__name__)
 class StreamPlanner:
     """Plans the batches of one run of a query.
 
-    topic_ids: topic IDs of the offsets that `next_end` returned last. planned_bytes: bytes of the segments, or parts of
-    them, that the tasks of the last plan open.
+    Attributes:
+        topic_ids: Topic IDs of the offsets that `next_end` returned last.
+        planned_bytes: Bytes of the segments, or parts of segments, that the tasks of the last plan open.
     """
 
     def __init__(self, options: ReadOptions, clock_ms: Callable[[], int] = now_ms) -> None:
@@ -95,7 +93,7 @@ class StreamPlanner:
             KafkalogError: As `LiveLogs.look`.
         """
         if self._initial is None:
-            self._logs = self._live.look()  # a missing topic is an error at the start, whatever failOnDataLoss is
+            self._logs = self._live.look()  # at the start a missing topic is an error, even if failOnDataLoss is false
             start, logs = self._options.start, self._logs
             if start.by_time:
                 bounds = {tp: bounds_of(live.log, live.log_start, live.readers_end) for tp, live in logs.items()}
@@ -107,7 +105,7 @@ class StreamPlanner:
             if numbers.keys() != logs.keys() or missing_topics:
                 raise OptionError(
                     "If startingOffsets contains specific offsets, you must specify all TopicPartitions. Use -1 for "
-                    f"latest, -2 for earliest, if you don't care. Specified: {set_text(numbers, start)} "
+                    f"latest, -2 for earliest, if you don't care. Specified: {set_text(numbers, start.topics)} "
                     f"Assigned: {set_text(logs)}"
                 )
             self._initial = dict(sorted(numbers.items()))
@@ -175,7 +173,16 @@ class StreamPlanner:
     def splits(
         self, start: Offsets, end: Offsets, topic_ids: Mapping[str, uuid.UUID] = MappingProxyType({})
     ) -> list[Split]:
-        """Return the splits of the batch [start, end). topic_ids: those of `end`. Raises DataLoss if failOnDataLoss."""
+        """Return the splits of the batch [start, end).
+
+        Args:
+            start: Start of the batch.
+            end: End of the batch.
+            topic_ids: Topic IDs in the checkpoint that belong to `end`.
+
+        Raises:
+            DataLoss: If failOnDataLoss is true and the logs do not hold the batch.
+        """
         if end != self._offered:  # a batch that was planned by an earlier run
             self._look(topic for topic, _ in (*start, *end))
         logs, fails = self._logs, self._options.fail_on_data_loss
@@ -193,8 +200,8 @@ class StreamPlanner:
     def _look(self, known_topics: Iterable[str]) -> None:
         """Look at the logs as they are now.
 
-        known_topics: topics of the query's position, which may be missing. With failOnDataLoss=false, all topics that
-        the options name may be missing.
+        The `known_topics` of the query's position may be missing. With failOnDataLoss=false, so may all topics that the
+        options name.
         """
         may_be_gone = set(known_topics)
         if not self._options.fail_on_data_loss:
@@ -202,7 +209,7 @@ class StreamPlanner:
         self._logs = self._live.look(may_be_gone)
 
     def _seen_of(self, tp: TopicPartition, topic_ids: Mapping[str, uuid.UUID]) -> Seen:
-        """Return what is known of a partition.
+        """Return the last known state of a partition.
 
         A topic ID that this run has seen has precedence over the one in the checkpoint, which may be older.
         """
@@ -231,7 +238,7 @@ class StreamPlanner:
         return False
 
     def _limited(self, next_batch: Continuation, grown: Collection[TopicPartition], limits: RateLimits) -> Offsets:
-        """Return the ends of the batch under the limits. grown: partitions with new offsets."""
+        """Return the ends of the batch under the limits. Only the ends of `grown`, with new offsets, change."""
         ends = dict(next_batch.ends)
         if limits.max_offsets is not None:
             ends |= limited_ends(limits.max_offsets, next_batch.starts, {tp: ends[tp] for tp in grown})

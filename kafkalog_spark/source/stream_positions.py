@@ -13,15 +13,11 @@ from types import MappingProxyType
 
 from kafkalog_spark.errors import DataLoss
 from kafkalog_spark.source.bound_resolution import clip
+from kafkalog_spark.source.bounds import EARLIEST, LATEST
 from kafkalog_spark.source.data_loss import created_again, offset_changed, partitions_deleted, records_lost
 from kafkalog_spark.source.live_log import LiveLog
 from kafkalog_spark.source.offset_range import OffsetRange
-from kafkalog_spark.source.offsets import (
-    EARLIEST,
-    LATEST,
-    TopicPartition,
-    tp_text,
-)
+from kafkalog_spark.source.topic_partitions import TopicPartition, tp_text
 
 _log = logging.getLogger(__name__)
 
@@ -30,8 +26,11 @@ _log = logging.getLogger(__name__)
 class Continuation:
     """Start and largest extent of the next batch. `starts` and `ends` have the same partitions.
 
-    moved: partitions whose position moves without reading anything; limits do not change their end. losses: data that
-    the stream misses.
+    Attributes:
+        starts: First offsets.
+        ends: Offsets behind the last ones, before limits.
+        moved: Partitions whose position changes without reading anything. Limits do not change their end.
+        losses: Data that the stream misses.
     """
 
     starts: dict[TopicPartition, int] = field(default_factory=dict)
@@ -42,7 +41,7 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Topic ID and visible end of a partition when Spark last got offsets."""
+    """Topic ID and visible end of a partition when Spark last received offsets."""
 
     topic_id: uuid.UUID | None
     end: int = 0
@@ -67,7 +66,7 @@ def continue_from(
     Args:
         start: The positions, perhaps EARLIEST or LATEST.
         logs: The logs of the partitions that are read.
-        seen: What is known of partitions from earlier triggers.
+        seen: State of the partitions at earlier triggers.
         present: All existing partitions, read or not.
         named: Returns True for a partition that the options name.
     """

@@ -13,7 +13,6 @@ block manager as the only partition of the batch. If that block is lost, the par
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -28,17 +27,18 @@ from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.log.read.partition_log import OpenHints
 from kafkalog_spark.source.coalescing import as_large_as_its_rows
 from kafkalog_spark.source.data_loss import partitions_deleted, records_lost
-from kafkalog_spark.source.filters import RowFilter
+from kafkalog_spark.source.kernel_loading import KERNELS
 from kafkalog_spark.source.offsets import JsonOffsets, offsets_by_topic, offsets_of, topic_ids_of
 from kafkalog_spark.source.options import RateLimits, ReadOptions, StreamOptions
 from kafkalog_spark.source.range_scan import scan_range
 from kafkalog_spark.source.record_projection import RecordProjection
 from kafkalog_spark.source.resolved_read import ResolvedRead
+from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.split import Split
 from kafkalog_spark.source.stream_planner import StreamPlanner
 from kafkalog_spark.source.task_packing import tasks_of
 from kafkalog_spark.source.task_rows import rows_of_task
-from kafkalog_spark.spark.interface import first_line, first_line_of
+from kafkalog_spark.spark.shortened_errors import shorten_errors, shorten_iterator_errors
 
 if TYPE_CHECKING:  # these load the kernels
     from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
@@ -57,34 +57,11 @@ MOST_BYTES = 1 << 20
 """Most bytes of segments in a batch that the driver reads. Spark copies such rows one by one, so for more of them tasks
 in parallel are faster (benchmark `streaming`)."""
 MOST_ROW_BYTES = 4 << 20
-"""Most bytes of its rows in Arrow. Spark's driver keeps them as one block."""
-
-
-class Kernels:
-    """Loads the kernels in the background, while tasks read the first batches."""
-
-    def __init__(self) -> None:
-        self._loader: threading.Thread | None = None
-        self._loaded = False
-
-    def ready(self) -> bool:
-        """Return True if the kernels are loaded. The first call starts loading them."""
-        if self._loader is None:
-            self._loader = threading.Thread(target=self.load, name="kafkalog-kernels", daemon=True)
-            self._loader.start()
-        return self._loaded
-
-    def load(self) -> None:
-        from kafkalog_spark.log.read import partition_scan  # noqa: F401 - loads the kernels
-
-        self._loaded = True
-
-
-KERNELS = Kernels()
+"""Most bytes of the rows of such a batch in Arrow. Spark's driver keeps them as one block."""
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
-    """Return copies of the batches, None if they are too large."""
+    """Return copies of the batches, or None if they have more than MOST_ROW_BYTES."""
     rows, size = [], 0
     for batch in batches:
         size += batch.nbytes
@@ -95,7 +72,7 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
 
 
 class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvailableNow):
-    """Reads partitions as they grow. Small when pickled. Raises OptionError for an unsupported schema."""
+    """Reader of partitions that grow. Small when pickled. Raises OptionError for an unsupported schema."""
 
     def __init__(self, read: ResolvedRead) -> None:
         RecordProjection(read)
@@ -126,7 +103,8 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
         group = self._stream.commit_group
         if group is None:
             return None
-        from kafkalog_spark.source.group_commits import AdminGroupClient, GroupCommitter
+        from kafkalog_spark.source.group_client import AdminGroupClient
+        from kafkalog_spark.source.group_commits import GroupCommitter
 
         return GroupCommitter(group, AdminGroupClient(group.settings))
 
@@ -134,11 +112,11 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
         if committer := self.__dict__.get("committer"):
             committer.close()
 
-    @first_line
+    @shorten_errors
     def prepareForTriggerAvailableNow(self) -> None:
         self.planner.freeze()
 
-    @first_line
+    @shorten_errors
     def getDefaultReadLimit(self) -> streaming.ReadLimit:
         """Return the first limit that is set, since Spark knows only one. `latestOffset` applies all of them."""
         limits = self._stream.limits
@@ -150,12 +128,12 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
             return streaming.ReadMinRows(limits.min_offsets)
         return streaming.ReadAllAvailable()
 
-    @first_line
+    @shorten_errors
     def initialOffset(self) -> JsonOffsets:  # type: ignore[override]
         _ = self.committer  # raises for wrong settings before anything is read
         return offsets_by_topic(self.planner.initial())
 
-    @first_line
+    @shorten_errors
     def latestOffset(self, start: JsonOffsets, limit: streaming.ReadLimit) -> JsonOffsets:  # type: ignore[override]
         """Return the end of the next batch; `start` unchanged if there is none."""
         begin = offsets_of(start)
@@ -167,15 +145,15 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
             # are left out, because a broker refuses to commit offsets for them.
             if self.committer is not None:
                 present = self.planner.latest
-                self.committer.reached({tp: offset for tp, offset in begin.items() if tp in present})
+                self.committer.commit({tp: offset for tp, offset in begin.items() if tp in present})
         return start if end == begin else offsets_by_topic(end, self.planner.topic_ids)
 
-    @first_line
+    @shorten_errors
     def reportLatestOffset(self) -> JsonOffsets | None:  # type: ignore[override]
         # With topic IDs, like the end of a batch, so that both have the same text once everything was read.
         return offsets_by_topic(self.planner.latest, self.planner.latest_topic_ids) or None
 
-    @first_line
+    @shorten_errors
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:  # type: ignore[override]
         splits = self.planner.splits(offsets_of(start), offsets_of(end), topic_ids_of(end))
         rows = self._prefetched(splits)
@@ -186,7 +164,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
         return [InputPartition(tuple(splits))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return first_line_of(rows_of_task(self._read, RowFilter(), self._scan_split, partition.value))
+        return shorten_iterator_errors(rows_of_task(self._read, RowFilter(), self._scan_split, partition.value))
 
     def _prefetched(self, splits: list[Split]) -> list[pa.RecordBatch] | None:
         """Return the rows of a small batch, None if tasks must read it."""

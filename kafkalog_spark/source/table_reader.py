@@ -14,15 +14,18 @@ from pyspark.sql.types import StructType
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.tables.table import TableContext, TableQuery, TableUnit
 from kafkalog_spark.log.tables.units import partitions_of, units_of, warn_of_missing_topic
+from kafkalog_spark.source.bounds import AT_EARLIEST, AT_LATEST
 from kafkalog_spark.source.log_bounds import resolve_ranges
-from kafkalog_spark.source.offsets import AT_EARLIEST, AT_LATEST, assigned_partitions, unmatched
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.planning import check_scan_bytes
 from kafkalog_spark.source.read_locations import open_log_dirs
 from kafkalog_spark.source.record_projection import batch_in_schema
 from kafkalog_spark.source.store_requests import requests_logged
+from kafkalog_spark.source.subscription import assigned_partitions, unmatched_warning
 from kafkalog_spark.source.task_packing import cores, group_splits
-from kafkalog_spark.spark.interface import arrow_schema, first_line, first_line_of, until_spark_has_enough
+from kafkalog_spark.spark.release_differences import arrow_schema
+from kafkalog_spark.spark.shortened_errors import shorten_errors, shorten_iterator_errors
+from kafkalog_spark.spark.worker_process import yield_until_spark_stops
 
 _log = logging.getLogger(__name__)
 
@@ -34,10 +37,10 @@ def table_schema(query: TableQuery) -> StructType:
     return from_arrow_schema(query.of.schema(query.columns))
 
 
-def narrowed(query: TableQuery, schema: StructType) -> TableQuery:
-    """Return the query narrowed to the columns of a schema, named in any case.
+def narrow_query(query: TableQuery, schema: StructType) -> TableQuery:
+    """Return the query narrow_query to the columns of a schema, named in any case.
 
-    A schema without columns, of a count, is narrowed to a cheap column. Raises OptionError for another schema.
+    The schema of a count has no columns; the query then reads a cheap one. Raises OptionError for any other schema.
     """
     known = {name.lower(): name for name in query.of.columns}
     names = tuple(known.get(field.name.lower(), field.name) for field in schema.fields)
@@ -64,16 +67,16 @@ class TableTask:
 
 
 class TableReader(DataSourceReader):
-    """Reads the table that the options name. Small when pickled: no listing, no open file."""
+    """Reader of the table that the options name. Small when pickled: no listing, no open file."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         assert options.table is not None
-        self._query = narrowed(options.table, schema)
+        self._query = narrow_query(options.table, schema)
         # Damage must not keep a log from being opened: the tables report it.
         self._options = replace(options, mode="DROPMALFORMED")
         self._schema = schema
 
-    @first_line
+    @shorten_errors
     def partitions(self) -> list[InputPartition]:
         """Plan the tasks. Raises NotALogDirectory, UnknownPartition, and what resolving the bounds raises."""
         from kafkalog_spark.log.tables.context import context_of, needed_partitions
@@ -82,9 +85,9 @@ class TableReader(DataSourceReader):
         dirs = open_log_dirs(options)
         with requests_logged(f"planning the table {query.table}", (root.store for root in dirs.roots)):
             subscription, present = options.subscription, dirs.locations
-            if subscription.said:
+            if subscription.is_given:
                 wanted = assigned_partitions(subscription, present)
-                if text := unmatched(subscription, present, dirs.paths):
+                if text := unmatched_warning(subscription, present, dirs.paths):
                     _log.warning("%s", text)
             else:
                 wanted = partitions_of(query, present)
@@ -94,7 +97,7 @@ class TableReader(DataSourceReader):
             if options.start != AT_EARLIEST or options.end != AT_LATEST:
                 resolved = resolve_ranges(options, locations, locations.keys())
                 ranges = {each.topic_partition: (each.range.start, each.range.end) for each in resolved}
-            units = units_of(query, locations, ranges, whole=not subscription.said)
+            units = units_of(query, locations, ranges, whole=not subscription.is_given)
             check_scan_bytes(sum(unit.size for unit in units), options)
             needed = dirs.chosen(needed_partitions(query, present), options.replicas, pass_over_damage=True)
             context = context_of(query, needed, dirs.roots)
@@ -111,7 +114,7 @@ class TableReader(DataSourceReader):
         # Spark turns an empty list of partitions into one that holds None.
         if partition is None or partition.value is None:
             return iter(())
-        return first_line_of(self._read(partition.value))
+        return shorten_iterator_errors(self._read(partition.value))
 
     def _read(self, task: TableTask) -> Iterator[pa.RecordBatch]:
         from kafkalog_spark.log.tables.read_table import rows_of_units
@@ -119,4 +122,4 @@ class TableReader(DataSourceReader):
         stores = [store for unit in task.units if unit.location is not None for store in unit.location.stores]
         with requests_logged(f"a task of {len(task.units)} pieces of the table {self._query.table}", stores):
             rows = rows_of_units(task.units, self._query, task.context)
-            yield from map(partial(batch_in_schema, target=arrow_schema(self._schema)), until_spark_has_enough(rows))
+            yield from map(partial(batch_in_schema, target=arrow_schema(self._schema)), yield_until_spark_stops(rows))

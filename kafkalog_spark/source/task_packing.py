@@ -1,4 +1,4 @@
-"""Packing of splits into Spark tasks that are worth their start."""
+"""Packing of splits into Spark tasks that are large enough to be worth their start-up cost."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def group_splits(
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
 ) -> list[slice]:
-    """Group pieces, in their order, into tasks that are worth their start, as Spark does with files.
+    """Group pieces, in their order, into tasks, as Spark does with files.
 
-    Spark: `FilePartition.getFilePartitions`. There are at least `min_partitions` tasks, if there are as many pieces,
-    and one for each core. Their number is a multiple of `cores` if the pieces are small enough: a core that is idle in
-    the last round costs up to a second.
+    Spark: `FilePartition.getFilePartitions`. If there are enough pieces, there are at least `min_partitions` tasks, and
+    at least one for each core. The number of tasks is a multiple of `cores` if the pieces are small enough, so that no
+    core is idle in the last round.
 
     Args:
         sizes: Bytes of each piece.

@@ -1,4 +1,4 @@
-"""The rows of a task: those of its splits, small batches coalesced, in the schema of the read.
+"""Rows of a task: the rows of its splits in the schema of the read, with small batches coalesced.
 
 How a split is scanned differs between a batch query (`batch_task`) and a stream (`stream_reader`).
 """
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kafkalog_spark.source.coalescing import coalesce_batches
-from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.record_projection import RecordProjection
 from kafkalog_spark.source.resolved_read import ResolvedRead
+from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.split import Split
 from kafkalog_spark.source.store_requests import requests_logged
-from kafkalog_spark.spark.interface import until_spark_has_enough
+from kafkalog_spark.spark.worker_process import yield_until_spark_stops
 
 if TYPE_CHECKING:  # the kernels come with these
     from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
@@ -44,13 +44,16 @@ def rows_of_splits(scan_split: ScanSplit, splits: Iterable[Split], request: Scan
     stores = [store for split in splits for store in split.location.stores]
     with requests_logged(f"a task of {len(splits)} splits", stores):
         rows = chain.from_iterable(scan_split(split, request, buffers) for split in splits)
-        yield from until_spark_has_enough(coalesce_batches(rows))
+        yield from yield_until_spark_stops(coalesce_batches(rows))
 
 
 def scan_request(options: ReadOptions, row_filter: RowFilter, columns: tuple[str, ...]) -> ScanRequest:
-    """Return the request of a scan for these options and pushed filters.
+    """Return the request of a scan.
 
-    columns: names to scan; with mode=PERMISSIVE they include columns about damage.
+    Args:
+        options: Options of the read.
+        row_filter: Pushed filters.
+        columns: Columns to scan. With mode=PERMISSIVE they include columns about damage.
     """
     from kafkalog_spark.log.decode.scan_request import ScanRequest
 

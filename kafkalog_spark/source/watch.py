@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from kafkalog_spark.log.read.state_files import Checkpoints
 from kafkalog_spark.store.interface import FileFacts, Store
 
 COARSE_NS = 2_000_000_000
 """Resolution of timestamps in file systems that keep whole seconds (NFS 3, ext3), or every second one (FAT)."""
 FINE_NS = 100_000_000
 """Resolution in others, with a margin: Linux uses the time of its last timer tick, 1 to 10 ms ago."""
+PAGE = 1000
+"""Names in one response to a LIST request. A directory with no more is listed as a whole."""
+WHOLE_EVERY_NS = 60_000_000_000
+"""How often a larger directory is listed as a whole, which shows what retention has deleted. Reads of deleted segments
+notice that by themselves before."""
 
 
 class Watch:
     """Watch of a file or directory by its `stat`.
 
-    An unchanged state is trusted only if the last look was so long after the state was first seen that a later change
-    must have another mtime. Only the local clock measures that time: the file system may use that of another machine.
+    An unchanged state is trusted only if the previous call of `changed` came so long after the state was first seen
+    that any later change has another mtime. That time is measured by the local clock only: the file system may use the
+    clock of another machine.
     """
 
     def __init__(self, path: str) -> None:
@@ -49,13 +53,6 @@ class Watch:
         self._state = None
 
 
-PAGE = 1000
-"""Names in one response to a LIST request. A directory with no more is listed as a whole."""
-WHOLE_EVERY_NS = 60_000_000_000
-"""How often a larger directory is listed as a whole, which shows what retention has deleted. Reads of deleted segments
-notice that by themselves before."""
-
-
 class ListingWatch:
     """Watch of a directory in an object store by its listing: names, sizes and versions of its objects.
 
@@ -83,8 +80,14 @@ class ListingWatch:
         changed, self._state = state != self._state, state
         return changed
 
-    def saw(self, names: Sequence[str], files: Mapping[str, FileFacts], last: str) -> None:
-        """Compare with this listing of a partition from now on. last: prefix of the names of its last segment."""
+    def set_state(self, names: Sequence[str], files: Mapping[str, FileFacts], last: str) -> None:
+        """Compare with this listing of a partition from now on.
+
+        Args:
+            names: All names in the directory.
+            files: Size and version by name.
+            last: Prefix of the names of the last segment.
+        """
         self._after = last if len(names) > PAGE else ""
         self._state = _state_of(names, files, self._after)
 
@@ -93,29 +96,10 @@ class ListingWatch:
         self._state = None
 
 
-def _state_of(names: Iterable[str], files: Mapping[str, FileFacts], after: str) -> dict[str, FileFacts | None]:
-    return {name: files.get(name) for name in names if name > after}
-
-
 def directory_watch(store: Store, directory: str) -> Watch | ListingWatch:
     """Return a watch of a directory."""
     return ListingWatch(store, directory) if store.remote else Watch(directory)
 
 
-class WatchedCheckpoints(Checkpoints):
-    """Checkpoints whose files are read again if they have changed; in an object store, at every look."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._watches: dict[tuple[str, str], Watch] = {}
-
-    def look(self, store: Store, directory: str, now: int) -> None:
-        """Forget the checkpoints of a log directory that may have changed since the last look."""
-        for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
-            watch = self._watches.setdefault((directory, name), Watch(os.path.join(directory, name)))
-            try:
-                if store.remote or watch.changed(now):
-                    self._read.pop((directory, name), None)
-            except OSError:
-                watch.forget()
-                self._read[directory, name] = {}
+def _state_of(names: Iterable[str], files: Mapping[str, FileFacts], after: str) -> dict[str, FileFacts | None]:
+    return {name: files.get(name) for name in names if name > after}

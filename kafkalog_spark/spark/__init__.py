@@ -1,1 +1,1 @@
-"""Spark itself: its workers' processes, what its releases differ in."""
+"""Adaptation to Spark: its worker processes, its error messages, and differences between its releases."""

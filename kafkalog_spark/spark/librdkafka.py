@@ -1,5 +1,7 @@
-"""From the settings of Kafka's Java clients to those of librdkafka's, for every kind of client: what has another name,
-or Java's own notation. Most have the same name in both (security.protocol, sasl.mechanism, ssl.ca.location ...).
+"""Translation of settings of Kafka's Java clients into those of librdkafka.
+
+Most settings have the same name in both (security.protocol, sasl.mechanism, ssl.ca.location ...). The others have
+another name, or a notation of Java's own.
 
 Kafka: CommonClientConfigs, SaslConfigs, SslConfigs; librdkafka: CONFIGURATION.md.
 """
@@ -7,6 +9,7 @@ Kafka: CommonClientConfigs, SaslConfigs, SslConfigs; librdkafka: CONFIGURATION.m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from kafkalog_spark.errors import OptionError
@@ -17,12 +20,12 @@ RENAMED = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "max.request.size": "message.max.bytes",
 }
-"""Java's name, and librdkafka's for the same value."""
+"""Names of librdkafka by the Java client's names, for settings with equal values."""
 
 _NO_STICKY_PARTITION = "rows without a key are spread at random."
-_NO_JAVA_PROCESS = "there is no Java process to be measured."
+_NO_JAVA_PROCESS = "there is no Java process to measure."
 PRODUCER_WITHOUT_EFFECT = {
-    "max.block.ms": "a task waits for room in the queue as long as the broker takes records.",
+    "max.block.ms": "a task waits for room in the queue as long as the broker accepts records.",
     "metadata.max.idle.ms": "librdkafka keeps its metadata.",
     "socket.connection.setup.timeout.max.ms": "only `socket.connection.setup.timeout.ms` counts.",
     "partitioner.adaptive.partitioning.enable": _NO_STICKY_PARTITION,
@@ -33,55 +36,48 @@ PRODUCER_WITHOUT_EFFECT = {
     "metrics.recording.level": _NO_JAVA_PROCESS,
     "metrics.sample.window.ms": _NO_JAVA_PROCESS,
 }
-"""Settings of the Java producer that are accepted and ignored, and why: none changes which records arrive, or where.
-librdkafka refuses by name every other setting that it does not have."""
+"""Settings of the Java producer that are accepted and ignored, and why. None of them changes which records arrive, or
+where. librdkafka itself rejects every other setting that it does not have."""
 
 _CONNECTION_SETTINGS = (
     "bootstrap.servers", "client.id", "enable.ssl.certificate.verification", "security.", "sasl.", "ssl.", "socket.",
     "broker.address.", "receive.buffer.bytes", "send.buffer.bytes",
 )  # fmt: skip
-"""Names, and beginnings of names, of settings that say how a client connects, in Java's words or librdkafka's. What
-else a consumer has (`max.poll.records`, `fetch.min.bytes` ...) is about fetching, and nothing is fetched."""
+"""Names, or prefixes of names, of connection settings, both Java's and librdkafka's. A consumer's other settings
+(`max.poll.records`, `fetch.min.bytes` ...) are about fetching, which this source does not do."""
 
 _WITH_PASSWORD = ("PlainLoginModule", "ScramLoginModule")
 
 
-def _settings(given: Mapping[str, str]) -> dict[str, str]:
-    """librdkafka's settings for those of a client of Kafka's, without the prefix `kafka.`. A setting by librdkafka's
-    own name takes precedence. Raises OptionError for a `buffer.memory` or `sasl.jaas.config` that is none."""
-    own: dict[str, str] = {}
-    by_javas_name: dict[str, str] = {}
-    for name, text in given.items():
-        if name == "sasl.jaas.config":
-            by_javas_name |= _login(text)
-        elif name == "ssl.endpoint.identification.algorithm" and not text:
-            by_javas_name[name] = "none"
-        elif name == "buffer.memory":
-            if not text.isascii() or not text.isdigit():
-                raise OptionError(f"option 'kafka.{name}' must be a number of bytes, got '{text}'")
-            by_javas_name["queue.buffering.max.kbytes"] = str(max(int(text) >> 10, 1))
-        elif name in RENAMED:
-            # -1 leaves a socket's buffer to the operating system: 0 in librdkafka
-            by_system = text == "-1" and name.endswith(".buffer.bytes")
-            by_javas_name[RENAMED[name]] = "0" if by_system else text
-        else:
-            own[name] = text
-    return by_javas_name | own
-
-
-def is_of_connection(key: str) -> bool:
-    """True if an option `kafka.*`, its name in small letters, says how a broker is reached."""
+def is_connection_setting(key: str) -> bool:
+    """Return True if `key`, the lower-case name of an option `kafka.*`, is a connection setting."""
     return key.startswith("kafka.") and key.removeprefix("kafka.").startswith(_CONNECTION_SETTINGS)
 
 
 def connection_settings(texts: Mapping[str, str]) -> dict[str, str]:
-    """librdkafka's settings of those options, names in small letters, that say how a broker is reached. Raises
-    OptionError for a `sasl.jaas.config` that cannot be translated."""
-    return _settings({key.removeprefix("kafka."): text for key, text in texts.items() if is_of_connection(key)})
+    """Return librdkafka's settings for the connection settings among the options.
+
+    Args:
+        texts: Texts of the options by lower-case name.
+
+    Raises:
+        OptionError: For a `sasl.jaas.config` that cannot be translated.
+    """
+    return _settings({key.removeprefix("kafka."): text for key, text in texts.items() if is_connection_setting(key)})
 
 
-def made(make: Callable[[], Any], option: str, missing_hint: str, bad_hint: str) -> Any:
-    """Unconnected client of confluent-kafka. Raises OptionError if the package is missing or refuses a setting."""
+def make_client(make: Callable[[], Any], option: str, missing_hint: str, bad_hint: str) -> Any:
+    """Return a client of confluent-kafka, which is not connected yet.
+
+    Args:
+        make: Creates the client.
+        option: Option that needs the client.
+        missing_hint: Hint if the package is missing.
+        bad_hint: Hint if the package rejects a setting.
+
+    Raises:
+        OptionError: If the package is missing or rejects a setting.
+    """
     try:
         from confluent_kafka import KafkaException
     except ImportError as error:
@@ -95,14 +91,53 @@ def made(make: Callable[[], Any], option: str, missing_hint: str, bad_hint: str)
     raise OptionError(f"an option 'kafka.*' cannot be used: {text}", hint=bad_hint)
 
 
-def producer_settings(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """(librdkafka's settings, names without effect) of a producer's. Raises as `_settings`."""
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """librdkafka's settings of a producer, and the names of given settings without effect."""
+
+    settings: dict[str, str] = field(repr=False)
+    without_effect: list[str]
+
+
+def producer_settings(given: Mapping[str, str]) -> ProducerSettings:
+    """Translate the settings of a Java producer, named without the prefix `kafka.`.
+
+    Raises:
+        OptionError: For an invalid `buffer.memory` or `sasl.jaas.config`.
+    """
     without_effect = [name for name in given if name in PRODUCER_WITHOUT_EFFECT]
-    return _settings({name: text for name, text in given.items() if name not in without_effect}), without_effect
+    effective = {name: text for name, text in given.items() if name not in PRODUCER_WITHOUT_EFFECT}
+    return ProducerSettings(_settings(effective), without_effect)
+
+
+def _settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Return librdkafka's settings for settings of a Java client, without the prefix `kafka.`.
+
+    A setting with librdkafka's own name takes precedence. Raises OptionError for an invalid `buffer.memory` or
+    `sasl.jaas.config`.
+    """
+    by_own_name: dict[str, str] = {}
+    by_javas_name: dict[str, str] = {}
+    for name, text in given.items():
+        if name == "sasl.jaas.config":
+            by_javas_name |= _login(text)
+        elif name == "ssl.endpoint.identification.algorithm" and not text:
+            by_javas_name[name] = "none"
+        elif name == "buffer.memory":
+            if not text.isascii() or not text.isdigit():
+                raise OptionError(f"option 'kafka.{name}' must be a number of bytes, got '{text}'")
+            by_javas_name["queue.buffering.max.kbytes"] = str(max(int(text) >> 10, 1))
+        elif name in RENAMED:
+            # -1 leaves the size of a socket's buffer to the operating system, which is 0 in librdkafka
+            is_default = text == "-1" and name.endswith(".buffer.bytes")
+            by_javas_name[RENAMED[name]] = "0" if is_default else text
+        else:
+            by_own_name[name] = text
+    return by_javas_name | by_own_name
 
 
 def _login(text: str) -> dict[str, str]:
-    """User and password of a line of JAAS. The text is in no message: it holds the password."""
+    """Return user and password of a JAAS entry. Errors do not quote the text, because it contains the password."""
     try:
         entry = parse_jaas(text.rstrip().removesuffix(";") + ";")
     except ValueError:

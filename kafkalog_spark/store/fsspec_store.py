@@ -114,7 +114,7 @@ class FsspecStore:
         def changed() -> bool:
             files.invalidate_cache(self._name(path))
             try:
-                return not _same(now, self._info(files, path))
+                return not _is_same_version(now, self._info(files, path))
             except FileNotFoundError:
                 return True
 
@@ -157,19 +157,19 @@ def _facts(info: dict[str, Any]) -> FileFacts:
     return FileFacts(info["size"] or 0, version)
 
 
-def _same(facts: FileFacts, info: dict[str, Any]) -> bool:
-    """True if `info` is of that version, by what both have: some file systems give more keys than in a listing."""
+def _is_same_version(facts: FileFacts, info: dict[str, Any]) -> bool:
+    """Return True if `info` may be of the version `facts`. Some file systems omit the version in listings."""
     name, _, value = facts.version.partition("=")
     return facts.size == (info["size"] or 0) and (info.get(name) is None or _text(info[name]) == value)
 
 
 def _check_same(facts: FileFacts, info: dict[str, Any], path: str) -> None:
-    if not _same(facts, info):
+    if not _is_same_version(facts, info):
         raise FileNotFoundError(errno.ENOENT, "the file was replaced since it was listed", path)
 
 
 def _text(value: Any) -> str:
-    """A version as text; seconds for a time, which may be a number in a listing and a datetime for a file."""
+    """Return a version as text. A time becomes seconds: it may be a number in a listing and a datetime for a file."""
     return str(value.timestamp() if isinstance(value, datetime) else value)
 
 

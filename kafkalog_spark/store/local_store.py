@@ -84,7 +84,7 @@ class LocalFile(DescriptorFile):
             return True
 
     def expect(self, position: int, until: int) -> None:
-        """A no-op: the operating system reads ahead."""
+        """Do nothing: the operating system reads ahead."""
 
     def close(self) -> None:
         if self._fd >= 0:

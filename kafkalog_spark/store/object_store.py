@@ -129,7 +129,7 @@ class ObjectStore:
 
             def get(library: Any) -> memoryview:
                 result = library.get(key, options=options)
-                if not _are_of(facts, _facts_of(result.meta)):  # for stores that ignore If-Match
+                if not _is_same_version(facts, _facts_of(result.meta)):  # for stores that ignore If-Match
                     raise TryFailed(REPLACED)
                 data = memoryview(result.bytes())
                 if len(data) != end - begin:
@@ -148,7 +148,7 @@ class ObjectStore:
             now = self._head(path)
         except FileNotFoundError:
             return True
-        return not _are_of(facts, now)
+        return not _is_same_version(facts, now)
 
     def _facts(self, path: str) -> FileFacts:
         try:
@@ -379,6 +379,6 @@ def _facts_of(meta: Any) -> FileFacts:
     return FileFacts(meta["size"], etag)
 
 
-def _are_of(facts: FileFacts, now: FileFacts) -> bool:
-    """True if `facts` are of the version that is there now; without a version by the size."""
+def _is_same_version(facts: FileFacts, now: FileFacts) -> bool:
+    """Return True if `facts` are of the present version; without a version, if the sizes are equal."""
     return facts.size == now.size and facts.version in ("", now.version)

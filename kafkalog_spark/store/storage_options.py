@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, boolean, parsed, plain_text
+from kafkalog_spark.store.hidden_options import HiddenOptions, Secret
 
 # Known option names: Hadoop's `fs.s3a.*`, and obstore's, given as `storage.*`. A test compares these tables with the
 # installed obstore.
@@ -30,7 +31,7 @@ HADOOP_NAMES = (
 
 MAX_RETRIES = 10
 RETRY_TIMEOUT = 120.0
-"""Seconds: long enough for a bucket that answers SlowDown while it splits. Spark runs a failed task again."""
+"""Seconds: long enough for a bucket that responds SlowDown while it splits. Spark retries a failed task."""
 
 
 def _number(name: str, text: str) -> float:
@@ -39,13 +40,13 @@ def _number(name: str, text: str) -> float:
     except ValueError:
         number = -1
     if not 0 <= number < 1e6:
-        raise OptionError(f"option '{OBSTORE_PREFIX}{name}' must be a number from 0 on, got '{text}'")
+        raise OptionError(f"option '{OBSTORE_PREFIX}{name}' must be a number from 0 to 999999, got '{text}'")
     return number
 
 
 def _whole_number(name: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", text.strip(), re.ASCII):
-        raise OptionError(f"option '{OBSTORE_PREFIX}{name}' must be a whole number from 0 on, got '{text}'")
+        raise OptionError(f"option '{OBSTORE_PREFIX}{name}' must be a whole number from 0 to 999999, got '{text}'")
     return int(text)
 
 
@@ -103,7 +104,20 @@ PUBLIC_VALUES = frozenset({
     "default_region", "virtual_hosted_style_request", "skip_signature", "allow_http", "max_retries", "retry_timeout",
     "timeout", "connect_timeout", "read_timeout", "use_emulator", "use_azure_cli", "request_payer",
 })  # fmt: skip
-"""Names whose values may be shown. All others may hold a secret, as an endpoint with a password in it."""
+"""Names whose values may be shown. All others may contain a secret, such as a password in an endpoint."""
+
+_ANONYMOUS = frozenset({"AnonymousAWSCredentialsProvider", "AnonymousCredentialsProvider"})
+_DEFAULT_CHAIN = frozenset({
+    "DefaultAWSCredentialsProviderChain", "DefaultCredentialsProvider", "SimpleAWSCredentialsProvider",
+    "TemporaryAWSCredentialsProvider", "EnvironmentVariableCredentialsProvider", "IAMInstanceCredentialsProvider",
+    "InstanceProfileCredentialsProvider", "EC2ContainerCredentialsProviderWrapper", "ContainerCredentialsProvider",
+    "WebIdentityTokenCredentialsProvider", "WebIdentityTokenFileCredentialsProvider", "ProfileCredentialsProvider",
+    "ProfileAWSCredentialsProvider",
+})  # fmt: skip
+"""Classes of Hadoop and of both AWS SDKs that use parts of the default credential chain."""
+
+_AWS_ENDPOINT = re.compile(r"s3(?:[.-]([a-z]{2}(?:-[a-z]+)+-[0-9]+))?\.amazonaws\.com(?:\.cn)?")
+"""AWS's own endpoints, with the region if they name one."""
 
 OBSTORE_NAMES = S3_NAMES | GCS_NAMES | AZURE_NAMES | CLIENT_NAMES | OUR_NAMES
 
@@ -125,40 +139,14 @@ def is_storage_option(name: str) -> bool:
     return name.startswith((HADOOP_PREFIX, SPARK_PREFIX + HADOOP_PREFIX, OBSTORE_PREFIX))
 
 
-_ANONYMOUS = frozenset({"AnonymousAWSCredentialsProvider", "AnonymousCredentialsProvider"})
-_DEFAULT_CHAIN = frozenset({
-    "DefaultAWSCredentialsProviderChain", "DefaultCredentialsProvider", "SimpleAWSCredentialsProvider",
-    "TemporaryAWSCredentialsProvider", "EnvironmentVariableCredentialsProvider", "IAMInstanceCredentialsProvider",
-    "InstanceProfileCredentialsProvider", "EC2ContainerCredentialsProviderWrapper", "ContainerCredentialsProvider",
-    "WebIdentityTokenCredentialsProvider", "WebIdentityTokenFileCredentialsProvider", "ProfileCredentialsProvider",
-    "ProfileAWSCredentialsProvider",
-})  # fmt: skip
-"""Classes of Hadoop and of both AWS SDKs that use parts of the default credential chain."""
-
-_AWS_ENDPOINT = re.compile(r"s3(?:[.-]([a-z]{2}(?:-[a-z]+)+-[0-9]+))?\.amazonaws\.com(?:\.cn)?")
-"""AWS's own endpoints, with the region if they name one."""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Secret:
-    """A text that no repr, log or traceback shows. Compared, hashed and pickled as the text."""
-
-    text: str
-
-    def __repr__(self) -> str:
-        return "***"
-
-
-class HiddenOptions(dict[str, str]):
-    """Options that may hold secrets: no repr shows their values."""
-
-    def __repr__(self) -> str:
-        return f"HiddenOptions({', '.join(self)})"
-
-
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Limits of retries. seconds: no try begins later than this after the first."""
+    """Limits of retries.
+
+    Attributes:
+        tries: Largest number of tries.
+        seconds: Time after the first try at which no further try begins.
+    """
 
     tries: int = MAX_RETRIES + 1
     seconds: float = RETRY_TIMEOUT
@@ -181,7 +169,7 @@ class ClientSettings:
 
 @dataclass(frozen=True, repr=False)
 class StorageOptions:
-    """Storage options by full name, sorted. Equal ones make equal clients.
+    """Storage options by full name, sorted. Equal options lead to equal clients.
 
     Pickles carry the secrets, because workers need them; reprs do not. Names after `storage.` are obstore's.
     """

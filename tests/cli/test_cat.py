@@ -19,9 +19,10 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.cli import cat
-from kafkalog_spark.cli.cat import CatOptions, CatReader, Start, bounds_of, moment_ms, wanted_of
+from kafkalog_spark.cli.cat_options import CatOptions, Start, bounds_of, parse_time_ms, record_predicate
+from kafkalog_spark.cli.cat_reader import CatReader
+from kafkalog_spark.cli.record_format import RecordFormat
 from kafkalog_spark.cli.record_json import json_text
-from kafkalog_spark.cli.record_output import RecordFormat
 from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.exit_codes import BROKEN_PIPE, WRONG_USAGE
 from kafkalog_spark.format.partition_metadata import (
@@ -137,7 +138,7 @@ def test_damage_is_an_error_or_is_passed_over_and_said(tmp_path: Path, printed: 
         (["-t", "segments", "-p", "9"], "segments has 0, 1, 2"),
         (["-t", "segments", "-o", "stored"], "-o takes beginning"),
         (["-t", "segments", "-o", "1", "-o", "2"], "-o is given twice"),
-        (["-t", "segments", "-o", "e@1700000000000", "--follow"], "one stops"),
+        (["-t", "segments", "-o", "e@1700000000000", "--follow"], "exclude each other"),
         (["-t", "segments", "--from", "yesterday"], "--from takes a time"),
         (["-t", "segments", "-f", "%q"], "no token '%q'"),
         (["-t", "segments", "-f", "%"], "no token '%'"),
@@ -159,7 +160,7 @@ def test_a_path_that_is_none_is_wrong_usage(tmp_path: Path, printed: Printed) ->
     assert (printed.code, "does not exist" in printed.err) == (2, True)
 
 
-def test_a_wrong_token_is_said_before_anything_is_listed(tmp_path: Path, printed: Printed) -> None:
+def test_unknown_token_is_refused_before_listing(tmp_path: Path, printed: Printed) -> None:
     assert printed(tmp_path / "nowhere", "-t", "orders", "-f", "%q") == b""
     assert (printed.code, "no token '%q'" in printed.err) == (2, True)
 
@@ -170,12 +171,12 @@ def test_offsets_and_times_as_they_are_said() -> None:
     assert bounds_of(["-10"]) == (Start("tail", 10), None)
     assert bounds_of(["17", "e@1700000000000"]) == (Start("offset", 17), 1_700_000_000_000)
     assert bounds_of(["s@2026-01-01"]) == (Start("timestamp", 1_767_225_600_000), None)
-    assert moment_ms("2026-01-01T01:00:00.250+01:00", "--to") == 1_767_225_600_250
+    assert parse_time_ms("2026-01-01T01:00:00.250+01:00", "--to") == 1_767_225_600_250
     with pytest.raises(OptionError, match="64 bits"):
         bounds_of([str(2**64)])
-    assert wanted_of(None, None, None, None, "a=b=c") == RecordPredicate(header_name=b"a", header_value=b"b=c")
-    assert wanted_of(None, None, None, None, "a") == RecordPredicate(header_name=b"a")
-    assert wanted_of(None, None, None, None, None) == EVERY_RECORD
+    assert record_predicate(None, None, None, None, "a=b=c") == RecordPredicate(header_name=b"a", header_value=b"b=c")
+    assert record_predicate(None, None, None, None, "a") == RecordPredicate(header_name=b"a")
+    assert record_predicate(None, None, None, None, None) == EVERY_RECORD
 
 
 def test_a_format_reads_only_the_columns_that_it_names() -> None:
@@ -292,7 +293,7 @@ def test_follow_waits_for_an_offset_that_is_not_written_yet(tmp_path: Path) -> N
     write(2)()
     found, errors = followed(tmp_path, "5", write(1), write(7))
     assert found == [5, 6]  # none below the offset that was asked for
-    assert ["truncated to offset 1; it goes on from offset 5" in error for error in errors] == [True]
+    assert ["truncated to offset 1; reading resumes at offset 5" in error for error in errors] == [True]
     write(2)()
     assert followed(tmp_path, "9", write(4)) == ([], [])
 
@@ -375,9 +376,9 @@ def test_the_defaults_are_those_of_a_scan(golden: Path, printed: Printed) -> Non
     assert len(committed.splitlines()) < len(values)
 
 
-def test_moments_are_not_mistaken_for_years() -> None:
+def test_time_of_fewer_than_six_digits_is_refused() -> None:
     with pytest.raises(OptionError):
-        cat.moment_ms("2026", "--from")
+        parse_time_ms("2026", "--from")
 
 
 def test_json_has_no_control_characters_and_the_same_values() -> None:

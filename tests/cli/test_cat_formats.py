@@ -130,8 +130,8 @@ def test_protobuf_values(tmp_path: Path, printed: Any) -> None:
         (["-s", "offset=json"], "-s takes value=FORMAT or key=FORMAT"),
         (["-s", "value=avro"], "values in Avro do not contain their schema"),
         (["-s", "value=avro", "--option", "value.sep=,"], "the format avro has no option 'sep'"),
-        (["-s", "value=json", "--option", "key.schema=a int"], "--option key.schema is of a format, and -s names none"),
-        (["--option", "value.schema=a int"], "and -s names none"),
+        (["-s", "value=json", "--option", "key.schema=a int"], "--option key.schema requires -s key=FORMAT"),
+        (["--option", "value.schema=a int"], "requires -s value=FORMAT"),
     ],
 )
 def test_wrong_usage_says_what_would_be_right(printed: Any, arguments: list[str], said: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.cli import cat, check, repair, report
-from kafkalog_spark.cli.common import command
+from kafkalog_spark.cli.command import command
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.exit_codes import BROKEN_PIPE, INTERRUPTED
 from tests.log.helpers.batch_builder import V2Record, batch

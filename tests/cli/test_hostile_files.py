@@ -161,7 +161,7 @@ def test_a_directory_with_nothing_but_names_like_those_of_partitions_is_refused(
     assert check.main([str(tmp_path)]) == 1
 
 
-def test_an_offset_past_the_end_is_said(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_offset_past_the_end_is_reported(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert cat.main([str(root), "-t", "orders", "-o", "15"]) == 0
     out, err = capfd.readouterr()
     assert (out, err) == (

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_spark.cli.common import write_whole
+from kafkalog_spark.cli.atomic_file import write_atomically
 from kafkalog_spark.cli.report import main
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.report import charts as charts_module
@@ -315,7 +315,7 @@ def test_the_command_writes_nothing_into_what_it_reads(
     for source in (tmp_path / "logs", directory, tmp_path / "there"):
         for out in (segment, tmp_path / "link", tmp_path / "there" / "orders-0" / "new.html", "report.html", directory):
             assert main([str(source), "-o", str(out), "--no-check"]) == 2, out
-            assert "lies inside of" in capsys.readouterr().err
+            assert "is inside" in capsys.readouterr().err
     assert [found.name for found in directory.iterdir()] == [segment.name]
     assert segment.read_bytes() == data
     beside = tmp_path / "logs.html"
@@ -328,12 +328,12 @@ def test_a_report_is_there_whole_or_as_it_was(tmp_path: Path) -> None:
     out.chmod(0o640)
     link.symlink_to(out)
     with pytest.raises(UnicodeEncodeError):
-        write_whole(str(link), "x" * 100_000 + "\udcff")
+        write_atomically(str(link), "x" * 100_000 + "\udcff")
     assert out.read_text() == "before"
-    write_whole(str(link), "after")
+    write_atomically(str(link), "after")
     assert (out.read_text(), out.stat().st_mode & 0o777, link.is_symlink()) == ("after", 0o640, True)
     assert sorted(found.name for found in tmp_path.iterdir()) == ["link.html", "out.html"]
-    write_whole("/dev/null", "gone")
+    write_atomically("/dev/null", "gone")
     assert Path("/dev/null").is_char_device()
 
 

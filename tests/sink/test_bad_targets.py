@@ -23,7 +23,7 @@ from kafkalog_spark.errors import (
 from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.sink.options import parse_write_options
 from kafkalog_spark.sink.writer import KafkaLogBatchWriter
-from kafkalog_spark.source.options import ONLY_OF_READS
+from kafkalog_spark.source.options import READ_ONLY_OPTIONS
 from tests.sink.helpers.crashing_steps import in_child
 from tests.sink.helpers.written_logs import (
     check_log,
@@ -256,12 +256,12 @@ def test_a_full_disk_leaves_the_log_as_it_was(small_disk: Path, rows: int) -> No
 )
 def test_options_are_checked(given: dict[str, str], text: str) -> None:
     with pytest.raises(OptionError, match=text.replace("?", r"\?") if "did you" in text else text):
-        parse_write_options(given, ONLY_OF_READS)
+        parse_write_options(given, READ_ONLY_OPTIONS)
 
 
 def test_sparks_own_options_of_a_stream_are_not_worth_a_line(caplog: pytest.LogCaptureFixture) -> None:
     given = {"path": "/a", "checkpointLocation": "/c", "queryname": "q"}  # queryName as Spark hands it over
-    assert parse_write_options(given, ONLY_OF_READS).ignored == ()
+    assert parse_write_options(given, READ_ONLY_OPTIONS).ignored == ()
     assert caplog.messages == []
 
 

@@ -92,7 +92,7 @@ def test_an_object_is_no_directory(place: Place) -> None:
         open_for_write(place, f"{place.root}/logs")
 
 
-def test_a_bucket_that_is_not_there(place: Place) -> None:
+def test_missing_bucket_is_an_error(place: Place) -> None:
     with pytest.raises(NotALogDirectory, match=r"cannot be written: there is no bucket nowhere at 127.0.0.1"):
         open_for_write(place, "s3://nowhere/logs")
 

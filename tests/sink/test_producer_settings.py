@@ -6,7 +6,7 @@ import pytest
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.sink.options import parse_write_options
-from kafkalog_spark.spark.librdkafka import PRODUCER_WITHOUT_EFFECT, RENAMED, producer_settings
+from kafkalog_spark.spark.librdkafka import PRODUCER_WITHOUT_EFFECT, RENAMED, ProducerSettings, producer_settings
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="se;c\\"ret";'
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required\n  username=me\n  password='x' ;"
@@ -28,7 +28,7 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required\n  use
     ],
 )
 def test_settings_are_translated(given: dict[str, str], wanted: dict[str, str]) -> None:
-    assert producer_settings(given) == (wanted, [])
+    assert producer_settings(given) == ProducerSettings(wanted, [])
 
 
 def test_what_only_java_has_and_nobody_misses_is_named_as_ignored(caplog: pytest.LogCaptureFixture) -> None:
@@ -56,7 +56,7 @@ def test_a_login_that_cannot_be_translated_is_refused_without_showing_it(jaas: s
     assert not jaas or jaas not in str(caught.value)
 
 
-def test_a_size_that_is_none() -> None:
+def test_invalid_buffer_memory_is_refused() -> None:
     with pytest.raises(OptionError, match=r"option 'kafka.buffer.memory' must be a number of bytes, got '32m'"):
         producer_settings({"buffer.memory": "32m"})
 
@@ -64,7 +64,7 @@ def test_a_size_that_is_none() -> None:
 def test_librdkafka_knows_every_name_that_is_translated_to() -> None:
     confluent_kafka = pytest.importorskip("confluent_kafka")
     given = dict.fromkeys(RENAMED, "100000") | {"buffer.memory": "1048576", "sasl.jaas.config": PLAIN}
-    settings, _ = producer_settings({"bootstrap.servers": "127.0.0.1:1", **given})
+    settings = producer_settings({"bootstrap.servers": "127.0.0.1:1", **given}).settings
     assert len(settings) == len(RENAMED) + 4
     confluent_kafka.Producer(settings)
     for name in PRODUCER_WITHOUT_EFFECT:

@@ -153,7 +153,7 @@ def test_slices_and_nulls_of_all_columns_are_read_right() -> None:
     }
 
 
-def test_no_rows_are_no_shares() -> None:
+def test_batch_without_rows_has_no_shares() -> None:
     assert Partitioner("t", ("value",), lambda topic: 3).shares([batch(value=[])]) == []
 
 

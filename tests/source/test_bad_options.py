@@ -6,7 +6,7 @@ import pytest
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.source.foreign_options import REFUSED
-from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.option_parsing import parse_read_options
 from tests.source.helpers.given_options import refused
 
 # Bad values: (options, message). `...` at the end: the message goes on.

@@ -6,15 +6,8 @@ import pytest
 
 from kafkalog_spark.errors import DataLoss, OffsetOutOfRange, OptionError
 from kafkalog_spark.source.bound_resolution import LogBounds, resolve_bounds
+from kafkalog_spark.source.bounds import AT_EARLIEST, AT_LATEST, EARLIEST, LATEST, Bound, check_bounds_agree
 from kafkalog_spark.source.offset_range import OffsetRange
-from kafkalog_spark.source.offsets import (
-    AT_EARLIEST,
-    AT_LATEST,
-    EARLIEST,
-    LATEST,
-    Bound,
-    check_bounds_agree,
-)
 from tests.source.helpers.bound_logs import T0, T1, T2, edges, log, offsets
 
 # Both ends without a log

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kafkalog_spark.errors import DataLoss, OffsetOutOfRange
 from kafkalog_spark.source import bound_resolution
 from kafkalog_spark.source.bound_resolution import LogBounds, resolve_bounds
+from kafkalog_spark.source.bounds import AT_EARLIEST, AT_LATEST
 from kafkalog_spark.source.offset_range import OffsetRange, cut_range
-from kafkalog_spark.source.offsets import AT_EARLIEST, AT_LATEST
 from tests.source.helpers.bound_logs import LOST, T0, edges, log, offsets
 
 

@@ -11,9 +11,11 @@ from typing import Any, cast
 import pytest
 
 from kafkalog_spark.errors import GroupCommitFailed, OptionError
-from kafkalog_spark.source.group_commits import RETRY_SECONDS, AdminGroupClient, Errors, GroupCommitter
+from kafkalog_spark.source.group_client import AdminGroupClient, Errors
+from kafkalog_spark.source.group_commits import RETRY_SECONDS, GroupCommitter
 from kafkalog_spark.source.offsets import Offsets
-from kafkalog_spark.source.options import CommitGroup, parse_read_options
+from kafkalog_spark.source.option_parsing import parse_read_options
+from kafkalog_spark.source.options import CommitGroup
 from kafkalog_spark.source.stream_reader import KafkaLogStreamReader
 from tests.source.helpers.made_logs import append, numbers
 from tests.source.helpers.stream_driver import Query
@@ -44,7 +46,7 @@ class Coordinator:
             result.set_result(answer)
         return result
 
-    def why(self) -> str:
+    def last_connection_error(self) -> str:
         return "b1:9092: Connection refused"
 
 
@@ -63,16 +65,16 @@ def committer(coordinator: Coordinator, *, fail: bool = False, clock: Clock | No
 def test_what_a_query_has_reached_is_committed_once_and_changes_after_it() -> None:
     coordinator = Coordinator()
     commits = committer(coordinator)
-    commits.reached({("t", 0): 10, ("t", 1): 5})
-    commits.reached({("t", 0): 10, ("t", 1): 5})
-    commits.reached({("t", 0): 12, ("t", 1): 5})
-    commits.reached({("t", 0): 3, ("t", 1): 5})  # created again: where the query is
+    commits.commit({("t", 0): 10, ("t", 1): 5})
+    commits.commit({("t", 0): 10, ("t", 1): 5})
+    commits.commit({("t", 0): 12, ("t", 1): 5})
+    commits.commit({("t", 0): 3, ("t", 1): 5})  # created again: where the query is
     assert coordinator.asked == [{("t", 0): 10, ("t", 1): 5}, {("t", 0): 12}, {("t", 0): 3}]
 
 
 def test_earliest_and_latest_are_no_offsets() -> None:
     coordinator = Coordinator()
-    committer(coordinator).reached({("t", 0): -1, ("t", 1): -2})
+    committer(coordinator).commit({("t", 0): -1, ("t", 1): -2})
     assert coordinator.asked == []
 
 
@@ -81,19 +83,19 @@ def test_a_broker_that_fails_is_one_warning_and_is_tried_again(caplog: pytest.Lo
     coordinator = Coordinator(refused, GroupCommitFailed("Local: Timed out"))
     commits = committer(coordinator, clock=clock)
     with caplog.at_level(logging.WARNING):
-        commits.reached({("t", 0): 10})
-        commits.reached({("t", 0): 11})
+        commits.commit({("t", 0): 10})
+        commits.commit({("t", 0): 11})
         assert len(coordinator.asked) == 1, "not before RETRY_SECONDS"
         clock.now += RETRY_SECONDS
-        commits.reached({("t", 0): 12})  # sent, and not waited for
-        commits.reached({("t", 0): 12})
+        commits.commit({("t", 0): 12})  # sent, and not waited for
+        commits.commit({("t", 0): 12})
         clock.now += RETRY_SECONDS
-        commits.reached({("t", 0): 13})
-        commits.reached({("t", 0): 13})
+        commits.commit({("t", 0): 13})
+        commits.commit({("t", 0): 13})
     failed, again = caplog.messages
     assert failed == (
         "offsets were not committed to consumer group 'etl': Local: Timed out (b1:9092: Connection refused); "
-        "brokers: b1:9092; the query goes on, and the commit is tried again"
+        "brokers: b1:9092; the query continues, and the commit will be retried"
     )
     assert again == "offsets are committed to consumer group 'etl' again"
     assert coordinator.group == {("t", 0): 13}
@@ -106,43 +108,43 @@ def test_partitions_that_the_broker_refuses_do_not_keep_others_from_being_commit
     coordinator, clock = Coordinator({("t", 1): unknown, ("t", 2): unknown}), Clock()
     commits = committer(coordinator, clock=clock)
     with caplog.at_level(logging.WARNING):
-        commits.reached({("t", 0): 10, ("t", 1): 5, ("t", 2): 7})
+        commits.commit({("t", 0): 10, ("t", 1): 5, ("t", 2): 7})
     assert caplog.messages[0].startswith(
         f"t-1: offsets were not committed to consumer group 'etl': {unknown}, and 1 more partitions"
     )
     clock.now += RETRY_SECONDS
-    commits.reached({("t", 0): 10, ("t", 1): 5, ("t", 2): 7})
+    commits.commit({("t", 0): 10, ("t", 1): 5, ("t", 2): 7})
     assert coordinator.asked[1] == {("t", 1): 5, ("t", 2): 7}
 
 
 def test_the_query_fails_where_it_is_asked_to() -> None:
     with pytest.raises(GroupCommitFailed, match=r"not committed to consumer group 'etl': Local: Timed out .*b1:9092$"):
-        committer(Coordinator(GroupCommitFailed("Local: Timed out")), fail=True).reached({("t", 0): 10})
+        committer(Coordinator(GroupCommitFailed("Local: Timed out")), fail=True).commit({("t", 0): 10})
 
 
 def test_a_query_that_has_to_know_does_not_go_on_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkalog_spark.source.group_commits.REQUEST_SECONDS", 0.0)
-    with pytest.raises(GroupCommitFailed, match="'etl': no answer in 0 s"):
-        committer(Coordinator(None), fail=True).reached({("t", 0): 10})
+    with pytest.raises(GroupCommitFailed, match="'etl': no response within 0 s"):
+        committer(Coordinator(None), fail=True).commit({("t", 0): 10})
 
 
 def test_an_answer_that_is_late_is_taken_by_a_later_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkalog_spark.source.group_commits.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("kafkalog_spark.source.group_commits.COMMIT_WAIT_SECONDS", 0.0)
     coordinator = Coordinator(None)
     commits = committer(coordinator)
-    commits.reached({("t", 0): 10})
-    commits.reached({("t", 0): 11})
+    commits.commit({("t", 0): 10})
+    commits.commit({("t", 0): 11})
     assert coordinator.asked == [{("t", 0): 10}], "one at a time"
     assert coordinator.late is not None
     coordinator.late.set_result({})
-    commits.reached({("t", 0): 11})
+    commits.commit({("t", 0): 11})
     assert coordinator.asked[1:] == [{("t", 0): 11}]
 
 
 @pytest.fixture
 def reader_commits(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
     coordinator = Coordinator()
-    monkeypatch.setattr("kafkalog_spark.source.group_commits.AdminGroupClient", lambda settings: coordinator)
+    monkeypatch.setattr("kafkalog_spark.source.group_client.AdminGroupClient", lambda settings: coordinator)
     return coordinator
 
 
@@ -221,7 +223,7 @@ REFUSED: list[tuple[dict[str, str], bool, str]] = [
 
 
 @pytest.mark.parametrize(("changed", "streaming", "text"), REFUSED, ids=[text[:60] for _, _, text in REFUSED])
-def test_what_cannot_be_is_refused(changed: dict[str, str], streaming: bool, text: str) -> None:
+def test_invalid_commit_group_options_are_refused(changed: dict[str, str], streaming: bool, text: str) -> None:
     with pytest.raises(OptionError) as refused:
         parse_read_options(GIVEN | changed, streaming=streaming)
     assert str(refused.value).startswith(text)

@@ -25,7 +25,8 @@ from pyspark.sql.datasource import (
 )
 
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
-from kafkalog_spark.source.filters import RowFilter, split_filters
+from kafkalog_spark.source.filters import split_filters
+from kafkalog_spark.source.row_filter import RowFilter
 from tests.source.helpers.filters import OFFSET, PARTITION, TIMESTAMP, TOPIC, accepted, at
 from tests.source.helpers.row_filters import accepts
 

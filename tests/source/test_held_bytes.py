@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_spark.log.decode import scan_buffers
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
-from kafkalog_spark.source import coalescing, stream_reader
+from kafkalog_spark.source import coalescing, kernel_loading, stream_reader
 from tests.source.helpers.driver import Load
 from tests.source.helpers.made_logs import append
 from tests.source.helpers.stream_driver import Query
@@ -31,7 +31,7 @@ def held(batches: list[pa.RecordBatch]) -> int:
 
 
 def test_prefetched_rows_are_kept_in_memory_of_their_size(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream_reader.KERNELS.load()
+    kernel_loading.KERNELS.load()
     kept: list[list[pa.RecordBatch]] = []
     rows_of = stream_reader.rows_of
 

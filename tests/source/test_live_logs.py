@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.source.live_logs import LiveLogs
-from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.option_parsing import parse_read_options
 from kafkalog_spark.source.watch import COARSE_NS
 from tests.source.helpers.made_logs import append, delete_first_segment, delete_partition, numbers
 

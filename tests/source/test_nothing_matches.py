@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory, UnknownPartition
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.source.offsets import Subscription, unmatched
+from kafkalog_spark.source.subscription import Subscription, unmatched_warning
 from tests.source.helpers.driver import read
 from tests.source.helpers.made_logs import append, numbers
 from tests.source.helpers.stream_driver import Query
@@ -59,19 +59,19 @@ HOLDS = "it holds __consumer_offsets, orders, users"
     ],
 )
 def test_subscription_that_matches_nothing_says_what_is_there(subscription: Subscription, says: str | None) -> None:
-    assert unmatched(subscription, PRESENT, ["/logs"]) == says
+    assert unmatched_warning(subscription, PRESENT, ["/logs"]) == says
 
 
 def test_subscription_to_an_internal_topic_names_what_reads_it() -> None:
-    assert unmatched(Subscription(topics=("users", "__consumer_offsets")), PRESENT, ["/logs"]) == (
+    assert unmatched_warning(Subscription(topics=("users", "__consumer_offsets")), PRESENT, ["/logs"]) == (
         "option 'subscribe' never reads internal topics, as in Spark's Kafka source: __consumer_offsets is left out; "
         "assign reads it, and so do tables (docs/tables.md)"
     )
 
 
 def test_all_topics_of_a_directory_without_topics_says_so() -> None:
-    assert unmatched(Subscription(), [], ["/logs"]) == "/logs holds no topic"
-    assert unmatched(Subscription(), PRESENT[3:], ["/logs"]) == "/logs holds no topic that is not internal"
+    assert unmatched_warning(Subscription(), [], ["/logs"]) == "/logs holds no topic"
+    assert unmatched_warning(Subscription(), PRESENT[3:], ["/logs"]) == "/logs holds no topic that is not internal"
 
 
 def test_unknown_topic_names_similar_ones(logs: Path) -> None:

@@ -10,15 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.source.offsets import (
-    EARLIEST,
-    LATEST,
-    Bound,
-    assigned,
-    bound_by_offset,
-    bound_by_timestamp,
-    offsets_by_topic,
-)
+from kafkalog_spark.source.bounds import EARLIEST, LATEST, Bound
+from kafkalog_spark.source.offsets import offsets_by_topic
+from kafkalog_spark.source.partition_options import assigned, bound_by_offset, bound_by_timestamp
 
 EXPECTED_OFFSETS = 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got '
 EXPECTED_PARTITIONS = 'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}, got '

@@ -18,22 +18,10 @@ from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS
 from kafkalog_spark.log.decode.scan_request import EVERY_RECORD
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.options import declared_options
-from kafkalog_spark.source.offsets import (
-    AT_EARLIEST,
-    AT_LATEST,
-    EARLIEST,
-    LATEST,
-    NOT_SAID,
-    Bound,
-    Subscription,
-)
-from kafkalog_spark.source.options import (
-    READ_OPTIONS,
-    RateLimits,
-    ReadOptions,
-    StreamOptions,
-    parse_read_options,
-)
+from kafkalog_spark.source.bounds import AT_EARLIEST, AT_LATEST, EARLIEST, LATEST, Bound
+from kafkalog_spark.source.option_parsing import parse_read_options
+from kafkalog_spark.source.options import READ_OPTIONS, RateLimits, ReadOptions, StreamOptions
+from kafkalog_spark.source.subscription import NO_SUBSCRIPTION, Subscription
 from kafkalog_spark.store.storage_options import StorageOptions
 from tests.source.helpers.given_options import read, read_stream, refused
 
@@ -77,7 +65,7 @@ def test_a_batch_without_options_has_the_declared_defaults() -> None:
         paths=("/logs",),
         storage=StorageOptions(),
         tier=TierOptions(),
-        subscription=NOT_SAID,
+        subscription=NO_SUBSCRIPTION,
         start=AT_EARLIEST,
         end=AT_LATEST,
         wanted=EVERY_RECORD,
@@ -220,8 +208,8 @@ def test_a_timestamp_in_seconds_is_noticed(caplog: pytest.LogCaptureFixture) -> 
         read(endingTimestamp="1700000001")
         read(endingTimestamp="1700000000000")
     assert caplog.messages == [
-        "startingTimestamp=1700000000 is in 1970-01-20, so everything is read: it is in milliseconds, not in seconds",
-        "endingTimestamp=1700000001 is in 1970-01-20, so nothing is read: it is in milliseconds, not in seconds",
+        "startingTimestamp=1700000000 is in 1970-01-20, so everything is read: expected milliseconds, not seconds",
+        "endingTimestamp=1700000001 is in 1970-01-20, so nothing is read: expected milliseconds, not seconds",
     ]
 
 
@@ -276,7 +264,7 @@ def test_a_table_may_have_properties_of_its_own(caplog: pytest.LogCaptureFixture
 
 
 def test_no_subscription_and_all_topics() -> None:
-    assert read().subscription == read(allTopics="false").subscription == NOT_SAID
+    assert read().subscription == read(allTopics="false").subscription == NO_SUBSCRIPTION
     assert read(allTopics="TRUE").subscription == Subscription()
     assert read(allTopics="false", subscribe="a").subscription == Subscription(topics=("a",))
     assert str(refused({"allTopics": "true", "subscribe": "a"})) == (

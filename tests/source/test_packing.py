@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.source import stream_reader, task_packing
+from kafkalog_spark.source import task_packing
+from kafkalog_spark.source.kernel_loading import KERNELS
 from kafkalog_spark.source.task_packing import OPEN_COST, SMALL_SPLIT, TARGET_TASKS, group_splits
 from tests.source.helpers.driver import Load
 from tests.source.helpers.made_logs import append, delete_first_segment, numbers
@@ -157,7 +158,7 @@ def test_retention_between_planning_and_reading_moves_one_partition_of_a_task(tm
 
 
 def test_a_stream_packs_its_tasks_too(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_reader.KERNELS, "ready", lambda: False)
+    monkeypatch.setattr(KERNELS, "ready", lambda: False)
     query = Query(many, startingOffsets="earliest")
     assert query.trigger() == [sorted(numbers(0, 400))]
     assert not query.prefetched

@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kafkalog_spark.errors import CorruptBatch, OptionError
 from kafkalog_spark.log.decode.record_schema import COLUMNS, DAMAGE_COLUMN_TYPES
-from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.option_parsing import parse_read_options
 from tests.source.helpers.driver import Load, read
 from tests.source.helpers.made_logs import FIRST_TIMESTAMP, append
 from tests.source.test_drop_malformed import flip_a_record, offsets, zero_the_length

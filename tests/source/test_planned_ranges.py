@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import GreaterThanOrEqual, In, LessThan
 
-from kafkalog_spark.source.filters import RowFilter
-from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.option_parsing import parse_read_options
 from kafkalog_spark.source.planning import plan
+from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.split import Split
 from tests.source.helpers.driver import Load
 from tests.source.helpers.made_logs import append, numbers

@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.decode.scan_request import RecordPredicate
-from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.option_parsing import parse_read_options
 from tests.golden_data import KAFKA_4_3, data_dir, golden_logs
 from tests.source.helpers.driver import read
 
@@ -34,7 +34,7 @@ def wanted(**options: str) -> RecordPredicate:
         ({"where.header": "a=b=c"}, RecordPredicate(header_name=b"a", header_value=b"b=c")),
     ],
 )
-def test_what_the_options_ask_for(options: dict[str, str], expected: RecordPredicate) -> None:
+def test_search_options_become_a_record_predicate(options: dict[str, str], expected: RecordPredicate) -> None:
     assert wanted(**options) == expected
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_spark.source.rate_limits import BatchDelay, limited_ends, shares
+from kafkalog_spark.source.batch_delay import BatchDelay
+from kafkalog_spark.source.rate_limits import limited_ends, shares
 
 SIZES = st.dictionaries(st.tuples(st.just("t"), st.integers(0, 30)), st.integers(0, 2**62), max_size=8)
 

@@ -11,14 +11,14 @@ from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.layout import Codec
-from kafkalog_spark.source import stream_reader
+from kafkalog_spark.source import kernel_loading, stream_reader
 from tests.source.helpers.made_logs import FIRST_TIMESTAMP, MadeBatch, append, numbers, write_batches
 from tests.source.helpers.stream_driver import Query
 
 
 @pytest.fixture(autouse=True)
 def _loaded() -> None:
-    stream_reader.KERNELS.load()
+    kernel_loading.KERNELS.load()
 
 
 def test_a_small_batch_of_several_partitions_is_one_partition_with_its_rows(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_an_error_is_left_to_the_tasks(tmp_path: Path) -> None:
 
 
 def test_tasks_read_until_the_kernels_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = stream_reader.Kernels()
+    kernels = kernel_loading.Kernels()
     monkeypatch.setattr(kernels, "_loader", object())  # it has begun
     monkeypatch.setattr("kafkalog_spark.source.stream_reader.KERNELS", kernels)
     append(tmp_path, "t", 0, numbers(0, 10))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_spark.errors import UnknownPartition
-from kafkalog_spark.source.offsets import Subscription, assigned_partitions
+from kafkalog_spark.source.subscription import Subscription, assigned_partitions
 
 PRESENT = [("orders", 1), ("orders", 0), ("orders-2", 0), ("users", 10), ("users", 9), ("__consumer_offsets", 0)]
 

@@ -9,7 +9,7 @@ import pytest
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.source.description import describe
-from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.option_parsing import parse_read_options
 from tests.golden_data import KAFKA_4_3, data_dir, golden_logs
 from tests.source.helpers.driver import Load, read
 
@@ -31,7 +31,7 @@ def test_the_last_of_each_partition() -> None:
     )
 
 
-def test_of_a_range_the_last_of_it() -> None:
+def test_tail_of_a_range_is_its_last_records() -> None:
     ends = {partition: rows[len(rows) // 2]["offset"] for partition, rows in ROWS.items()}
     ending = '{"segments":{' + ",".join(f'"{partition}":{end}' for partition, end in ends.items()) + "}}"
     expected = sorted(

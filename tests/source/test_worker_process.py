@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.spark.interface import closed_by_peer
+from kafkalog_spark.spark.worker_process import closed_by_peer
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 DAEMON = """
 import gc, os, socket, sys, traceback
 from pyspark import TaskContext
-from kafkalog_spark.spark.interface import until_spark_has_enough
+from kafkalog_spark.spark.worker_process import yield_until_spark_stops
 
 def rows():
     yield b"first"
@@ -27,7 +27,7 @@ def rows():
 
 def worker(sock, authenticated):
     outfile = os.fdopen(os.dup(sock.fileno()), "wb", 65536)
-    for row in until_spark_has_enough(rows()):
+    for row in yield_until_spark_stops(rows()):
         outfile.write(row)
         {after_row}
     {before_flush}

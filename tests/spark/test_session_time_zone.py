@@ -15,8 +15,8 @@ from pyspark.sql.types import ArrayType, DateType, StructField, StructType, Time
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.source.record_projection import RecordProjection
 from kafkalog_spark.source.resolved_read import LoadOptions
-from kafkalog_spark.spark import interface
-from kafkalog_spark.spark.interface import session_time_zone
+from kafkalog_spark.spark import session_time_zone as zones
+from kafkalog_spark.spark.session_time_zone import session_time_zone
 from tests.source.helpers.made_logs import append
 from tests.spark.helpers.loads import load
 from tests.spark.helpers.spark_functions import comparable
@@ -143,12 +143,12 @@ class OldTask:
         return self.zone if name == "spark.sql.session.timeZone" else None
 
 
-def test_a_spark_that_does_not_say_it_is_named_in_the_log_once(
+def test_time_zone_that_spark_does_not_pass_on_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     task = OldTask()
     monkeypatch.setattr(TaskContext, "get", staticmethod(lambda: task))
-    interface._unknown_zone.cache_clear()
+    zones._unknown_zone.cache_clear()
     assert [session_time_zone(), session_time_zone()] == ["UTC", "UTC"]
     assert [record.getMessage().split(",")[0] for record in caplog.records] == ["spark.sql.session.timeZone is not set"]
     task.zone = "Asia/Tokyo"

@@ -78,7 +78,9 @@ def test_a_put_that_failed_is_sent_again(writer: ObjectStore, proxy: FaultProxy,
 
 
 @pytest.mark.parametrize("mine", [True, False], ids=["mine", "another writer's"])
-def test_an_answer_that_was_lost(s3: S3Server, top: str, mine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_put_whose_response_was_lost_is_resolved_by_reading(
+    s3: S3Server, top: str, mine: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first try wrote the object, or another writer did meanwhile; in both cases the second try finds one."""
     writer = s3_store(s3, more={"storage.max_retries": "5"})
     real = object_store._create

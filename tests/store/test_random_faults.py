@@ -43,7 +43,7 @@ def segment(s3: S3Server) -> None:
     s3_store(s3).put(PATH, DATA)
 
 
-def test_a_few_faults(s3: S3Server, proxy: FaultProxy) -> None:
+def test_few_random_faults_are_retried(s3: S3Server, proxy: FaultProxy) -> None:
     read_through(s3, proxy, 1, 0.3, 20)
     assert len([seen for seen in proxy.seen if seen.fault]) == 20
 

@@ -154,8 +154,8 @@ def test_credential_providers_that_mean_the_same_here(providers: str, skip: str 
         ({"storage.bucket": "CANARY"}, "there is no option storage.bucket"),
         ({"fs.s3a.path.style.access": "yes"}, "'fs.s3a.path.style.access' must be true or false"),
         ({"fs.s3a.bucket.b.path.style.access": "1"}, "must be true or false"),
-        ({"storage.max_retries": "many"}, "'storage.max_retries' must be a whole number from 0 on, got 'many'"),
-        ({"storage.max_retries": "2.7"}, "'storage.max_retries' must be a whole number from 0 on, got '2.7'"),
+        ({"storage.max_retries": "many"}, "'storage.max_retries' must be a whole number from 0 to 999999, got 'many'"),
+        ({"storage.max_retries": "2.7"}, "'storage.max_retries' must be a whole number from 0 to 999999, got '2.7'"),
         ({"fs.s3a.access.key": "CANARY"}, "fs.s3a.access.key is given without fs.s3a.secret.key"),
     ],
 )
@@ -193,7 +193,7 @@ def test_a_container_without_an_account(monkeypatch: pytest.MonkeyPatch) -> None
         client_of("az", "c", StorageOptions().for_gcs_or_azure(AZURE_NAMES), RetryPolicy())
 
 
-def test_how_patient_to_be() -> None:
+def test_retry_options_set_tries_and_seconds() -> None:
     assert StorageOptions.of({}).for_s3("b").retry == RetryPolicy()
     given = StorageOptions.of({"storage.max_retries": "2", "storage.retry_timeout": "1.5"})
     assert given.for_s3("b").retry == given.for_gcs_or_azure(GCS_NAMES).retry == RetryPolicy(3, 1.5)

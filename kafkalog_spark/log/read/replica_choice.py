@@ -26,20 +26,17 @@ an error. "merge": read that copy, and what is damaged in it from the others (`l
 
 REPLICAS: tuple[Replicas, ...] = ("longest", "error", "merge")
 
-
 NO_EPOCH = -1
 """Epoch of a copy without entries in its leader-epoch-checkpoint (Kafka: UNDEFINED_EPOCH)."""
 
-
 _SHOWN = 5  # partitions in the message about the choice
-
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCopy:
-    """A copy of a partition. log_end: None if its epoch alone has decided."""
+    """A copy of a partition. `log_end` is None if the leader epochs alone decided the choice."""
 
     location: PartitionLocation
     epoch: int

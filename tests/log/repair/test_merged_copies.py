@@ -13,7 +13,7 @@ from kafkalog_spark.errors import CorruptBatch, OptionError
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
-from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.option_parsing import parse_read_options
 from tests.golden_data import KAFKA_4_3, golden_logs
 from tests.log.helpers.damaged_copies import broken, broker, data
 from tests.log.helpers.damaged_log import NAME, TOPIC, log_path, patched

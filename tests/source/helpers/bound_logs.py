@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafkalog_spark.source.bound_resolution import LogBounds
+from kafkalog_spark.source.bounds import Bound
 from kafkalog_spark.source.offset_range import OffsetRange
-from kafkalog_spark.source.offsets import Bound
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from pyspark.sql.datasource import Filter
 
-from kafkalog_spark.source.filters import RowFilter, split_filters
+from kafkalog_spark.source.filters import split_filters
+from kafkalog_spark.source.row_filter import RowFilter
 
 OFFSET, TIMESTAMP, PARTITION, TOPIC = ("offset",), ("timestamp",), ("partition",), ("topic",)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

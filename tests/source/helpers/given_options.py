@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.source.options import ReadOptions, parse_read_options
+from kafkalog_spark.source.option_parsing import parse_read_options
+from kafkalog_spark.source.options import ReadOptions
 
 
 def read(**options: str) -> ReadOptions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalog_spark.source.filters import RowFilter
+from kafkalog_spark.source.row_filter import RowFilter
 
 
 def accepts(row_filter: RowFilter, offset: int, timestamp_ms: int) -> bool:

@@ -43,7 +43,7 @@ def test_schema_command_prints_ddl_and_avro(log_dir: Path, capsys: pytest.Captur
     assert schema.main([str(log_dir), "-t", "orders"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("big decimal(38,0), id double, nested struct<")
-    assert "1 of 4 values are no JSON objects" in err
+    assert "1 of 4 values are not JSON objects" in err
     assert schema.main([str(log_dir), "-t", "orders", "--key", "-f", "avro"]) == 0
     avro = json.loads(capsys.readouterr().out)
     assert avro == {

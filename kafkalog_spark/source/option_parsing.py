@@ -1,0 +1,360 @@
+"""Parsing of the options of a read, and the checks of options against each other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from difflib import SequenceMatcher
+from functools import cached_property
+from typing import Any
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES
+from kafkalog_spark.log.decode.scan_request import RecordPredicate
+from kafkalog_spark.log.tables.declarations import RECORDS, TABLES, table_query
+from kafkalog_spark.log.tables.table import TableQuery
+from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
+from kafkalog_spark.options import (
+    GivenOptions,
+    OptionSpec,
+    day_if_seconds,
+    unknown_option,
+)
+from kafkalog_spark.source.bounds import AT_LATEST, EARLIEST, LATEST, Bound, check_bounds_agree
+from kafkalog_spark.source.foreign_options import IGNORED, OTHER_NAMES, REFUSED
+from kafkalog_spark.source.options import (
+    END_OPTIONS,
+    OPTION_NAMES,
+    READ_OPTIONS,
+    START_OPTIONS,
+    STREAM_OPTIONS,
+    SUBSCRIPTION_OPTIONS,
+    CommitGroup,
+    RateLimits,
+    ReadOptions,
+    StreamOptions,
+    damage_mode,
+)
+from kafkalog_spark.source.subscription import NO_SUBSCRIPTION, Subscription
+from kafkalog_spark.source.topic_partitions import tp_text
+from kafkalog_spark.spark import librdkafka
+from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
+from kafkalog_spark.typed.formats import FORMATS, ResolvedFormat, check_options, format_name, option_names
+
+_log = logging.getLogger(__name__)
+
+_TYPO_RATIO = (
+    0.85  # difflib's; "kafka.isolationLevel" has 0.95 with "kafka.isolation.level", Kafka's own settings less than 0.7
+)
+NO_DIRECTORY = 'name it in .load("/data/kafka-logs")'
+NO_OPTIONS = (
+    f"{NO_DIRECTORY}; if this is a table: Spark does not hand a table's options to a source in Python, so use "
+    "CREATE TEMPORARY VIEW ... USING kafkalog OPTIONS (path '...', subscribe '...'), or SELECT ... FROM table WITH "
+    "('path' = '...', 'subscribe' = '...')"
+)
+
+
+def parse_read_options(
+    options: Mapping[str, str] | GivenReadOptions, *, streaming: bool = False, quiet: bool = False
+) -> ReadOptions:
+    """Parse the options of a read. Each option is parsed once, for batch and stream.
+
+    Args:
+        options: As Spark passes them; names in any case, values with blanks around them.
+        quiet: True to log nothing about options without effect.
+
+    Raises:
+        OptionError: For invalid values, values that exclude each other, options that the connector refuses, and unknown
+            names, with the nearest known one.
+    """
+    given = options if isinstance(options, GivenReadOptions) else GivenReadOptions(options)
+    formats, _ = given.formats
+    ignored = given.ignored(streaming)
+    values = given.fields(ReadOptions)
+    start = given.first_of(START_OPTIONS, AT_LATEST if streaming else None)
+    end = AT_LATEST if streaming else given.first_of(END_OPTIONS)
+    _check_rules(given, streaming)
+    if streaming:
+        _check_stream(given)
+    else:
+        _check_batch_bounds(start, end)
+    subscription = _subscription(given)
+    for name, why in REFUSED.items():
+        if name in given:
+            raise OptionError(why)
+    table = _table_query(given, of_topics=subscription.is_given, streaming=streaming)
+    if table is not None and formats:
+        raise OptionError(f"option '{next(iter(formats))}.format' applies to records, not to the table '{table.table}'")
+    paths = given["path"] or given["paths"]
+    if paths is None:
+        raise OptionError("no log directory is given", hint=NO_DIRECTORY if given.names else NO_OPTIONS)
+    ours, kafkas = given["isolationLevel"], given["kafka.isolation.level"]
+    if kafkas not in (None, ours) and "isolationLevel" in given:
+        raise OptionError(f"option 'isolationLevel' is {ours}, but 'kafka.isolation.level' is {kafkas}")
+    if streaming and formats and given["mode"] == "PERMISSIVE":
+        values["mode"] = "FAILFAST"
+    key, key_hex = given["where.key"], given["where.key.hex"]
+    header = given["where.header"] or (None, None)
+    values |= {
+        "columns": _columns(given) if table is None else table.columns,
+        "isolation_level": kafkas or ours,
+        "table": table,
+        "wanted": RecordPredicate(
+            key_hex if key is None else key, given["where.key.prefix"], given["where.value.contains"], *header
+        ),
+    }
+    result = ReadOptions(
+        **values,
+        paths=paths,
+        storage=StorageOptions.of(given.named(is_storage_option)),
+        tier=TierOptions.of(given.named(is_tier_option)),
+        subscription=subscription,
+        start=start,
+        end=end,
+        formats=formats,
+        stream=_stream_options(given, streaming),
+        ignored=ignored,
+    )
+    if not quiet:
+        warn_about_options(ignored, start, end)
+    return result
+
+
+def warn_about_options(ignored: Iterable[str], start: Bound, end: Bound) -> None:
+    """Log the options without effect, and timestamps that were probably given in seconds.
+
+    Args:
+        ignored: Names of options without effect.
+        start: Start of the read.
+        end: End of the read.
+    """
+    if names := ", ".join(ignored):
+        _log.warning("options without effect on kafkalog: %s", names)
+    for name, bound, read in (("startingTimestamp", start, "everything"), ("endingTimestamp", end, "nothing")):
+        if bound.by_time and (day := day_if_seconds(bound.of_all)) is not None:
+            text = "%s=%d is in %s, so %s is read: expected milliseconds, not seconds"
+            _log.warning(text, name, bound.of_all, day, read)
+
+
+class GivenReadOptions(GivenOptions):
+    """Options of a read as the user gave them, not checked against each other."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options, READ_OPTIONS)
+
+    @cached_property
+    def formats(self) -> tuple[dict[str, ResolvedFormat], frozenset[str]]:
+        """Formats by side, not resolved yet, and the lower-case names of the options that they use.
+
+        An option of a format has the prefix `value.` or `key.`. Without a prefix it applies to both, if the reader has
+        no option of that name. `mode` also applies to bad values, unless `value.mode` or `key.mode` is given.
+
+        Raises:
+            OptionError: For an unknown format, and for an option that the format does not have.
+        """
+        used: set[str] = set()
+        formats: dict[str, ResolvedFormat] = {}
+        for side in ("value", "key"):
+            name = self.texts.get(f"{side}.format")
+            prefixed = self.of_side(side)
+            if name is None:
+                if prefixed:
+                    raise OptionError(
+                        f"option '{self.names[f'{side}.{next(iter(prefixed))}']}' requires '{side}.format'",
+                        hint=f"the formats are {', '.join(FORMATS)}",
+                    )
+                continue
+            name = format_name(f"{side}.format", name)
+            shared_names = option_names(name) - OPTION_NAMES - {"schema"}
+            shared = {key: text for key, text in self.texts.items() if key in shared_names}
+            own = {option: text for option, text in prefixed.items() if option not in ("format", "mode")}
+            check_options(name, {option: self.names[f"{side}.{option}"] for option in own})
+            mode_option = f"{side}.mode" if f"{side}.mode" in self else "mode"
+            mode = damage_mode(mode_option, self.texts.get(mode_option, "PERMISSIVE"))
+            used.update(shared, (f"{side}.{option}" for option in (*own, "format", "mode")))
+            formats[side] = ResolvedFormat(name, shared | own, side, mode)
+        return formats, frozenset(used)
+
+    def first_of(self, options: tuple[OptionSpec, ...], otherwise: Bound | None = None) -> Any:
+        """Return the value of the first of `options` that is given.
+
+        If none is given: `otherwise`, or the default of the last one if `otherwise` is None.
+        """
+        chosen = next((spec.name for spec in options if spec.name in self), None)
+        return otherwise if chosen is None and otherwise is not None else self[chosen or options[-1].name]
+
+    def ignored(self, streaming: bool) -> tuple[str, ...]:
+        """Return the names of options without effect, in the order given. Raises OptionError for an unknown name."""
+        used = OPTION_NAMES | REFUSED.keys()
+        without_effect = {name.lower() for name in IGNORED}
+        no_effect = {"endingtimestamp"} if streaming else {spec.name.lower() for spec in STREAM_OPTIONS}
+        result = []
+        for key, name in self.names.items():
+            if (
+                (key in used and key not in no_effect)
+                or key in self.formats[1]
+                or ("commitGroup" in self and librdkafka.is_connection_setting(key))
+                or is_storage_option(key)
+                or is_tier_option(key)
+                or self.is_table_property(key)
+            ):
+                continue
+            level = "kafka.isolation.level"  # the only consumer setting that changes the result
+            if key not in used and SequenceMatcher(None, key, level).ratio() >= _TYPO_RATIO:
+                raise unknown_option(name, [level], {})
+            if key not in used | without_effect and not key.startswith("kafka."):
+                raise unknown_option(name, [*(spec.name for spec in READ_OPTIONS), *IGNORED], OTHER_NAMES)
+            result.append(name)
+        return tuple(result)
+
+
+def _check_rules(given: GivenReadOptions, streaming: bool) -> None:
+    """Check the given options by the rules of their declarations, except `records_only`: see `_table_query`."""
+    for spec in (spec for spec in READ_OPTIONS if spec.name in given):
+        if streaming and spec.batch_only:
+            raise OptionError(
+                f"option '{spec.name}' applies to batch queries only: {spec.batch_only}", hint="use spark.read"
+            )
+        for name in spec.excludes:
+            if name in given:
+                raise OptionError(f"options '{spec.name}' and '{name}' are both given", hint=spec.hint.format(name))
+
+
+def _check_stream(given: GivenReadOptions) -> None:
+    if given["mode"] == "PERMISSIVE" and not given.formats[0]:
+        raise OptionError(
+            "mode=PERMISSIVE applies to batch queries only: a stream never returns to a stretch that it has reported",
+            hint="mode=DROPMALFORMED skips damage and logs it; read the skipped stretches with spark.read",
+        )
+    if given["replicas"] == "merge":
+        raise OptionError(
+            "replicas=merge applies to batch queries only: it is for directories that no broker writes to",
+            hint="replicas=longest follows the copy of the leader",
+        )
+    if "endingOffsets" in given:
+        raise OptionError("ending offset not valid in streaming queries")
+    if "endingOffsetsByTimestamp" in given:
+        raise OptionError("ending timestamp not valid in streaming queries")
+
+
+def _check_batch_bounds(start: Bound, end: Bound) -> None:
+    of_start = (start, LATEST, "starting offset", "startingOffsets", "latest")
+    of_end = (end, EARLIEST, "ending offset", "ending offset", "earliest")
+    for bound, number, side, of_partition, word in (of_start, of_end):
+        if bound.by_time:
+            continue
+        if bound.of_all == number:
+            raise OptionError(f"{side} can't be {word} for batch queries on Kafka")
+        partitions = (tp_text(tp) for tp, offset in sorted(bound.partitions.items()) if offset == number)
+        for where in (*partitions, *(topic for topic, offset in sorted(bound.topics.items()) if offset == number)):
+            raise OptionError(f"{of_partition} for {where} can't be {word} for batch queries on Kafka")
+    check_bounds_agree(start, end)
+
+
+def _subscription(given: GivenReadOptions) -> Subscription:
+    names = [spec.name for spec in SUBSCRIPTION_OPTIONS]
+    chosen = [name for name in names if name in given and given[name].is_given]
+    if len(chosen) > 1:
+        raise OptionError(
+            f"Only one of the following options can be specified for Kafka source: {', '.join(names[:3]).lower()}. "
+            "See the docs for more details.",
+            hint=f"given: {', '.join(chosen)}",
+        )
+    return given[chosen[0]] if chosen else NO_SUBSCRIPTION
+
+
+def _columns(given: GivenReadOptions) -> tuple[str, ...]:
+    """Return the columns to read. mode=PERMISSIVE adds all columns about damage, unless `columns` names some."""
+    permissive = given["mode"] == "PERMISSIVE"
+    known = COLUMN_TYPES | DAMAGE_COLUMN_TYPES if permissive else COLUMN_TYPES
+    columns = _known_columns(given, known) or COLUMNS
+    if given["includeHeaders"] and "headers" not in columns:
+        columns = (*columns, "headers")
+    if permissive and not DAMAGE_COLUMN_TYPES.keys() & set(columns):
+        columns = (*columns, *DAMAGE_COLUMN_TYPES)
+    return columns
+
+
+def _known_columns(given: GivenReadOptions, known: Iterable[str]) -> tuple[str, ...] | None:
+    """Return the columns that the option `columns` names in any case, in its order, spelled as in `known`."""
+    names = given["columns"]
+    if names is None:
+        return None
+    by_key = {column.lower(): column for column in known}
+    unknown = [name for name in names if name.lower() not in by_key]
+    if unknown:
+        raise OptionError(
+            f"option 'columns': no column '{unknown[0]}'", hint=f"the columns are {', '.join(by_key.values())}"
+        )
+    chosen = tuple(by_key[name.lower()] for name in names)
+    if len(set(chosen)) != len(chosen):
+        raise OptionError(f"option 'columns' names a column twice: '{','.join(names)}'")
+    return chosen
+
+
+def _stream_options(given: GivenReadOptions, streaming: bool) -> StreamOptions | None:
+    """Return the options of a stream; None for a batch, whose limits are checked as the connector does."""
+    if streaming or ("maxOffsetsPerTrigger" in given and "minOffsetsPerTrigger" in given):
+        most, least = given["maxOffsetsPerTrigger"], given["minOffsetsPerTrigger"]
+        if most is not None and least is not None and least > most:
+            raise OptionError(
+                f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most})."
+            )
+    commit_group = None
+    if "commitGroup" in given:
+        commit_group = _commit_group(given, streaming)
+    elif given["failOnCommitError"]:
+        raise OptionError("option 'failOnCommitError' requires 'commitGroup'")
+    if not streaming:
+        return None
+    limits = RateLimits(**given.fields(RateLimits))
+    return StreamOptions(limits, **given.fields(StreamOptions), commit_group=commit_group)
+
+
+def _commit_group(given: GivenReadOptions, streaming: bool) -> CommitGroup:
+    if not streaming:
+        raise OptionError(
+            "option 'commitGroup' applies to streams only: a batch query keeps no position", hint="use readStream"
+        )
+    if not given["commitGroup"]:
+        raise OptionError("option 'commitGroup' must be the id of a consumer group, got ''")
+    if not given.texts.get("kafka.bootstrap.servers"):
+        raise OptionError(
+            "option 'commitGroup' requires 'kafka.bootstrap.servers': a broker keeps the group's offsets",
+            hint="name one: .option('kafka.bootstrap.servers', 'host:9092')",
+        )
+    settings = librdkafka.connection_settings(given.texts)
+    return CommitGroup(given["commitGroup"], settings, given["failOnCommitError"])
+
+
+def _table_query(given: GivenReadOptions, *, of_topics: bool, streaming: bool) -> TableQuery | None:
+    """Return the query of a table by the options `table`, `history` and `columns`; None for records.
+
+    Raises:
+        OptionError: For a stream, and for options that do not apply to the table.
+    """
+    name = given["table"]
+    if name == RECORDS:
+        if given["history"]:
+            raise OptionError(
+                "option 'history' applies to tables made of internal topics", hint="name one with option 'table'"
+            )
+        return None
+    if streaming:
+        raise OptionError(f"a stream reads records, not the table '{name}'", hint="use spark.read")
+    table = TABLES[name]
+    if given["replicas"] == "merge":
+        raise OptionError(f"replicas=merge applies to records, not to the table '{name}', which is about single files")
+    for spec in READ_OPTIONS:
+        if spec.records_only and spec.name in given:
+            raise OptionError(f"option '{spec.name}' applies to records, not to the table '{name}'")
+    for bound in () if table.has_ranges else (*START_OPTIONS, *END_OPTIONS):
+        if bound.name in given:
+            of = ", ".join(other.name for other in TABLES.values() if other.has_ranges)
+            raise OptionError(f"option '{bound.name}' does not narrow the table '{name}'", hint=f"it narrows {of}")
+    return replace(
+        table_query(name, _known_columns(given, table.columns), of_topics=of_topics, history=given["history"]),
+        fail_on_data_loss=given["failOnDataLoss"],
+        max_decompressed=given["maxDecompressedBatchBytes"],
+    )

@@ -1,0 +1,29 @@
+"""Checkpoints of log directories that a stream reads again when they have changed."""
+
+from __future__ import annotations
+
+import os
+
+from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kafkalog_spark.log.read.state_files import Checkpoints
+from kafkalog_spark.source.watch import Watch
+from kafkalog_spark.store.interface import Store
+
+
+class WatchedCheckpoints(Checkpoints):
+    """Checkpoints whose files are read again if they have changed; in an object store, at every call of `look`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watches: dict[tuple[str, str], Watch] = {}
+
+    def look(self, store: Store, directory: str, now: int) -> None:
+        """Forget the checkpoints of a log directory that may have changed since the last look."""
+        for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
+            watch = self._watches.setdefault((directory, name), Watch(os.path.join(directory, name)))
+            try:
+                if store.remote or watch.changed(now):
+                    self._read.pop((directory, name), None)
+            except OSError:
+                watch.forget()
+                self._read[directory, name] = {}
