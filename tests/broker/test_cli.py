@@ -65,7 +65,7 @@ def test_overrides_win_over_the_file_and_may_hold_equals_signs(tmp_path):
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        ([], "Give --log-dir DIR or a configuration file"),
+        ([], "give --log-dir DIR or a configuration file"),
         (["--log-dir", "/x", "--override", "num.partition=1"], "did you mean num.partitions?"),
         (["--log-dir", "/x", "--override", "num.partitions=no"], "Invalid value no for configuration num.partitions"),
         (["--log-dir", "/x", "--override", "num.partitions"], "expected NAME=VALUE"),
