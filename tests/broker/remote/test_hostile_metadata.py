@@ -69,7 +69,7 @@ HOSTILE: dict[str, tuple[Callable[[uuid.UUID], RemoteLogEvent], set[tuple[str, i
     "an object key that is a path": (
         lambda _: event(
             DELETING, "pwned", custom=encode_custom_metadata(None, None, "../outside/orders"),
-        ), set(), "its objects lie at '../outside/orders'",
+        ), set(), "has the object key '../outside/orders'",
     ),
     "a finished segment of a topic that is a path": (
         lambda _: event(FINISHED, "../pwned"), set(), r"'\.\./pwned' is no topic's name",

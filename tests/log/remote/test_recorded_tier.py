@@ -105,7 +105,7 @@ def test_remote_storage_that_is_not_there_is_no_loss_in_silence(tmp_path: Path) 
     log = MovingLog(tmp_path, TOPIC, {})
     log.move(3)
     (tmp_path / "tier").rename(tmp_path / "elsewhere")
-    with pytest.raises(NotALogDirectory, match=r"not there, and the log directory says .* copied"):
+    with pytest.raises(NotALogDirectory, match=r"does not exist, but the log directory names it"):
         opened(log.data, topic=TOPIC, tier=WITH_KEY)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.layout import HeaderColumn
-from kafkalog_spark.log.read import segment_file
+from kafkalog_spark.log.read import header_windows
 from kafkalog_spark.log.write.encoded_batch import batches_of
 from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, recover_segment
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
@@ -37,9 +37,9 @@ def files(directory, base=0):
 @pytest.fixture(params=["plain", "swept"])
 def scan(request, monkeypatch):
     """Both scans, the swept one in small windows so that batches lie across their borders."""
-    monkeypatch.setattr(segment_file, "_WINDOW", 700)
-    monkeypatch.setattr(segment_file, "_TABLE_ROWS", 3)
-    monkeypatch.setattr(segment_file, "_PLAIN_BELOW", 1 << 30 if request.param == "plain" else 0)
+    monkeypatch.setattr(header_windows, "_WINDOW", 700)
+    monkeypatch.setattr(header_windows, "_TABLE_ROWS", 3)
+    monkeypatch.setattr(header_windows, "_PLAIN_BELOW", 1 << 30 if request.param == "plain" else 0)
 
 
 @pytest.mark.parametrize("log", golden_logs(release=KAFKA_4_3, crashed=False), ids=str)
