@@ -1,9 +1,10 @@
-"""State files, read and replaced so that a crash at any instant leaves the old content or the new, whole, as Kafka does
-it with its checkpoints, partition.metadata and meta.properties (Utils.atomicMoveWithFallback).
+"""Atomic replacement, safe opening and syncing of files in log directories.
 
-Whoever may write to a log directory chooses what its names stand for: a pipe of a checkpoint's name would keep an open
-waiting, a device or a sparse file would never end, and a symbolic link may lead out of the directory. `open_regular`
-opens every file that others may have made. Symbolic links are followed for reading only.
+A crash at any time leaves either the whole old content or the whole new content of a state file, as in Kafka
+(Utils.atomicMoveWithFallback). Other users may be able to write to a log directory, and a name in it may stand for a
+pipe, which would block an open, a device or a sparse file, which would never end, or a symbolic link out of the
+directory. Therefore `open_regular` opens every file that another process may have created, and symbolic links are
+followed only for reading.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ _log = logging.getLogger(__name__)
 
 OWNER_ONLY = 0o600  # the mode of files that hold passwords
 FILE_MODE, DIRECTORY_MODE = 0o664, 0o775
-"""Modes of all other files and directories, less the umask: never writable by everybody."""
+"""Modes of all other files and directories, before the umask: never writable by all users."""
 
 TEMPORARY_SUFFIX = ".tmp"
-"""Suffix of the file written aside, as in Kafka; the next write removes a left-over one."""
+"""Suffix of the temporary file that is renamed, as in Kafka. The next write removes a leftover one."""
 
 DAMAGED_SUFFIX = ".damaged"
-"""Suffix of a damaged state file, or of a directory in the place of a file, that was renamed to make room."""
+"""Suffix to which a damaged state file is renamed, or a directory that has the name of a file."""
 NOT_REGULAR = "is not a regular file"
 MOST_STATE_BYTES = 64 << 20
-"""Bytes of a file that is read whole, unless its kind has fewer: a checkpoint of a million partitions has 50 MB."""
+"""Default size limit in bytes of a file that is read whole: a checkpoint of a million partitions has 50 MB."""
 
 
 class NotRegularFile(OSError):
@@ -49,7 +50,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
             because the file behind it may belong to somebody else.
         OSError: If it cannot be opened for another reason.
     """
-    # without O_NONBLOCK a pipe would not even be opened before somebody writes to it
+    # Without O_NONBLOCK, opening a pipe would block until another process opens it for writing.
     flags |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
     if flags & (os.O_WRONLY | os.O_RDWR):
         flags |= os.O_NOFOLLOW
@@ -69,7 +70,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
 
 @contextmanager
 def descriptor(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> Iterator[int]:
-    """As `open_regular`, closed when the block ends."""
+    """Open a file with `open_regular`, and close its descriptor at the end of the block."""
     fd = open_regular(path, flags)
     try:
         yield fd
@@ -78,16 +79,17 @@ def descriptor(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> Iterat
 
 
 class OpenFile:
-    """A file with a descriptor of its own, -1 when it is closed. A context manager that closes it."""
+    """Base class of files that own a descriptor, which is -1 after `close`. A context manager that closes the file."""
 
     _fd = -1
 
     def flush(self) -> None:
+        """Fsync the file; no-op after `close`."""
         if self._fd >= 0:
             fsync_descriptor(self._fd)
 
     def close(self) -> None:
-        """Close the descriptor; the file keeps its size. Idempotent."""
+        """Close the descriptor without truncating the file. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -100,14 +102,23 @@ class OpenFile:
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
-    """Write at the descriptor's place, however many calls that takes."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
+    """Write all of `data` at the current position of the descriptor, with as many calls as needed."""
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[os.write(fd, remaining) :]
 
 
 def read_whole(path: str | os.PathLike[str], most: int = MOST_STATE_BYTES) -> bytes:
-    """A small file's bytes. Raises CorruptFile for more than `most`, of which none is read, and OSError."""
+    """Return the content of a small file.
+
+    Args:
+        most: Size limit in bytes.
+
+    Raises:
+        CorruptFile: If the file is larger than `most`; nothing is read then.
+        NotRegularFile: If the path is not a regular file.
+        OSError: If the file cannot be read.
+    """
     with descriptor(path) as fd:
         size = os.fstat(fd).st_size
         if size > most:
@@ -119,7 +130,18 @@ def read_whole(path: str | os.PathLike[str], most: int = MOST_STATE_BYTES) -> by
 def parsed(
     read: Callable[[int], bytes], parse: Callable[[bytes], Content], path: str, most: int = MOST_STATE_BYTES
 ) -> Content:
-    """`parse` of what `read` gives of so many bytes at most. Errors get the path; CorruptFile for more than `most`."""
+    """Read and parse a file.
+
+    Args:
+        read: Returns the content, at most the given number of bytes.
+        parse: Parses the content.
+        path: Path that errors contain.
+        most: Size limit in bytes.
+
+    Raises:
+        CorruptFile: If the content is larger than `most`.
+        KafkalogError: If `parse` raises it; with the path.
+    """
     try:
         data = read(most + 1)
         if len(data) > most:
@@ -136,8 +158,16 @@ def _too_large(size: str, path: str | os.PathLike[str]) -> CorruptFile:
 def read_state(
     path: str | os.PathLike[str], parse: Callable[[bytes], Content], most: int = MOST_STATE_BYTES
 ) -> Content | None:
-    """As `parsed`, None when there is no such file. Raises CorruptFile also for a path that is not a regular file, and
-    OSError for every other trouble."""
+    """Read and parse a state file.
+
+    Returns:
+        The parsed content, or None if the file does not exist.
+
+    Raises:
+        CorruptFile: If the path is not a regular file or the content is larger than `most`.
+        KafkalogError: If `parse` raises it; with the path.
+        OSError: If the file cannot be read.
+    """
     try:
         return parsed(lambda size: read_whole(path, size), parse, os.fspath(path), most)
     except FileNotFoundError:
@@ -146,27 +176,27 @@ def read_state(
         raise CorruptFile(NOT_REGULAR, path=os.fspath(path)) from error
 
 
-# All calls of fsync and fdatasync in the project are in the next four functions. They differ in what they make durable:
-# the bytes of a file, or the names in a directory. Syncing a file does not sync its name.
+# The project calls fsync and fdatasync only in the next four functions. Syncing a file does not sync its directory
+# entry, and syncing a directory does not sync the content of its files.
 
 
 def fsync_file(path: str | os.PathLike[str]) -> None:
-    """Put the bytes and the size of a file on disk. Raises OSError."""
+    """Sync the content and the size of a file. Raises OSError."""
     _fsync_path(path, os.O_NONBLOCK)  # an open without O_NONBLOCK would wait for the other end of a pipe
 
 
 def fsync_directory(path: str | os.PathLike[str]) -> None:
-    """Put the entries of a directory on disk: every file created, renamed or removed in it so far. Raises OSError."""
+    """Sync the entries of a directory: all files created, renamed or removed in it so far. Raises OSError."""
     _fsync_path(path, os.O_DIRECTORY)
 
 
 def fsync_descriptor(fd: int) -> None:
-    """Put the bytes, the size and the times of an open file on disk. Raises OSError."""
+    """Sync the content, the size and the times of an open file. Raises OSError."""
     os.fsync(fd)
 
 
 def fdatasync_descriptor(fd: int) -> None:
-    """Put the bytes and the size of an open file on disk, but not its times. Raises OSError."""
+    """Sync the content and the size of an open file, but not its times. Raises OSError."""
     os.fdatasync(fd)
 
 
@@ -179,10 +209,10 @@ def _fsync_path(path: str | os.PathLike[str], flags: int) -> None:
 
 
 def make_directories(path: str | os.PathLike[str]) -> None:
-    """Create a directory and its missing parents; their names are on disk on return.
+    """Create a directory and its missing parents, and fsync their entries.
 
-    Each directory that gets a new entry is fsynced, because a power cut could otherwise take the directory away from
-    the files that were synced in it. Does nothing if the directory exists.
+    Without the fsync of each parent, a power cut could remove the directory together with files already synced in it.
+    No-op if the directory exists.
 
     Raises:
         OSError: If a directory cannot be created or synced; FileExistsError if `path` is a file.
@@ -201,7 +231,7 @@ def make_directories(path: str | os.PathLike[str]) -> None:
 
 
 def fsync_tree(path: str | os.PathLike[str]) -> None:
-    """Put all regular files below a directory on disk, and the names in it and in its subdirectories."""
+    """Sync all regular files below a directory, and the entries of the directory and its subdirectories."""
     for entry in os.scandir(path):
         if entry.is_dir(follow_symlinks=False):
             fsync_tree(entry.path)
@@ -211,7 +241,11 @@ def fsync_tree(path: str | os.PathLike[str]) -> None:
 
 
 def replace_files(paths: Sequence[Path], data: bytes, *, private: bool = False) -> None:
-    """`replace_file` of all copies, one a log directory. Raises the first OSError when none can be written."""
+    """Replace all copies of a file, one in each log directory, and ignore copies that cannot be written.
+
+    Raises:
+        OSError: If no copy can be written: the error of the first one.
+    """
     failures = []
     for path in paths:
         try:
@@ -247,7 +281,7 @@ def replace_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = True
 def replace_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Replace the content of `path` as `replace_file` does, but leave the fsync of the directory to the caller.
 
-    The bytes are on disk before they get the name: after a power cut the name stands for the old content or the new.
+    The content is fsynced before the rename, so after a power cut `path` has either the old content or the new one.
     """
     _rename_aside(Path(path), data)
 
@@ -255,7 +289,7 @@ def replace_bytes(path: str | os.PathLike[str], data: bytes) -> None:
 def replace_files_in(directory: Path, contents: Mapping[str, bytes]) -> None:
     """Replace several files of one directory as `replace_file` does, with one fsync of the directory for all of them.
 
-    All names that were created, renamed or removed in the directory before are on disk on return, too.
+    The fsync also covers all entries created, renamed or removed in the directory before.
     """
     for name, data in contents.items():
         replace_bytes(directory / name, data)
@@ -285,10 +319,13 @@ def _rename_aside(target: Path, data: bytes, *, sync: bool = True, private: bool
 
 
 def create_aside(path: str | os.PathLike[str]) -> int:
-    """Create the file that is written aside, and return its descriptor for writing.
+    """Create a temporary file and return its descriptor for writing.
 
-    A left-over one is removed first, not truncated: a crash leaves a file, but somebody else may have left a link to a
-    file outside the directory. Raises OSError.
+    An existing file is removed, not truncated: it may be a leftover of a crash, but also a link that another user made
+    to a file outside the directory.
+
+    Raises:
+        OSError: If the file cannot be created.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
@@ -305,4 +342,4 @@ def create_aside(path: str | os.PathLike[str]) -> int:
 def _set_directory_aside(path: str | os.PathLike[str]) -> None:
     damaged = os.fspath(path) + DAMAGED_SUFFIX
     os.rename(path, damaged)
-    _log.warning("%s is a directory, expected a file: it is kept as %s", os.fspath(path), damaged)
+    _log.warning("%s is a directory, expected a file: it was renamed to %s", os.fspath(path), damaged)

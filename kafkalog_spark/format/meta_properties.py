@@ -1,11 +1,11 @@
-"""meta.properties: which node and cluster a log directory belongs to (MetaProperties), in Java's properties format.
+"""meta.properties: the node and the cluster of a log directory (MetaProperties), in Java's properties format.
 
     version=1    cluster.id, node.id, directory.id (KIP-858, Kafka >= 3.7)     KRaft
     version=0    cluster.id, broker.id                                         with ZooKeeper
 
-Format: java.util.Properties, `load` and `store`. Lines `key=value`, `key:value` or `key value`; comment lines begin
-with # or !; a backslash at the end continues a line; escapes \\t \\n \\r \\f \\uXXXX, and a backslash before any other
-character is that character. `store` escapes = : # ! and so writes `\\:` for a colon.
+The format is that of `load` and `store` of java.util.Properties. Lines are `key=value`, `key:value` or `key value`;
+comment lines begin with # or !; a backslash at the end continues a line. The escapes are \\t \\n \\r \\f \\uXXXX; a
+backslash before any other character stands for that character. `store` also escapes = : # !, for example `\\:`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,28 @@ from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 from kafkalog_spark.format.atomic_file import read_state, replace_file
 
 META_PROPERTIES_FILE = "meta.properties"
-MOST_BYTES = 1 << 20  # largest meta.properties in bytes: a broker writes five lines and its own keys
+MOST_BYTES = 1 << 20  # size limit of meta.properties in bytes; a broker writes a few lines
 VERSION_ZOOKEEPER = 0
 VERSION_KRAFT = 1
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _WRITTEN_ESCAPES = {value: f"\\{key}" for key, value in _ESCAPES.items()} | {char: f"\\{char}" for char in "\\=:#!"}
 _WHITE = " \t\f"
-_KNOWN = ("version", "cluster.id", "node.id", "broker.id", "directory.id")
+_FIELD_KEYS = ("version", "cluster.id", "node.id", "broker.id", "directory.id")
 _INTEGER = re.compile(r"-?[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """node_id: `broker.id` in version 0. other: keys that are not known here."""
+    """Content of meta.properties.
+
+    Attributes:
+        version: 0 with ZooKeeper, 1 with KRaft.
+        cluster_id: `cluster.id`.
+        node_id: `node.id`, or `broker.id` in version 0.
+        directory_id: `directory.id`.
+        other: All other keys and their values.
+    """
 
     version: int
     cluster_id: str | None = None
@@ -43,8 +51,17 @@ class MetaProperties:
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    """Java's Properties.load of ISO-8859-1: in the order of the lines, of a key written twice the last value. Raises
-    CorruptFile with the line's number for a \\u escape without four digits, the one thing that Java rejects."""
+    """Parse a properties file as Java's Properties.load does.
+
+    Args:
+        data: Content in ISO-8859-1.
+
+    Returns:
+        The values by key, in the order of the lines. The last value of a repeated key wins.
+
+    Raises:
+        CorruptFile: If a \\u escape does not have four digits, the only error in Java too; with the line number.
+    """
     properties: dict[str, str] = {}
     lines = re.split(r"\r\n|\n|\r", data.decode("latin-1"))
     at = 0
@@ -52,14 +69,14 @@ def parse_properties(data: bytes) -> dict[str, str]:
         number = at + 1
         line = lines[at].lstrip(_WHITE)
         at += 1
-        # A backslash alone on its line continues nothing: the next line may be a comment, as in Java. (As the very last
-        # thing in a file Java takes it for an empty key with an empty value; here it is nothing.)
+        # As in Java, a backslash alone on its line does not continue it, so the next line may be a comment. At the end
+        # of the file Java parses such a line as an empty key with an empty value; here it is ignored.
         if line in ("", "\\") or line[0] in "#!":
             continue
         while _continues(line) and at < len(lines):
             line = line[:-1] + lines[at].lstrip(_WHITE)
             at += 1
-        if _continues(line):  # a backslash that nothing follows: Java drops it
+        if _continues(line):  # Java ignores a backslash at the end of the file
             line = line[:-1]
         key, value = _split(line)
         properties[_unescape(key, number)] = _unescape(value, number)
@@ -67,16 +84,21 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
 
 def format_properties(properties: Mapping[str, str], date: datetime.datetime) -> bytes:
-    """Java's Properties.store with an empty comment: `#`, the date as a comment, then the keys in the order given."""
+    """Format properties as Java's Properties.store does: `#`, the date as a comment, then the keys in their order."""
     utc = date.astimezone(datetime.UTC)  # as java.util.Date.toString: `Sat Nov 21 09:13:19 UTC 2026`
-    day, month = utc.ctime().split()[:2]  # in English, whatever the locale is
+    day, month = utc.ctime().split()[:2]  # in English, regardless of the locale
     lines = ["#", f"#{day} {month} {utc:%d %H:%M:%S} UTC {utc.year}"]
     lines += [f"{_escape(key, is_key=True)}={_escape(value, is_key=False)}" for key, value in properties.items()]
     return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 
 def parse_meta_properties(data: bytes) -> MetaProperties:
-    """Raises CorruptFile for a missing or unreadable key, UnsupportedFormat for a version other than 0 and 1."""
+    """Parse the content of a meta.properties file.
+
+    Raises:
+        CorruptFile: If a required key is missing or a value is malformed.
+        UnsupportedFormat: If the version is neither 0 nor 1.
+    """
     properties = parse_properties(data)
     version = _integer(properties, "version")
     if version is None:
@@ -86,18 +108,18 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
     if version == VERSION_KRAFT:
         for key in ("cluster.id", "node.id"):
             if key not in properties:
-                raise CorruptFile(f"no key {key!r}, which version 1 of meta.properties has")
+                raise CorruptFile(f"no key {key!r}, which version 1 of meta.properties requires")
     return MetaProperties(
         version,
         properties.get("cluster.id"),
         _integer(properties, "broker.id" if version == VERSION_ZOOKEEPER else "node.id"),
         properties.get("directory.id"),
-        {key: value for key, value in properties.items() if key not in _KNOWN},
+        {key: value for key, value in properties.items() if key not in _FIELD_KEYS},
     )
 
 
 def format_meta_properties(meta: MetaProperties, date: datetime.datetime) -> bytes:
-    """The file's bytes, with the keys in the order in which brokers write them."""
+    """Format meta.properties, with the keys in the order in which brokers write them."""
     node_key = "broker.id" if meta.version == VERSION_ZOOKEEPER else "node.id"
     keys = {
         node_key: None if meta.node_id is None else str(meta.node_id),
@@ -110,12 +132,24 @@ def format_meta_properties(meta: MetaProperties, date: datetime.datetime) -> byt
 
 
 def read_meta_properties(path: str | os.PathLike[str]) -> MetaProperties | None:
-    """As `parse_meta_properties`; None when there is no such file."""
+    """Return the content of the file, or None if it does not exist.
+
+    Raises:
+        CorruptFile: If the file is malformed or not a regular file.
+        UnsupportedFormat: If the version is neither 0 nor 1.
+        OSError: If the file cannot be read.
+    """
     return read_state(path, parse_meta_properties, MOST_BYTES)
 
 
 def write_meta_properties(path: str | os.PathLike[str], meta: MetaProperties, date: datetime.datetime) -> None:
-    """date: what the comment in the file is to say."""
+    """Replace the file and fsync it. Raises OSError.
+
+    Args:
+        path: The meta.properties file.
+        meta: The new content.
+        date: Time for the comment at the top of the file.
+    """
     replace_file(path, format_meta_properties(meta, date))
 
 
@@ -129,19 +163,19 @@ def _integer(properties: Mapping[str, str], key: str) -> int | None:
 
 
 def _continues(line: str) -> bool:
-    """An odd number of backslashes at the end: the last one escapes the line's end."""
+    """Return True if the line ends with an odd number of backslashes: the last one escapes the line break."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Key and value, still escaped: the key ends at the first unescaped = : or white space."""
+    """Return key and value, still escaped. The key ends at the first unescaped `=`, `:` or white space."""
     at = 0
     while at < len(line) and line[at] not in "=:" + _WHITE:
         at += 2 if line[at] == "\\" else 1
-    key, rest = line[:at], line[at:].lstrip(_WHITE)
-    if rest[:1] in ("=", ":"):
-        rest = rest[1:].lstrip(_WHITE)
-    return key, rest
+    key, value = line[:at], line[at:].lstrip(_WHITE)
+    if value[:1] in ("=", ":"):
+        value = value[1:].lstrip(_WHITE)
+    return key, value
 
 
 def _unescape(text: str, line_number: int) -> str:
@@ -154,7 +188,7 @@ def _unescape(text: str, line_number: int) -> str:
         return _ESCAPES.get(other, other)
 
     text = re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.))", character, text, flags=re.DOTALL)
-    # Java strings are UTF-16: two escapes may be one character. A lone surrogate stays what it is.
+    # Java strings are UTF-16: two escapes may form one character. A lone surrogate is preserved.
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 

@@ -1,9 +1,9 @@
-"""Remote storage that a log directory names itself, and what a reader of the directory has to allow.
+"""Remote storage that is recorded in a log directory, and the options with which a reader allows it.
 
-A broker records where its remote segments are in `kafkalog.remote-storage.properties`. Whoever wrote the directory may
-also have written that file. It therefore selects nothing that the reader has not named: a folder beside the log
-directory is followed; any other root, and every endpoint, comes from an option or is one of the paths of the read; keys
-and credentials come from options or the environment only.
+A broker records the location of its remote segments in `kafkalog.remote-storage.properties`. The file is not trusted,
+because it comes from the same source as the directory. Only a folder beside the log directory is read without an
+option. Any other root must be an option or one of the paths of the read, and every endpoint must be an option. Keys and
+credentials come only from options or the environment.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from kafkalog_spark.store.stores import store_of
 _REGION = HADOOP_PREFIX + "endpoint.region"
 _PATH_STYLE = HADOOP_PREFIX + "path.style.access"
 _REGION_NAME = re.compile(r"[a-z0-9-]{1,40}")
-"""A region becomes a part of the host name: other characters could make another host of it."""
+"""Allowed regions. A region becomes part of the host name, and other characters could select another host."""
 _S3_ENDPOINT = HADOOP_PREFIX + "endpoint"
 _ENDPOINTS = (_S3_ENDPOINT, *(OBSTORE_PREFIX + name for name in ("base_url", "endpoint", "account_name")))
 """Options of StorageOptions that decide which server gets the credentials."""
@@ -48,7 +48,7 @@ _DISK_ALONE = "layout=broker reads what is on disk alone"
 class RefusedStore:
     """Store of remote segments that the reader has not allowed: every call raises OptionError.
 
-    Logs whose records are all on disk never ask their remote storage, and can be read without an option.
+    A log with all records on disk never uses its remote storage, and can be read without an option.
     """
 
     path: str
@@ -78,8 +78,10 @@ class RefusedStore:
 class RecordedDirs(NamedTuple):
     """Remote directories of the partitions of a log directory.
 
-    places: the partitions; one without a readable topic ID is a LocationWithoutTopicId. key_files: paths of the private
-    keys that the file names, by the key's ID. They are shown, and never opened.
+    Attributes:
+        places: The partitions; one without a readable topic ID is a LocationWithoutTopicId.
+        dirs: One directory for each partition that can have remote segments.
+        key_files: Recorded paths of private keys, by key ID, for messages only: the files are never opened.
     """
 
     places: list[PartitionLocation]
@@ -164,7 +166,7 @@ def _dirs_of(
 
 
 def _refused_dir(partition: TopicIdPartition, store: RefusedStore) -> RemoteDir:
-    """The file itself stands for the directory, so that nothing which data names is used as a path."""
+    """Return a directory whose path is that of the file, so that no recorded value is used as a path."""
     return RemoteDir(Layout.AIVEN, partition, store.path, store, store.path)
 
 
@@ -189,7 +191,7 @@ def _chosen_root(root: str, layout: Layout) -> str:
 def _missing_options(
     recorded: RemoteStorageOptions, root: str, file: Root, own: StorageOptions, tier: TierOptions
 ) -> list[str]:
-    """Options, as NAME=VALUE, without which the recorded storage is not followed."""
+    """Return the options, as NAME=VALUE, that the reader must set to allow the recorded storage."""
     missing = []
     if tier.root is None and not _is_beside(recorded, file):
         missing.append(f"{ROOT_OPTION}={recorded.root}")
@@ -212,7 +214,7 @@ def _is_beside(recorded: RemoteStorageOptions, file: Root) -> bool:
 
 
 def _harmless(storage: StorageOptions) -> StorageOptions:
-    """The recorded options that do not decide which server gets a request, and with which credentials."""
+    """Return the recorded options that affect neither the server nor the credentials of a request."""
     return StorageOptions(
         tuple(
             (name, value)

@@ -1,5 +1,4 @@
-"""Caches of what a broker reads of remote segments: pieces of a .log in memory, indexes on disk. Both are bounded in
-bytes, drop what was used longest ago, and have each thing fetched by one thread at a time."""
+"""Cache of the indexes of remote segments on disk (Kafka's RemoteIndexCache)."""
 
 from __future__ import annotations
 
@@ -14,24 +13,32 @@ from kafkalog_spark.format.atomic_file import read_whole, replace_file
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, RemoteFile, RemoteSegment
 
-BoundedDirectory = tuple[Path, Callable[[], int]]  # where the cache is, and how many bytes it may have now
-_LOCKS = 64  # segments whose indexes are fetched at once; those that share a lock wait for each other
+BoundedDirectory = tuple[
+    Path, Callable[[], int]
+]  # directory of a cache, and a function that returns its current size limit in bytes
+_LOCKS = 64  # locks of fetches; segments that share a lock are fetched one after the other
 
 
 class RemoteIndexCache:
-    """The indexes used last, of `most()` bytes together, in `remote-log-index-cache` (Kafka's class of that name).
-    Threads share it. Raises OSError where the directory cannot be emptied.
+    """LRU cache of indexes in `remote-log-index-cache`, limited in bytes. Thread-safe; one thread fetches a segment.
 
-    File names are Kafka's: `<start offset>_<segment id>.index`, `.timeindex` and `.txnindex`, which is empty for a
-    segment without aborted transactions. It begins empty: what a crash may have left is not believed.
+    File names are Kafka's: `<start offset>_<segment id>.index`, `.timeindex` and `.txnindex`. The last one is empty for
+    a segment without aborted transactions. The directory is emptied first, because a crash may have left broken files.
+
+    Args:
+        directory: Directory of the cache.
+        max_bytes: Returns the current size limit in bytes.
+
+    Raises:
+        OSError: If the directory cannot be emptied.
     """
 
-    def __init__(self, directory: Path, most: Callable[[], int]) -> None:
+    def __init__(self, directory: Path, max_bytes: Callable[[], int]) -> None:
         self._directory = directory
-        self._most = most
+        self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._fetching = [threading.Lock() for _ in range(_LOCKS)]
-        self._sizes: OrderedDict[tuple[int, UUID], int] = OrderedDict()  # the one used last comes last
+        self._sizes: OrderedDict[tuple[int, UUID], int] = OrderedDict()  # in order of the last use
         self._bytes = 0
         if directory.is_dir() and not directory.is_symlink():
             shutil.rmtree(directory)
@@ -40,8 +47,15 @@ class RemoteIndexCache:
         directory.mkdir(parents=True)
 
     def get(self, segment: RemoteSegment, kind: RemoteFile, fetch: Callable[[], Mapping[RemoteFile, bytes]]) -> bytes:
-        """An index of INDEX_FILES, by `fetch`, which gets all of them, where they are not held. Raises what `fetch`
-        raises; a disk that takes nothing keeps nothing back."""
+        """Return an index of a segment, fetching all its indexes if they are not cached.
+
+        If the indexes cannot be written to disk, they are returned without being cached.
+
+        Args:
+            segment: Remote segment.
+            kind: One of INDEX_FILES.
+            fetch: Returns all indexes of the segment. Its errors are raised unchanged.
+        """
         key = (segment.start_offset, segment.segment_id)
         data = self._held(key, kind)
         if data is not None:
@@ -51,7 +65,7 @@ class RemoteIndexCache:
             if data is not None:
                 return data
             indexes = fetch()
-            self._keep(key, indexes)
+            self._store(key, indexes)
         return indexes.get(kind, b"")
 
     def forget(self, segment: RemoteSegment) -> None:
@@ -69,13 +83,13 @@ class RemoteIndexCache:
             self._sizes.move_to_end(key)
         try:
             return read_whole(self._path(key, kind), 1 << 31)
-        except OSError:  # removed since, by whoever needed the room
+        except OSError:  # evicted since, by another thread
             return None
 
-    def _keep(self, key: tuple[int, UUID], indexes: Mapping[RemoteFile, bytes]) -> None:
+    def _store(self, key: tuple[int, UUID], indexes: Mapping[RemoteFile, bytes]) -> None:
         size = sum(len(indexes.get(kind, b"")) for kind in INDEX_FILES)
-        most = self._most()
-        if size > most:
+        max_bytes = self._max_bytes()
+        if size > max_bytes:
             return
         try:
             for kind in INDEX_FILES:
@@ -87,7 +101,7 @@ class RemoteIndexCache:
         with self._lock:
             self._bytes += size - self._sizes.pop(key, 0)
             self._sizes[key] = size
-            while self._bytes > most:
+            while self._bytes > max_bytes:
                 self._remove(next(iter(self._sizes)))
 
     def _remove(self, key: tuple[int, UUID]) -> None:

@@ -1,4 +1,4 @@
-"""Reader of __remote_log_metadata among the opened directories."""
+"""Reader of the topic __remote_log_metadata in the opened log directories."""
 
 from __future__ import annotations
 
@@ -23,15 +23,21 @@ _log = logging.getLogger(__name__)
 
 
 class RemoteMetadata:
-    """The topic, read from its beginning once, and on from there when asked again. Threads share it; a pickle carries
-    only where it lies. copies: of each of its partitions, the places where it lies."""
+    """Remote segments according to `__remote_log_metadata`.
+
+    The topic is read once from its beginning; later reads resume at the end of the previous one. Thread-safe. A pickle
+    contains only the locations of the topic.
+
+    Args:
+        copies: Locations of the replicas of each partition of the topic.
+    """
 
     def __init__(self, copies: Sequence[Sequence[PartitionLocation]]) -> None:
         self._copies = tuple(map(tuple, copies))
         self._lock = threading.Lock()
         self._state: RemoteLogState | None = None
-        self._known: dict[TopicIdPartition, SegmentStates] = {}
-        self._reached: dict[str, int] = {}
+        self._states: dict[TopicIdPartition, SegmentStates] = {}
+        self._next_offsets: dict[str, int] = {}  # by topic-partition
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteMetadata, (self._copies,)
@@ -43,14 +49,26 @@ class RemoteMetadata:
         return hash(self._copies)
 
     def of(self, partition: TopicIdPartition, *, again: bool = False) -> SegmentStates | None:
-        """None where the topic does not speak of the partition: its events may lie on brokers whose directories were
-        not given. again: read on what was written since. Raises as opening and reading a partition does."""
+        """Return the remote segments of a partition.
+
+        Args:
+            partition: Partition with its topic ID.
+            again: True also reads the events that were written since the last call.
+
+        Returns:
+            None if the topic has no events about segments of the partition. They may be in the directories of brokers
+            that are not part of the read.
+
+        Raises:
+            KafkalogError: If a partition of the topic cannot be opened or read.
+            OSError: If a file cannot be read.
+        """
         with self._lock:
             if self._state is None or again:
-                self._read_on()
-            return self._known.get(partition)
+                self._read_new_events()
+            return self._states.get(partition)
 
-    def _read_on(self) -> None:
+    def _read_new_events(self) -> None:
         from kafkalog_spark.log.decode.scan_request import ScanRequest
         from kafkalog_spark.log.read.partition_scan import scan_partition  # loads the kernels
 
@@ -60,21 +78,21 @@ class RemoteMetadata:
             if chosen is None:
                 continue
             log = chosen[0].location.open()
-            start = max(self._reached.get(log.name, 0), log.log_start_offset)
+            start = max(self._next_offsets.get(log.name, 0), log.log_start_offset)
             end = log.log_end_offset
-            odd, first = 0, None
+            skipped, first_error = 0, None
             for batch in scan_partition(
                 log, start, end, ScanRequest(columns=("value",)), on_loss=partial(_log.warning, "%s")
             ):
                 for value in batch.column(0).to_pylist():
-                    if value is None:  # KIP-1266 gives keys to records, and so tombstones
+                    if value is None:  # tombstone: records have keys since KIP-1266
                         continue
                     try:
                         state.take(decode_event(value))
                     except (CorruptRemoteMetadata, UnsupportedFormat) as error:
-                        odd, first = odd + 1, first or error.at(topic_partition=log.name)
-            if odd:
-                _log.warning("%d records are skipped, because they are no events; the first: %s", odd, first)
-            self._reached[log.name] = end
+                        skipped, first_error = skipped + 1, first_error or error.at(topic_partition=log.name)
+            if skipped:
+                _log.warning("%d records are skipped, because they are no events; the first: %s", skipped, first_error)
+            self._next_offsets[log.name] = end
         self._state = state
-        self._known = state.by_partition()
+        self._states = state.by_partition()

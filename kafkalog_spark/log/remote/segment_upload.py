@@ -1,4 +1,4 @@
-"""Upload of a closed segment: its objects, in the order of the layout."""
+"""Upload of the objects of a closed segment, in the order that its layout requires."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UPLOAD_ORDER = {
     ),
 }  # fmt: skip
 """Objects of a segment in the order in which they are written. The last one makes the segment complete."""
-_READ = 1 << 20  # bytes of a file that are read at a time, if it is not divided into chunks
+_READ = 1 << 20  # bytes read at a time from a file that is not divided into chunks
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class LogSegmentData:
 
     Attributes:
         log: The .log file.
-        indexes: The transaction index is present only if a transaction was aborted in the segment. The producer
-            snapshot is that at the base offset of the next segment.
+        indexes: Index files by kind, with the producer snapshot at the base offset of the next segment. The transaction
+            index is present only if a transaction was aborted in the segment.
         leader_epochs: Content of a leader-epoch checkpoint, from the start of the log to the end of the segment.
     """
 
@@ -61,7 +61,16 @@ class LogSegmentData:
 def upload_segment(
     put: Put, options: RemoteStorageOptions, segment: RemoteSegment, data: LogSegmentData
 ) -> bytes | None:
-    """Write the objects of a segment, and return its custom metadata for `__remote_log_metadata`.
+    """Write the objects of a segment.
+
+    Args:
+        put: Writes one object.
+        options: Layout, chunk size, compression and encryption.
+        segment: Metadata of the segment.
+        data: Files of the segment.
+
+    Returns:
+        The custom metadata of the segment for `__remote_log_metadata`, or None if there is none.
 
     Raises:
         RemoteStorageError: If the .log has fewer bytes than the metadata says.
@@ -131,7 +140,7 @@ def _pieces_of(data: bytes) -> Iterator[bytes]:
 
 
 def _read_pieces(path: Path, size: int, piece: int) -> Iterator[bytes]:
-    """Yield the first `size` bytes of a file. Raises RemoteStorageError if it has fewer: it is another segment then."""
+    """Yield the first `size` bytes of a file. Raises RemoteStorageError if the file is shorter."""
     with path.open("rb") as file:
         left = size
         while left:

@@ -1,8 +1,8 @@
-"""A partition whose log lies in remote storage, or partly there: one log, put together by leader epochs.
+"""Log of a partition with remote segments, which are combined with the local segments by leader epochs.
 
-To those who read it, it is a PartitionLog: segments in order, where it starts and ends. Its segments are parts: a local
-segment each, or as much of a remote one as no local one holds. All segments of a lineage hold the same records at the
-same offsets, so a remote file keeps its own offsets when it is opened: reading past the end of a part changes nothing.
+Readers use it as a PartitionLog. Each of its segments is a part: a whole local segment, or the offsets of a remote
+segment that no local segment has. All segments of a lineage have the same records at the same offsets, so an opened
+remote file can be read past the end of its part with the same result.
 """
 
 from __future__ import annotations
@@ -45,9 +45,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TieredLocation(PartitionLocation):
-    """directory, store: of the log directory's partition; without one of the first remote directory (`is_local`).
-    remote: one for each topic id. planned, remembered: what a task needs not look up, of a range, or of a log that it
-    lists. A pickle carries the keys in `options`."""
+    """Location of a partition with remote segments. A pickle contains the keys in `options`.
+
+    Attributes:
+        is_local: True if `directory` and `store` are those of a local partition directory, False if they are those of
+            the first remote directory.
+        remote: One remote directory for each topic ID.
+        options: Options of the remote storage.
+        metadata: Reader of `__remote_log_metadata`, or None if the topic is not available.
+        planned: Parts of the offset range of a task, which then lists nothing.
+        remembered: Metadata of remote segments that need not be fetched again after a listing.
+    """
 
     is_local: bool = False
     remote: tuple[RemoteDir, ...] = ()
@@ -58,7 +66,7 @@ class TieredLocation(PartitionLocation):
 
     @property
     def local(self) -> PartitionLocation:
-        """As if there were no remote segments: of several copies of a partition, this is what is compared."""
+        """Location without the remote segments, by which the copies of a partition are compared."""
         if not self.is_local:
             return self
         return PartitionLocation(self.topic, self.partition, self.directory, self.store)
@@ -78,7 +86,7 @@ class TieredLocation(PartitionLocation):
         return super().exists() or any(place.store.exists(place.directory) for place in self.remote)
 
     def topic_id(self) -> uuid.UUID | None:
-        """See PartitionLocation; without a local log, the one that all remote directories are of."""
+        """See PartitionLocation. Without a local log: the topic ID that all remote directories share, or None."""
         if self.is_local:
             return super().topic_id()
         ids = {place.partition.topic_id for place in self.remote}
@@ -87,12 +95,14 @@ class TieredLocation(PartitionLocation):
 
 @dataclass(frozen=True)
 class LocationWithoutTopicId(PartitionLocation):
-    """A partition of a broker that copies segments, whose topic ID is missing or cannot be read: its remote segments
-    cannot be found. It can be opened as long as all of the log is on disk."""
+    """Location of a partition whose remote segments cannot be found, because its topic ID is missing or unreadable.
+
+    The log can be opened only if all of it is on disk.
+    """
 
     @property
     def local(self) -> PartitionLocation:
-        """What is on disk alone."""
+        """Location of the segments on disk."""
         return PartitionLocation(self.topic, self.partition, self.directory, self.store)
 
     def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
@@ -109,8 +119,12 @@ class LocationWithoutTopicId(PartitionLocation):
 
 
 class TieredLog(PartitionLog):
-    """The log of a partition in a local directory, and in remote ones. Raises NotALogDirectory, and what reading
-    manifests raises."""
+    """Log of a partition in a local directory and in remote directories.
+
+    Raises:
+        NotALogDirectory: If the log cannot be opened.
+        KafkalogError: If a manifest cannot be read.
+    """
 
     def __init__(self, location: TieredLocation, hints: OpenHints) -> None:
         self._location = location
@@ -135,7 +149,7 @@ class TieredLog(PartitionLog):
         return replace(self._location, remembered=remembered)
 
     def refresh(self) -> None:
-        """See PartitionLog: every directory again, and what `__remote_log_metadata` says by now."""
+        """See PartitionLog. Lists every directory again and reads the new events of `__remote_log_metadata`."""
         self.__dict__.pop("log_end", None)
         if self._planned is not None and self._location.is_local:
             self.hints = self._location.checkpointed(self.hints)
@@ -173,7 +187,7 @@ class TieredLog(PartitionLog):
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that readers may see."""
+        """First offset that readers may read."""
         if self._planned is not None:
             return self._planned.log_start
         first = self._parts[0].start if self._parts else 0
@@ -181,7 +195,7 @@ class TieredLog(PartitionLog):
 
     @cached_property
     def log_end(self) -> LogEnd:
-        """See PartitionLog; without a local log, after the last remote segment."""
+        """See PartitionLog. Without a local log: the end of the last remote segment."""
         if self._planned is not None:
             return self._planned.log_end
         local = self._live_local
@@ -234,7 +248,7 @@ class TieredLog(PartitionLog):
                 self.refresh()
 
     def parts_of(self, start: int, end: int) -> list[tuple[int, LogPart]]:
-        """Parts with offsets of [start, end), and their places."""
+        """Return the parts that overlap offsets [start, end), each with its index."""
         return [(index, part) for index, part in enumerate(self._parts) if part.start < end and part.until > start]
 
     def segment_index(self, offset: int) -> int:
@@ -291,7 +305,7 @@ class TieredLog(PartitionLog):
         return part.remote_path or os.path.join(self.directory, part.files.log)
 
     def planned_for(self, start: int, end: int) -> PlannedLog:
-        """Facts that a task needs to read [start, end) without a listing."""
+        """Return the parts and offsets with which a task reads [start, end) without a listing."""
         self.prefetch_segments(start, end)
         parts = tuple(part for _, part in self.parts_of(start, end) if not part.is_pending)
         return PlannedLog(self.log_start_offset, self.log_end, parts)

@@ -11,24 +11,26 @@ V = TypeVar("V")
 
 
 class WeightedCache(Generic[V]):
-    """LRU cache of values with a total weight of at most `most`, or of one heavier value. Thread-safe; two threads that
-    need the same value at once may both make it.
+    """LRU cache of values with a limited total weight. A single value may be heavier than the limit.
+
+    Thread-safe. Two threads that request the same missing value at once may both compute it.
 
     Args:
-        weight: Returns the weight of a value, at least 1, in the unit of `most`.
+        max_weight: Largest total weight.
+        weight: Returns the weight of a value, at least 1, in the unit of `max_weight`.
     """
 
-    def __init__(self, most: int, weight: Callable[[V], int]) -> None:
-        self._most, self._weight = most, weight
+    def __init__(self, max_weight: int, weight: Callable[[V], int]) -> None:
+        self._max_weight, self._weight = max_weight, weight
         self._lock = threading.Lock()
-        self._values: OrderedDict[Hashable, V] = OrderedDict()  # the one used last comes last
+        self._values: OrderedDict[Hashable, V] = OrderedDict()  # in order of the last use
         self._total = 0
 
     def __len__(self) -> int:
         return len(self._values)
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
-        """The value of `key`, by `make` if it is not held. Raises what `make` raises."""
+        """Return the value of `key`, calling `make` if it is not cached. Errors of `make` are raised unchanged."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
@@ -38,7 +40,7 @@ class WeightedCache(Generic[V]):
             if key not in self._values:
                 self._values[key] = value
                 self._total += self._weight(value)
-            while self._total > self._most and len(self._values) > 1:
+            while self._total > self._max_weight and len(self._values) > 1:
                 _, oldest = self._values.popitem(last=False)
                 self._total -= self._weight(oldest)
         return value

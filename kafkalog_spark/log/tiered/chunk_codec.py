@@ -1,7 +1,8 @@
-"""Codec of chunks and indexes as the plugin transforms them: compress, then encrypt; and back.
+"""Compression and encryption of the chunks and indexes of a remote segment, compatible with Aiven's plugin.
 
-Encrypted: IV (12 bytes), ciphertext, tag (16 bytes): AES-256-GCM with the segment's data key and AAD
-(AesEncryptionProvider of Aiven's plugin). Compressed: one zstd frame. Indexes are never compressed.
+A chunk is compressed to one zstd frame, then encrypted with AES-256-GCM, using the data key and the AAD of the segment
+(AesEncryptionProvider). The result is the IV (12 bytes), the ciphertext and the tag (16 bytes). Indexes are never
+compressed.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ TAG_SIZE = 16
 ENCRYPTION_OVERHEAD = IV_SIZE + TAG_SIZE  # bytes that encryption adds to each chunk and index
 
 Buffer = bytes | bytearray | memoryview
-FetchRange = Callable[[int, int], Buffer]  # bytes [begin, end) of an object
+FetchRange = Callable[[int, int], Buffer]  # returns bytes [begin, end) of an object
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkCodec:
-    """How the chunks of one segment are transformed. Threads may share it. Not to be pickled or printed: it has the
-    key, so it is made where it is used, of the manifest and the key ring."""
+    """Codec of the chunks and indexes of one segment; thread-safe.
+
+    It contains the data key, so do not pickle or log it. Construct it where it is used, from manifest and key ring.
+    """
 
     compressed: bool
     cipher: Any = field(default=None, repr=False)  # AESGCM; None without encryption
@@ -37,7 +40,7 @@ class ChunkCodec:
 
     @classmethod
     def of(cls, manifest: SegmentManifest, keys: KeyRing | None) -> ChunkCodec:
-        """Raises as KeyRing.data_key."""
+        """Return the codec for a segment with this manifest. Raises the errors of `KeyRing.data_key`."""
         encryption = manifest.encryption
         if encryption is None:
             return cls(manifest.compressed)
@@ -45,7 +48,10 @@ class ChunkCodec:
 
     @classmethod
     def for_new_segment(cls, compressed: bool, keys: KeyRing, key_id: str | None) -> ChunkCodec:
-        """With a data key and AAD of its own; plain without a `key_id`. Raises as KeyRing.wrapped."""
+        """Return a codec with a new data key and AAD, or one without encryption if `key_id` is None.
+
+        Raises the errors of `KeyRing.wrapped`.
+        """
         if key_id is None:
             return cls(compressed)
         data_key = os.urandom(DATA_KEY_SIZE)
@@ -53,13 +59,13 @@ class ChunkCodec:
         return cls(compressed, _cipher(data_key), encryption)
 
     def transformed(self, chunk: bytes) -> bytes:
-        """The chunk as it lies in the object."""
+        """Return the stored form of a chunk."""
         if self.compressed:
             chunk = zstandard.ZstdCompressor(write_content_size=True).compress(chunk)
         return self.transformed_index(chunk)
 
     def transformed_index(self, data: bytes) -> bytes:
-        """An index as it lies in the `.indexes` object: never compressed, and not encrypted where it is empty."""
+        """Return the stored form of an index, which is not compressed, and not encrypted if it is empty."""
         if self.encryption is None or not data:
             return data
         iv = os.urandom(IV_SIZE)
@@ -67,8 +73,16 @@ class ChunkCodec:
         return iv + sealed
 
     def chunk(self, data: Buffer, chunk: Chunk, path: str | None = None) -> Buffer:
-        """The original bytes of `chunk`, of which `data` lies in the object. Raises CorruptChunk with number, position,
-        and `path`, the object's key."""
+        """Return the original bytes of a chunk.
+
+        Args:
+            data: Stored bytes of the chunk.
+            chunk: Position and sizes of the chunk.
+            path: Key of the object, for errors.
+
+        Raises:
+            CorruptChunk: If `data` cannot be decrypted or decompressed to the original size.
+        """
         try:
             data = self._decrypted(data, chunk.size)
             if self.compressed:
@@ -82,24 +96,30 @@ class ChunkCodec:
 
     @property
     def decodes_parts(self) -> bool:
-        """True if a part of a chunk can be read without the whole: an encrypted one is authenticated as a whole."""
+        """True if `part` can be used: an encrypted chunk can only be authenticated as a whole."""
         return self.compressed and self.cipher is None
 
     def part(self, fetch: FetchRange, chunk: Chunk, begin: int, end: int, path: str) -> bytes:
-        """The original bytes [begin, end) of a large `chunk`, decoded from its start a piece at a time, so that neither
-        the object's bytes nor the chunk are in memory as a whole. Requires `decodes_parts`.
+        """Return the original bytes [begin, end) of a large chunk.
+
+        The chunk is decoded piece by piece from its start, so neither the stored nor the original chunk is in memory as
+        a whole. Requires `decodes_parts`.
 
         Args:
-            fetch: gives a byte range of the object at `path`.
+            fetch: Returns a byte range of the object.
+            chunk: Position and sizes of the chunk.
+            begin: First byte, relative to the start of the original chunk.
+            end: End of the range.
+            path: Key of the object, for errors.
 
         Raises:
-            CorruptChunk: As `chunk`; damage behind `end` is not noticed.
+            CorruptChunk: If the chunk cannot be decompressed up to `end`. Damage after `end` is not detected.
             OSError: If `fetch` raises it.
         """
         context = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
         what = f"chunk {chunk.number}: "
         try:
-            source: Any = _ObjectReader(fetch, chunk)  # of a file, only `read` is called
+            source: Any = _ObjectReader(fetch, chunk)  # zstandard calls only `read`
             with context.stream_reader(source, read_size=PART_READ) as stream:
                 skipped = bytearray(min(_SKIPPED_AT_ONCE, begin))
                 for at in range(0, begin, _SKIPPED_AT_ONCE):
@@ -116,13 +136,22 @@ class ChunkCodec:
             raise CorruptChunk(reason, path=path, position=chunk.position) from None
         return part
 
-    def index(self, data: Buffer, place: IndexRange, path: str | None = None) -> Buffer:
-        """The bytes of an index, of which `data` lies at `place` in the `.indexes` object. Raises CorruptChunk."""
+    def index(self, data: Buffer, index_range: IndexRange, path: str | None = None) -> Buffer:
+        """Return the original bytes of an index.
+
+        Args:
+            data: Stored bytes of the index.
+            index_range: Position of the index in the `.indexes` object.
+            path: Key of the object, for errors.
+
+        Raises:
+            CorruptChunk: If `data` has the wrong size or cannot be decrypted.
+        """
         try:
-            return self._decrypted(data, place.size)
+            return self._decrypted(data, index_range.size)
         except CorruptChunk as error:
             what = f"an index: {error.what}"
-            raise CorruptChunk(what, path=path, position=place.position, hint=error.hint) from None
+            raise CorruptChunk(what, path=path, position=index_range.position, hint=error.hint) from None
 
     def _decrypted(self, data: Buffer, size: int) -> Buffer:
         if len(data) != size:
@@ -142,7 +171,7 @@ class ChunkCodec:
 
 
 class _ObjectReader:
-    """The stored bytes of a chunk, as a file."""
+    """File object over the stored bytes of a chunk."""
 
     def __init__(self, fetch: FetchRange, chunk: Chunk) -> None:
         self._fetch = fetch
@@ -169,25 +198,25 @@ def _cipher(data_key: bytes) -> Any:
     return AESGCM(data_key)
 
 
-_AAD_SIZE = 32  # bytes, as the plugin draws them (AesEncryptionProvider)
-_CUT = "the object was cut short or is not the one that the manifest is of"
+_AAD_SIZE = 32  # bytes of random AAD, as in AesEncryptionProvider
+_CUT = "the object was truncated or does not belong to this manifest"
 _TAMPERED = "the object, its manifest's aad or the data key was changed or damaged after it was written"
 
 
 def _decompressed(data: Buffer, expected: int) -> bytes:
-    """Content of a zstd frame of `expected` bytes; no more than that is ever allocated."""
+    """Return the content of a zstd frame, allocating at most `expected` bytes for it."""
     try:
-        # the library allocates what the frame announces, whatever it is allowed to give back
+        # The library allocates the announced size, regardless of max_output_size.
         announced = zstandard.get_frame_parameters(data).content_size
         if announced not in (expected, zstandard.CONTENTSIZE_UNKNOWN):
             raise CorruptChunk(f"its zstd frame announces {announced} bytes, {expected} went in")
         context = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
-        # one more: with 0 the library would take any size
+        # One byte more, because 0 means no limit.
         return context.decompress(data, max_output_size=expected + 1, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise CorruptChunk(f"cannot be decompressed (zstd): {error}") from None
 
 
-PART_READ = 2 << 20  # bytes of an object that are fetched at a time where chunks are decoded in parts
+PART_READ = 2 << 20  # bytes fetched at a time by `ChunkCodec.part`
 _SKIPPED_AT_ONCE = 256 << 10
-_MAX_WINDOW = 1 << 27  # bytes; zstd's own limit. A frame that announces its size and is decoded at once needs none.
+_MAX_WINDOW = 1 << 27  # largest zstd window in bytes; the default limit of zstd

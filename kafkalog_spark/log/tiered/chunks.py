@@ -1,7 +1,8 @@
-"""Where the chunks of a segment lie in its object (Aiven's plugin: manifest/index).
+"""Index from positions in a segment to chunks in its remote object (Aiven's plugin: manifest/index).
 
-The segment is cut every `original_chunk_size` bytes, wherever that is in a batch; each chunk is transformed by itself
-and the outcomes lie one after the other. So a range of the segment is one range of the object.
+A segment is divided every `original_chunk_size` bytes, regardless of batches. Each chunk is transformed separately, and
+the object contains the transformed chunks one after the other, so one range of the object covers any range of the
+segment.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kafkalog_spark.log.tiered.chunk_sizes import Sizes, expect_count
 
 
 class Chunk(NamedTuple):
-    """A chunk: its number from 0, its place and size in the segment, and those in the object. Bytes."""
+    """Number of a chunk, from 0, with its position and size in bytes, in the original segment and in the object."""
 
     number: int
     original_position: int
@@ -29,7 +30,7 @@ class Chunk(NamedTuple):
 
 
 class ObjectRange(NamedTuple):
-    """Byte range [begin, end) of an object that covers a range of the segment: these whole chunks."""
+    """Byte range [begin, end) of an object, which consists of whole chunks, and the numbers of these chunks."""
 
     begin: int
     end: int
@@ -38,8 +39,13 @@ class ObjectRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkIndex:
-    """The chunks of one segment. positions: int64 of shape (chunks + 1,): where each transformed chunk begins in the
-    object, and where the last one ends."""
+    """Positions of the chunks of one segment.
+
+    Attributes:
+        original_chunk_size: Bytes of each chunk of the segment except the last.
+        original_file_size: Bytes of the segment.
+        positions: Start of each transformed chunk in the object, and the end of the last; int64 of shape (chunks + 1,).
+    """
 
     original_chunk_size: int
     original_file_size: int
@@ -49,9 +55,9 @@ class ChunkIndex:
     def of_fixed(
         cls, original_chunk_size: int, original_file_size: int, transformed_size: int, final_transformed_size: int
     ) -> Self:
-        """Chunks of one transformed size, but for the last. Raises CorruptManifest."""
+        """Return the index of chunks that have one transformed size, except the last. Raises CorruptManifest."""
         count = chunk_count(original_chunk_size, original_file_size)
-        # one more than the most stands for all that is too large, also for an int64
+        # Sizes above the limit are clipped to one that `of_variable` refuses, since they may not fit into an int64.
         sizes = np.full(count, min(transformed_size, MAX_SEGMENT_SIZE + 1), np.int64)
         if count:
             sizes[-1] = min(final_transformed_size, MAX_SEGMENT_SIZE + 1)
@@ -59,12 +65,12 @@ class ChunkIndex:
 
     @classmethod
     def of_variable(cls, original_chunk_size: int, original_file_size: int, sizes: Sizes) -> Self:
-        """Chunks of these transformed sizes. Raises CorruptManifest."""
+        """Return the index of chunks with these transformed sizes. Raises CorruptManifest."""
         count = chunk_count(original_chunk_size, original_file_size)
         if count != len(sizes):
             raise CorruptManifest(
-                f"there are sizes of {len(sizes)} chunks, but {original_file_size} bytes in chunks of "
-                f"{original_chunk_size} are {count}"
+                f"there are sizes of {len(sizes)} chunks, expected {count} for {original_file_size} bytes in chunks of "
+                f"{original_chunk_size}"
             )
         for size in (int(sizes.min()), int(sizes.max())) if len(sizes) else ():
             if not 1 <= size <= MAX_SEGMENT_SIZE:
@@ -80,16 +86,16 @@ class ChunkIndex:
 
     @property
     def object_size(self) -> int:
-        """Bytes of the object."""
+        """Size of the object in bytes."""
         return int(self.positions[-1])
 
     @property
     def sizes(self) -> Sizes:
-        """Transformed sizes in bytes."""
+        """Transformed size of each chunk in bytes."""
         return np.diff(self.positions)
 
     def chunk(self, number: int) -> Chunk:
-        """Chunk `number`, from 0. Raises IndexError outside."""
+        """Return chunk `number`, from 0. Raises IndexError if there is no such chunk."""
         if not 0 <= number < self.count:
             raise IndexError(f"chunk {number} of {self.count}")
         begins = number * self.original_chunk_size
@@ -98,7 +104,11 @@ class ChunkIndex:
         return Chunk(number, begins, size, position, int(self.positions[number + 1]) - position)
 
     def range_of(self, begin: int, end: int) -> ObjectRange:
-        """Object range that covers bytes [begin, end) of the segment; raises ValueError unless they are within it."""
+        """Return the object range that covers bytes [begin, end) of the segment.
+
+        Raises:
+            ValueError: If the range is not within the segment.
+        """
         if not 0 <= begin <= end <= self.original_file_size:
             raise ValueError(f"bytes {begin} to {end} of a segment of {self.original_file_size}")
         if begin == end:
@@ -107,7 +117,7 @@ class ChunkIndex:
         return ObjectRange(int(self.positions[first]), int(self.positions[last + 1]), range(first, last + 1))
 
     def slices(self, begin: int, end: int) -> Iterator[tuple[Chunk, int, int]]:
-        """The same range chunk by chunk, and which original bytes [begin, end) of each belong to it."""
+        """Yield each chunk that overlaps bytes [begin, end) of the segment, and the overlap, relative to the chunk."""
         for number in self.range_of(begin, end).chunks:
             chunk = self.chunk(number)
             skip = chunk.original_position
@@ -125,7 +135,7 @@ class ChunkIndex:
 
 
 def chunk_count(original_chunk_size: int, original_file_size: int) -> int:
-    """How many chunks a segment of so many bytes makes. Raises CorruptManifest for sizes that no segment has."""
+    """Return the number of chunks of a segment. Raises CorruptManifest if a size is out of range."""
     if original_chunk_size < 1:
         raise CorruptManifest(f"originalChunkSize is {original_chunk_size}, expected at least 1 byte")
     if not 0 <= original_file_size <= MAX_SEGMENT_SIZE:

@@ -1,7 +1,7 @@
-"""Custom metadata of Aiven's plugin: bytes of an event that locate the objects of a segment.
+"""Custom metadata of Aiven's plugin: the bytes of a metadata event that locate the objects of a segment.
 
 Tagged fields (SegmentCustomMetadataSerde): 0 `remote_size` (varlong), 1 `object_prefix` and 2 `object_key` (compact
-strings). They preserve the location if the configuration has changed since the segment was copied.
+strings). They locate the objects even if the configuration has changed since the segment was copied.
 """
 
 from __future__ import annotations
@@ -12,18 +12,27 @@ from kafkalog_spark.format.varints import uvarint, write_varint
 
 
 def encode_custom_metadata(remote_size: int | None, object_prefix: str | None, object_key: str | None) -> bytes | None:
-    """The bytes; None where nothing is said. remote_size: bytes of all objects of the segment. object_prefix: its
-    `key.prefix`. object_key: of its objects, without prefix and suffix."""
+    """Return the custom metadata of a segment, or None if no field is present.
+
+    Args:
+        remote_size: Bytes of all objects of the segment.
+        object_prefix: `key.prefix` of the segment.
+        object_key: Key of the objects, without prefix and suffix.
+    """
     size = bytearray()
     if remote_size is not None:
         write_varint(size, remote_size)
     texts = (b"" if text is None else compact_string(text) for text in (object_prefix, object_key))
-    said = [uvarint(tag) + uvarint(len(data)) + data for tag, data in enumerate((bytes(size), *texts)) if data]
-    return uvarint(len(said)) + b"".join(said) if said else None
+    fields = [uvarint(tag) + uvarint(len(data)) + data for tag, data in enumerate((bytes(size), *texts)) if data]
+    return uvarint(len(fields)) + b"".join(fields) if fields else None
 
 
 def custom_object_key(data: bytes) -> tuple[str | None, str | None]:
-    """(object_prefix, object_key), None where it is not said. Raises CorruptRemoteMetadata."""
+    """Return `object_prefix` and `object_key`, each None if it is absent.
+
+    Raises:
+        CorruptRemoteMetadata: If the bytes cannot be decoded.
+    """
     try:
         fields, _ = read_tagged_fields(data, 0)
         prefix, key = (read_compact_string(fields[tag], 0)[0] if tag in fields else None for tag in (1, 2))

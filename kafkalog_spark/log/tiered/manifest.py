@@ -1,7 +1,7 @@
 """The manifest of a segment (`.rsm-manifest`): SegmentManifestV1 of Aiven's plugin, JSON in UTF-8.
 
-It says how the segment was cut and transformed, where its indexes lie in the `.indexes` object, and, since September
-2023, which segment it is. It is written last: where it is, the segment is whole.
+It describes the chunks and their transformation, the positions of the indexes in the `.indexes` object and, since
+September 2023, the segment itself. It is written last, so a segment with a manifest is complete.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class JsonFields:
-    """Typed access to the fields of a JSON object, by name. Raises CorruptManifest for another type, with the name."""
+    """Typed access to the fields of a JSON object. Methods raise CorruptManifest, with the name, for a wrong type."""
 
     def __init__(self, value: Any, name: str = "") -> None:
         if not isinstance(value, dict):
@@ -46,12 +46,12 @@ class JsonFields:
         if name not in self._value:
             raise CorruptManifest(f"{self._full(name)} is missing, expected {_KINDS[kind]}")
         value = self._value[name]
-        if type(value) is not kind:  # True is an int to isinstance
+        if type(value) is not kind:  # isinstance(True, int) is true
             raise CorruptManifest(f"{self._full(name)} is {_shown(value)}, expected {_KINDS[kind]}")
         return value
 
     def integer(self, name: str, least: int = 0) -> int:
-        """An integer from `least` to 2^63 - 1."""
+        """Return an integer from `least` to 2^63 - 1."""
         value = self.get(name, int)
         if not least <= value <= MAX_INT64:
             raise CorruptManifest(f"{self._full(name)} is {_shown(value)}, expected {least} to 2^63-1")
@@ -61,17 +61,17 @@ class JsonFields:
         return JsonFields(self.get(name, dict), self._full(name))
 
     def optional(self, name: str) -> JsonFields | None:
-        """The object in a field; None when it is null or missing."""
+        """Return the object in a field, or None if the field is null or missing."""
         return None if self._value.get(name) is None else self.fields(name)
 
     def nullable(self, name: str) -> JsonFields | None:
-        """The object in a field that must be there; None when it is null."""
+        """Return the object in a required field, or None if the field is null."""
         if name not in self._value:
             raise CorruptManifest(f"{self._full(name)} is missing, expected an object or null")
         return self.optional(name)
 
     def epochs(self) -> tuple[EpochEntry, ...]:
-        """This object as {"epoch": start offset}, by epoch."""
+        """Return the fields of this object, which map leader epochs to start offsets, in order of epochs."""
         for name in self._value:
             if not _EPOCH.fullmatch(name) or int(name) > MAX_INT32:
                 raise CorruptManifest(f"{self._name} has the key {_shown(name)}, expected a leader epoch")
@@ -79,14 +79,14 @@ class JsonFields:
 
 
 def _shown(value: Any) -> str:
-    """A value's beginning: manifests may hold anything."""
+    """Return a short text for a value from the manifest, which may be of any type and size."""
     if isinstance(value, int) and value.bit_length() > 128:
         return "a number of more than 128 bits"
     text = repr(value) if isinstance(value, str | int | float | bool | None) else type(value).__name__
     return text if len(text) <= 40 else f"{text[:40]}..."
 
 
-MOST_OF_MANIFEST = 64 << 20  # bytes. The sizes of a million chunks take 5 MB.
+MOST_OF_MANIFEST = 64 << 20  # size limit in bytes; the sizes of a million chunks take 5 MB
 
 INDEX_FIELDS = {
     RemoteFile.OFFSET_INDEX: "offset",
@@ -95,11 +95,11 @@ INDEX_FIELDS = {
     RemoteFile.LEADER_EPOCHS: "leaderEpoch",
     RemoteFile.TRANSACTION_INDEX: "transaction",
 }
-"""The manifest's names of the indexes, in the order in which they lie in the object."""
+"""Field of each index in the manifest, in the order of the indexes in the `.indexes` object."""
 
 
 class IndexRange(NamedTuple):
-    """Where an index lies in the `.indexes` object, encrypted or not: bytes."""
+    """Position and stored size of an index in the `.indexes` object, in bytes."""
 
     position: int
     size: int
@@ -107,8 +107,13 @@ class IndexRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentEncryption:
-    """AES-256-GCM of chunks and indexes. key_id: of the RSA key pair; wrapped_key: the data key, encrypted with it.
-    aad: additional authenticated data of every chunk."""
+    """Parameters of the AES-256-GCM encryption of chunks and indexes.
+
+    Attributes:
+        key_id: ID of the RSA key pair.
+        wrapped_key: Data key, encrypted with the RSA key.
+        aad: Additional authenticated data of every chunk and index.
+    """
 
     key_id: str
     wrapped_key: bytes = field(repr=False)
@@ -117,8 +122,16 @@ class SegmentEncryption:
 
 @dataclass(frozen=True, slots=True)
 class SegmentManifest:
-    """indexes: by kind; None for a legacy manifest (before October 2023), whose indexes are objects of their own;
-    without a transaction index the kind is missing. segment: None before September 2023: then the key must do."""
+    """Parsed manifest.
+
+    Attributes:
+        chunks: Positions of the chunks in the `.log` object.
+        compressed: True if the chunks are compressed.
+        encryption: None if chunks and indexes are not encrypted.
+        indexes: Range of each index in the `.indexes` object. The transaction index can be absent. None in manifests
+            before October 2023, where each index is an object of its own.
+        segment: None in manifests before September 2023; then only the object key identifies the segment.
+    """
 
     chunks: ChunkIndex
     compressed: bool
@@ -128,11 +141,11 @@ class SegmentManifest:
 
     @property
     def plain(self) -> bool:
-        """The `.log` object is the segment, byte for byte."""
+        """True if the `.log` object equals the segment byte for byte."""
         return not self.compressed and self.encryption is None
 
     def check_is_of(self, partition: TopicIdPartition, start_offset: int, segment_id: UUID) -> None:
-        """Raise CorruptManifest, without a path, if it is of another segment than this one."""
+        """Raise CorruptManifest, without a path, if the manifest belongs to another segment."""
         segment = self.segment
         if segment is None or (segment.partition, segment.start_offset, segment.segment_id) == (
             partition, start_offset, segment_id,
@@ -142,7 +155,12 @@ class SegmentManifest:
 
 
 def parse_manifest(data: bytes) -> SegmentManifest:
-    """Fields not known are passed over. Raises CorruptManifest without a path, UnsupportedFormat for other versions."""
+    """Parse a manifest; unknown fields are ignored.
+
+    Raises:
+        CorruptManifest: If a field is missing or invalid; without a path.
+        UnsupportedFormat: If the version or the type of the chunk index is unknown.
+    """
     try:
         manifest = JsonFields(json.loads(data))
     except (ValueError, RecursionError) as error:
@@ -152,11 +170,11 @@ def parse_manifest(data: bytes) -> SegmentManifest:
         raise UnsupportedFormat(f"manifest version {version[:20]!r}, only '1' is known")
     compressed = manifest.get("compression", bool)
     encryption = None
-    if (given := manifest.optional("encryption")) is not None:
-        key_id, colon, wrapped = given.get("dataKey", str).rpartition(":")
+    if (cipher_fields := manifest.optional("encryption")) is not None:
+        key_id, colon, wrapped = cipher_fields.get("dataKey", str).rpartition(":")
         if not colon or not key_id:
             raise CorruptManifest("encryption.dataKey is not <key id>:<base64>")
-        aad = _base64(given.get("aad", str), "encryption.aad")
+        aad = _base64(cipher_fields.get("aad", str), "encryption.aad")
         encryption = SegmentEncryption(key_id, _base64(wrapped, "encryption.dataKey"), aad)
     index = manifest.fields("chunkIndex")
     chunk_size, file_size = index.integer("originalChunkSize", 1), index.integer("originalFileSize")
@@ -172,17 +190,17 @@ def parse_manifest(data: bytes) -> SegmentManifest:
     if encryption is None and not compressed and chunks.object_size != chunks.original_file_size:
         raise CorruptManifest(
             f"neither compressed nor encrypted, but {chunks.original_file_size} bytes became {chunks.object_size}",
-            hint="originalFileSize, the chunk sizes, compression or encryption is not what it was",
+            hint="originalFileSize, the chunk sizes, compression or encryption was changed after the upload",
         )
-    places: dict[RemoteFile, IndexRange] | None = None
+    index_ranges: dict[RemoteFile, IndexRange] | None = None
     if (indexes := manifest.optional("segmentIndexes")) is not None:
-        places = {}
+        index_ranges = {}
         for file, name in INDEX_FIELDS.items():
-            place = indexes.nullable(name) if file is RemoteFile.TRANSACTION_INDEX else indexes.fields(name)
-            if place is not None:
-                places[file] = IndexRange(place.integer("position"), place.integer("size"))
+            fields = indexes.nullable(name) if file is RemoteFile.TRANSACTION_INDEX else indexes.fields(name)
+            if fields is not None:
+                index_ranges[file] = IndexRange(fields.integer("position"), fields.integer("size"))
     segment = _segment(manifest.optional("remoteLogSegmentMetadata"), chunks.original_file_size)
-    return SegmentManifest(chunks, compressed, encryption, places, segment)
+    return SegmentManifest(chunks, compressed, encryption, index_ranges, segment)
 
 
 def _base64(text: str, name: str) -> bytes:
@@ -192,16 +210,16 @@ def _base64(text: str, name: str) -> bytes:
         raise CorruptManifest(f"{name} is not base64: {error}") from None
 
 
-def _segment(given: JsonFields | None, size: int) -> RemoteSegment | None:
-    if given is None:
+def _segment(metadata: JsonFields | None, size: int) -> RemoteSegment | None:
+    if metadata is None:
         return None
-    segment_id = given.fields("remoteLogSegmentId")
+    segment_id = metadata.fields("remoteLogSegmentId")
     topic_id_partition = segment_id.fields("topicIdPartition")
     topic_partition = topic_id_partition.fields("topicPartition")
-    start, end = given.integer("startOffset"), given.integer("endOffset", -1)
+    start, end = metadata.integer("startOffset"), metadata.integer("endOffset", -1)
     if end < start - 1:
         raise CorruptManifest(f"remoteLogSegmentMetadata.endOffset {end} is below startOffset {start}")
-    epochs = given.fields("segmentLeaderEpochs").epochs()
+    epochs = metadata.fields("segmentLeaderEpochs").epochs()
     try:
         partition = TopicIdPartition(
             topic_partition.get("topic", str),
@@ -213,12 +231,14 @@ def _segment(given: JsonFields | None, size: int) -> RemoteSegment | None:
         segment = uuid_from_text(segment_id.get("id", str))
     except ValueError as error:
         raise CorruptManifest(f"remoteLogSegmentMetadata.remoteLogSegmentId: {error}") from None
-    timestamp, broker_id, at = (given.integer(name, -1) for name in ("maxTimestampMs", "brokerId", "eventTimestampMs"))
-    return RemoteSegment(partition, segment, start, end, epochs, size, timestamp, broker_id, at)
+    timestamp, broker_id, event_timestamp = (
+        metadata.integer(name, -1) for name in ("maxTimestampMs", "brokerId", "eventTimestampMs")
+    )
+    return RemoteSegment(partition, segment, start, end, epochs, size, timestamp, broker_id, event_timestamp)
 
 
 def format_manifest(manifest: SegmentManifest) -> bytes:
-    """The object's bytes, fields as the plugin of today writes them."""
+    """Return the content of a manifest object, with the fields that current versions of the plugin write."""
     chunks = manifest.chunks
     index: dict[str, Any] = {
         "type": "variable" if manifest.compressed else "fixed",
@@ -232,8 +252,8 @@ def format_manifest(manifest: SegmentManifest) -> bytes:
         index["finalTransformedChunkSize"] = int(chunks.sizes[-1]) if chunks.count else 0
     value: dict[str, Any] = {"version": "1", "chunkIndex": index}
     if manifest.indexes is not None:
-        places = {file: place._asdict() for file, place in manifest.indexes.items()}
-        value["segmentIndexes"] = {name: places.get(file) for file, name in INDEX_FIELDS.items()}
+        index_ranges = {file: index_range._asdict() for file, index_range in manifest.indexes.items()}
+        value["segmentIndexes"] = {name: index_ranges.get(file) for file, name in INDEX_FIELDS.items()}
     value["compression"] = manifest.compressed
     if manifest.encryption is not None:
         value["encryption"] = {

@@ -1,11 +1,11 @@
-"""`__remote_log_metadata`: one event a record value, and what they say together of a partition's remote segments.
+"""Events of `__remote_log_metadata`, one in each record value, and the state of remote segments that they define.
 
-Value: unsigned varints frame version (1), apiKey, version; then a flexible message. Sources: Kafka's
-RemoteLogSegmentMetadataRecord.json and its neighbours, BytesApiMessageSerde, RemoteLogSegmentState.
+A value has three unsigned varints (frame version 1, apiKey, version), then a flexible message. Sources: Kafka's
+RemoteLogSegmentMetadataRecord.json and the related files, BytesApiMessageSerde, RemoteLogSegmentState.
 
-    apiKey 0  a segment begins to be copied: all that is known of it, and its state
-    apiKey 1  a segment's state changes
-    apiKey 2  a partition's remote log is being deleted
+    apiKey 0  the copy of a segment starts: metadata and state of the segment
+    apiKey 1  the state of a segment changes
+    apiKey 2  the remote log of a partition is being deleted
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MESSAGES = {
 
 
 class RemoteSegmentState(IntEnum):
-    """Kafka's RemoteLogSegmentState. Only COPY_SEGMENT_FINISHED may be read."""
+    """Kafka's RemoteLogSegmentState. A segment may be read only in the state COPY_SEGMENT_FINISHED."""
 
     COPY_SEGMENT_STARTED = 0
     COPY_SEGMENT_FINISHED = 1
@@ -61,18 +61,18 @@ NEXT_STATES = {
     RemoteSegmentState.DELETE_SEGMENT_STARTED: {RemoteSegmentState.DELETE_SEGMENT_FINISHED},
     RemoteSegmentState.DELETE_SEGMENT_FINISHED: set(),
 }
-"""Which state may follow which; each may be said again (RemoteLogSegmentState.isValidTransition)."""
+"""Valid next states of each state; a repeated state is valid too (RemoteLogSegmentState.isValidTransition)."""
 
 
 class SegmentEvent(NamedTuple):
-    """apiKey 0."""
+    """Start of the copy of a segment (apiKey 0)."""
 
     segment: RemoteSegment
     state: RemoteSegmentState
 
 
 class SegmentUpdate(NamedTuple):
-    """apiKey 1. event_timestamp: ms."""
+    """Change of the state of a segment (apiKey 1). `event_timestamp` is in ms."""
 
     partition: TopicIdPartition
     segment_id: uuid.UUID
@@ -83,7 +83,7 @@ class SegmentUpdate(NamedTuple):
 
 
 class PartitionDeletion(NamedTuple):
-    """apiKey 2. event_timestamp: ms."""
+    """Deletion of the remote log of a partition (apiKey 2). `event_timestamp` is in ms."""
 
     partition: TopicIdPartition
     broker_id: int
@@ -95,14 +95,15 @@ RemoteLogEvent = SegmentEvent | SegmentUpdate | PartitionDeletion
 
 
 def decode_event(value: bytes) -> RemoteLogEvent:
-    """Return the event of a record's value, which anybody who can write to the topic may have chosen.
+    """Decode and validate the value of a record, which may come from any client that can write to the topic.
 
-    It is validated here, and not again.
+    Callers need no further validation of the event.
 
     Raises:
-        CorruptRemoteMetadata: If it is not an event, with the byte; or if no broker copies such a partition or segment:
-            its topic has no valid name or is an internal one, its offsets or leader epochs do not rise from 0 on.
-        UnsupportedFormat: For another frame version or apiKey.
+        CorruptRemoteMetadata: If the value cannot be decoded, with the byte position. Also if no broker would copy the
+            partition or segment: the topic name is invalid or that of an internal topic, or the offsets or leader
+            epochs are negative or do not increase.
+        UnsupportedFormat: If the frame version or the apiKey is unknown.
     """
     try:
         frame, at = read_unsigned_varint(value, 0)
@@ -154,8 +155,11 @@ def _partition(fields: tuple[str, uuid.UUID, int]) -> TopicIdPartition:
 
 
 def _check_segment(segment: RemoteSegment) -> None:
-    """Kafka's RemoteLogSegmentMetadata refuses the same offsets and segments without epochs; the rest follows from
-    RemoteLogManager.copyLogSegment."""
+    """Raise CorruptRemoteMetadata for a segment that no broker would copy.
+
+    Kafka's RemoteLogSegmentMetadata refuses the same offsets, and segments without leader epochs. The other conditions
+    follow from RemoteLogManager.copyLogSegment.
+    """
     start, end, epochs = segment.start_offset, segment.end_offset, segment.leader_epochs
     name = f"{segment.partition.topic}-{segment.partition.partition}"
     if not 0 <= start <= end:
@@ -171,11 +175,11 @@ def _check_segment(segment: RemoteSegment) -> None:
         )
 
 
-_MESSAGE_VERSION = 0  # the only one of Kafka 4.3's
+_MESSAGE_VERSION = 0  # the only version in Kafka 4.3
 
 
 def encode_event(event: RemoteLogEvent) -> bytes:
-    """A record's value, as Kafka's RemoteLogMetadataSerde writes it."""
+    """Return the record value of an event, as Kafka's RemoteLogMetadataSerde writes it."""
     if isinstance(event, PartitionDeletion):
         api_key: int = _PARTITION_DELETE
         fields: tuple[object, ...] = event
@@ -198,8 +202,14 @@ _MURMUR_FACTOR, _MURMUR_SEED = 0x5BD1E995, 0x9747B28C  # org.apache.kafka.common
 
 
 def metadata_partition(partition: TopicIdPartition, partitions: int) -> int:
-    """Which of the topic's `partitions` has the events of a user's partition (RemoteLogMetadataTopicPartitioner):
-    murmur2 of the four bytes of Java's Objects.hash of topic id and partition."""
+    """Return the metadata partition that has the events of a partition (RemoteLogMetadataTopicPartitioner).
+
+    It is murmur2 of the four bytes of Java's Objects.hash of topic ID and partition.
+
+    Args:
+        partition: Partition whose segments are copied.
+        partitions: Number of partitions of `__remote_log_metadata`.
+    """
     high, low = partition.topic_id.int >> 64, partition.topic_id.int & (1 << 64) - 1
     hashed = 1
     for part in (low ^ low >> 32, high ^ high >> 32, partition.partition):
@@ -212,16 +222,24 @@ def metadata_partition(partition: TopicIdPartition, partitions: int) -> int:
 
 
 def following(before: SegmentEvent | None, event: SegmentEvent | SegmentUpdate) -> tuple[SegmentEvent | None, bool]:
-    """A segment after an event about it, None where nobody knows it or it is deleted; True for an event that does not
-    follow from those before, and changes nothing."""
+    """Apply an event to the state of its segment.
+
+    Args:
+        before: State before the event, or None if the segment is unknown or deleted.
+        event: The event.
+
+    Returns:
+        The state after the event, or None if the segment is unknown or deleted; and True if the event is an invalid
+        transition and was ignored.
+    """
     if isinstance(event, SegmentEvent):
         return before or event, before is not None and before.state is not event.state
     if before is None or (event.state is not before.state and event.state not in NEXT_STATES[before.state]):
-        # Said again of a segment that is gone, or of one whose first event retention took: nothing can be read.
+        # DELETE_SEGMENT_FINISHED of an unknown segment is valid: it is repeated, or retention removed the first event.
         return before, before is not None or event.state is not RemoteSegmentState.DELETE_SEGMENT_FINISHED
     if event.state is RemoteSegmentState.DELETE_SEGMENT_FINISHED:
         return None, False
-    # RemoteLogSegmentMetadata.createWithUpdates: who said it last, when, and the plugin's bytes
+    # RemoteLogSegmentMetadata.createWithUpdates: broker, time and custom metadata of the last event
     segment = replace(
         before.segment, broker_id=event.broker_id, event_timestamp=event.event_timestamp,
         custom_metadata=event.custom_metadata,
@@ -231,17 +249,26 @@ def following(before: SegmentEvent | None, event: SegmentEvent | SegmentUpdate) 
 
 @dataclass(frozen=True)
 class SegmentStates:
-    """Segments of a partition. readable: by id. refused: those whose copy was not finished, or that are deleted."""
+    """Remote segments of a partition.
+
+    Attributes:
+        readable: Segments whose copy is finished, by ID.
+        refused: IDs of segments whose copy is not finished, or that are being deleted or deleted.
+    """
 
     readable: Mapping[uuid.UUID, RemoteSegment]
     refused: frozenset[uuid.UUID]
 
 
 class RemoteLogState:
-    """State after the events so far; those of one partition must come in the order of the topic's offsets. segments:
-    (partition, segment id) -> segment and its state, deleted ones left out. deleted_segments: their ids.
-    deleted_partitions: those whose remote log is going or gone. odd: how many events did not follow from those before;
-    they change nothing, as a broker ignores them."""
+    """State of all remote segments, built from events. The events of one partition must be in offset order.
+
+    Attributes:
+        segments: Metadata and state of each segment that is not deleted, by partition and segment ID.
+        deleted_segments: IDs of deleted segments.
+        deleted_partitions: Partitions whose remote log is being deleted or deleted.
+        odd: Number of invalid transitions, which are ignored, as in a broker.
+    """
 
     def __init__(self, events: Iterable[RemoteLogEvent] = ()) -> None:
         self.segments: dict[tuple[TopicIdPartition, uuid.UUID], SegmentEvent] = {}
@@ -252,6 +279,7 @@ class RemoteLogState:
             self.take(event)
 
     def take(self, event: RemoteLogEvent) -> None:
+        """Apply the next event."""
         if isinstance(event, PartitionDeletion):
             self.deleted_partitions[event.partition] = event.state
             return
@@ -267,7 +295,7 @@ class RemoteLogState:
             self.segments.pop(key, None)
 
     def by_partition(self) -> dict[TopicIdPartition, SegmentStates]:
-        """The segments of each partition that an event was about."""
+        """Return the segments of each partition that has events about segments."""
         readable: dict[TopicIdPartition, dict[uuid.UUID, RemoteSegment]] = {}
         refused = {partition: set(ids) for partition, ids in self.deleted_segments.items()}
         for (partition, segment_id), (segment, state) in self.segments.items():

@@ -1,4 +1,4 @@
-"""Object keys of the layouts in which segments lie remotely, taken apart and put together.
+"""Object keys of remote segments in each layout: formatting and parsing.
 
 | layout       | key, after a prefix                                                                          |
 |--------------|----------------------------------------------------------------------------------------------|
@@ -7,9 +7,9 @@
 | local-tiered | `<topic>-<partition>-<topicId>/<20 digits>-<segmentId>.log`, `.index`, `.timeindex`, ...     |
 
 Sources: ObjectKeyFactory of Aiven's plugin; RemoteLogSegmentFileset and RemoteTopicPartitionDirectory of Kafka's
-LocalTieredStorage. Ids are Kafka's Uuids (22 characters of URL-safe base64), which may hold `-` and `_` as topics may:
-so keys are read from the right. Aiven's `key.prefix` is put in front as it is; without a slash at its end it becomes a
-part of the topic's name to whoever does not know it, so it can be given.
+LocalTieredStorage. IDs are Kafka's Uuids (22 characters of URL-safe base64). Both IDs and topic names may contain `-`
+and `_`, so keys are parsed from the right. Aiven's `key.prefix` is prepended unchanged. If it does not end with a
+slash, the key alone does not tell where the topic name starts, so `parse_aiven_topic_dir` takes the prefix.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kafkalog_spark.format.partition_metadata import uuid_from_text, uuid_to_tex
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition of a topic that may share its name with one created before or after it."""
+    """A partition, with the topic ID, because a deleted topic and a new one may have the same name."""
 
     topic: str
     topic_id: uuid.UUID
@@ -42,9 +42,14 @@ class TopicIdPartition(NamedTuple):
 class RemoteSegment:
     """A segment in remote storage as manifests and `__remote_log_metadata` describe it (RemoteLogSegmentMetadata).
 
-    end_offset: the last one, **inclusive**: the next segment's base offset - 1, also where its last records are control
-    records. leader_epochs: of its records, by epoch; the first begins at start_offset, the others where they begin in
-    the log. size: bytes of the .log file. max_timestamp, event_timestamp: ms. custom_metadata: of the plugin.
+    Attributes:
+        end_offset: Last offset, **inclusive**: the base offset of the next segment minus 1, control records included.
+        leader_epochs: Epochs of the records, in order. The first starts at `start_offset`, the others where they start
+            in the log.
+        size: Bytes of the .log file.
+        max_timestamp: In ms.
+        event_timestamp: In ms.
+        custom_metadata: Bytes that the remote storage plugin stores for itself.
     """
 
     partition: TopicIdPartition
@@ -61,7 +66,7 @@ class RemoteSegment:
 
     @property
     def name(self) -> str:
-        """Its files' names without suffix: start offset and id, in all layouts."""
+        """Name of the files without suffix: start offset and segment ID, in all layouts."""
         return f"{segment_name(self.start_offset)}-{uuid_to_text(self.segment_id)}"
 
     @property
@@ -70,18 +75,18 @@ class RemoteSegment:
 
     @property
     def last_epoch(self) -> int:
-        """The leader epoch of its last record; -1 when it has none."""
+        """Leader epoch of the last record, or -1 if it is unknown."""
         return self.leader_epochs[-1].epoch if self.leader_epochs else -1
 
     def __str__(self) -> str:
         return f"{self.partition.topic}-{self.partition.partition} {self.name} [{self.start_offset}, {self.end_offset}]"
 
 
-LOCAL_TIERED_ROOT = "kafka-tiered-storage"  # the folder that LocalTieredStorage makes below rsm.config.dir
+LOCAL_TIERED_ROOT = "kafka-tiered-storage"  # directory that LocalTieredStorage creates below rsm.config.dir
 
 
 class Layout(Enum):
-    """How keys are made; the values are those of the option `layout`."""
+    """Scheme of object keys; the values are those of the option `layout`."""
 
     BROKER = "broker"
     AIVEN = "aiven"
@@ -89,7 +94,7 @@ class Layout(Enum):
 
 
 class RemoteFile(Enum):
-    """Kind of an object of a segment. Values: suffixes of Aiven's keys, of today and of before October 2023."""
+    """Kind of an object of a segment. The values are suffixes of Aiven's keys, current and before October 2023."""
 
     LOG = ".log"
     MANIFEST = ".rsm-manifest"
@@ -115,7 +120,7 @@ _COMPLETE = {
     Layout.AIVEN: frozenset({RemoteFile.MANIFEST, RemoteFile.LOG}),  # the manifest is written last
     Layout.LOCAL_TIERED: frozenset(LOCAL_TIERED_SUFFIX) - {RemoteFile.TRANSACTION_INDEX},  # the snapshot last
 }
-"""Files that a whole segment has; the transaction index is there only when a transaction was aborted."""
+"""Files of a complete segment; the transaction index exists only if a transaction was aborted."""
 
 _ID = "[A-Za-z0-9_-]{22}"
 _NAME = {
@@ -123,10 +128,10 @@ _NAME = {
     # older LocalTieredStorage wrote offsets without padding
     Layout.LOCAL_TIERED: re.compile(rf"(?P<start>[0-9]{{1,20}})-(?P<segment>{_ID})(?P<suffix>\.[a-z_]+)"),
 }
-"""An object's name in its partition's directory."""
+"""Name of an object in the directory of its partition."""
 
-# More is asked of names of directories than of objects: what Kafka writes as an id has four zero bits at its end, so
-# the last character is one of four, and no partition's directory of a broker, which ends in a digit, looks like one.
+# Directory names are matched more strictly than object names. Kafka's IDs end with four zero bits, so the last
+# character is one of four letters, and the partition directory of a broker, which ends with a digit, never matches.
 _DIR_ID = "[A-Za-z0-9_-]{21}[AQgw]"
 _AIVEN_TOPIC_DIR = re.compile(rf"(?P<topic>[a-zA-Z0-9._-]+)-(?P<topic_id>{_DIR_ID})")
 _LOCAL_TIERED_DIR = re.compile(
@@ -136,7 +141,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 def remote_directory(layout: Layout, partition: TopicIdPartition, key_prefix: str = "") -> str:
-    """The beginning of the keys of a partition's objects, up to their last slash."""
+    """Return the common prefix of the keys of the objects of a partition, without the last slash."""
     topic, topic_id, number = partition
     if layout is Layout.AIVEN:
         return f"{key_prefix}{topic}-{uuid_to_text(topic_id)}/{number}"
@@ -144,14 +149,23 @@ def remote_directory(layout: Layout, partition: TopicIdPartition, key_prefix: st
 
 
 def remote_key(layout: Layout, segment: RemoteSegment, file: RemoteFile, key_prefix: str = "") -> str:
-    """Raises KeyError for what the layout does not have: LocalTieredStorage has no manifests and joined indexes."""
+    """Return the key of an object of a segment.
+
+    Raises:
+        KeyError: If the layout has no such file: LocalTieredStorage has neither manifests nor `.indexes` objects.
+    """
     suffix = file.value if layout is Layout.AIVEN else LOCAL_TIERED_SUFFIX[file]
     return f"{remote_directory(layout, segment.partition, key_prefix)}/{segment.name}{suffix}"
 
 
 def parse_aiven_topic_dir(name: str, key_prefix: str = "") -> tuple[str, uuid.UUID] | None:
-    """(topic, topic id) by a directory's name; None for any other. key_prefix: what of `key.prefix` follows its last
-    slash. A directory of LocalTieredStorage looks alike: what lies below tells."""
+    """Return topic and topic ID of a directory of Aiven's plugin, or None for any other name.
+
+    A directory of LocalTieredStorage can match too; only its content distinguishes them.
+
+    Args:
+        key_prefix: Part of `key.prefix` after its last slash.
+    """
     found = _AIVEN_TOPIC_DIR.fullmatch(name.removeprefix(key_prefix)) if name.startswith(key_prefix) else None
     if not found or not valid_topic_name(found["topic"]):
         return None
@@ -159,12 +173,12 @@ def parse_aiven_topic_dir(name: str, key_prefix: str = "") -> tuple[str, uuid.UU
 
 
 def parse_partition_number(name: str) -> int | None:
-    """The partition of a directory below a topic's of Aiven's plugin; None for another name."""
+    """Return the partition number of a subdirectory of an Aiven topic directory, or None for any other name."""
     return int(name) if _NUMBER.fullmatch(name) and int(name) <= MAX_INT32 else None
 
 
 def parse_local_tiered_dir(name: str) -> TopicIdPartition | None:
-    """Take a directory's name of LocalTieredStorage apart; None for any other."""
+    """Return the partition of a directory of LocalTieredStorage, or None for any other name."""
     match = _LOCAL_TIERED_DIR.fullmatch(name)
     if match is None or not valid_topic_name(match["topic"]) or int(match["partition"]) > MAX_INT32:
         return None
@@ -172,7 +186,7 @@ def parse_local_tiered_dir(name: str) -> TopicIdPartition | None:
 
 
 class RemoteObjects(NamedTuple):
-    """The objects that a directory holds of one segment, by their names in it."""
+    """Objects of one segment in a directory; `objects` maps each kind to the name of the object."""
 
     layout: Layout
     partition: TopicIdPartition
@@ -182,12 +196,12 @@ class RemoteObjects(NamedTuple):
 
     @property
     def missing(self) -> frozenset[RemoteFile]:
-        """Files that a whole segment has and this one has not: it is being copied or deleted, or was abandoned."""
+        """Missing files: the segment is being copied or deleted, or its copy was abandoned."""
         return _COMPLETE[self.layout] - self.objects.keys()
 
 
 def remote_objects(names: Iterable[str], layout: Layout, partition: TopicIdPartition) -> list[RemoteObjects]:
-    """The names in a partition's directory by segment, in order of start offset and id. Other names are left out."""
+    """Group the names in a partition directory by segment, in order of start offset and ID; ignore other names."""
     found: dict[tuple[int, uuid.UUID], RemoteObjects] = {}
     for name in names:
         match = _NAME[layout].fullmatch(name)

@@ -1,5 +1,7 @@
-"""A batch as the bytes that go into a segment, with its header: of few records, a transaction marker, or bytes that a
-producer sent. No kernels are loaded; many records are for record_encoder."""
+"""Batches in their encoded form, with parsed headers: received bytes, small batches of records, transaction markers.
+
+The code is plain Python and loads no kernels. Use record_encoder for many records.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +20,29 @@ _MAGIC = 2
 
 
 class EncodedBatch(NamedTuple):
-    """A record batch of any magic. data: a bytearray where a log stamps it. header: with its position at the source."""
+    """Bytes and parsed header of one batch of any magic.
+
+    Attributes:
+        data: The whole batch; a bytearray if a log will stamp it.
+        header: The header; its `position` is that in the source of the bytes.
+    """
 
     data: bytes
     header: BatchHeader
 
     @classmethod
     def of(cls, data: bytes | bytearray) -> EncodedBatch:
-        """Raises CorruptBatch, UnsupportedFormat."""
+        """Parse the header of the batch in `data`.
+
+        Raises:
+            CorruptBatch: If the header is invalid.
+            UnsupportedFormat: If the magic is unknown.
+        """
         return cls(cast(bytes, data), parse_header(memoryview(data), 0, 0))
 
 
 class EncodedRecords:
-    """The records of one batch, encoded as they are added. `data` begins with room for the header."""
+    """Records of one batch, each encoded when it is added to `data`, which begins with space for the header."""
 
     def __init__(self, records: Sequence[tuple[bytes | None, bytes | None]] = ()) -> None:
         self.data = bytearray(layout.BATCH_OVERHEAD)
@@ -47,8 +59,14 @@ class EncodedRecords:
 
 
 def seal(buffer: bytearray | memoryview, start: int, end: int, fields: tuple[int, ...]) -> None:
-    """Write the header of the batch in buffer[start:end], whose records are there already, with length and CRC. fields:
-    BATCH_HEADER's, with anything in place of batchLength and crc."""
+    """Write the header of a batch, including length and CRC, in front of its records.
+
+    Args:
+        buffer: Holds the batch in `buffer[start:end]`, with the records already in place.
+        start: Position of the header.
+        end: End of the records.
+        fields: Fields of `layout.BATCH_HEADER` in order. The values for batchLength and crc are ignored.
+    """
     layout.BATCH_HEADER.pack_into(buffer, start, fields[0], end - start - layout.LOG_OVERHEAD, *fields[2:])
     with memoryview(buffer) as view:
         crc = crc32c(view[start + layout.ATTRIBUTES_AT : end])
@@ -68,7 +86,7 @@ def header_fields(
     producer_epoch: int,
     base_sequence: int,
 ) -> tuple[int, ...]:
-    """BATCH_HEADER's fields in order, length and CRC left 0 for `seal`."""
+    """Return the fields of `layout.BATCH_HEADER` in order, with 0 for the length and the CRC, which `seal` computes."""
     return (
         base_offset, 0, leader_epoch, _MAGIC, 0, attributes, last_offset - base_offset, base_timestamp, max_timestamp,
         producer_id, producer_epoch, base_sequence, count,
@@ -86,8 +104,15 @@ def build_batch(
     producer_epoch: int = layout.NO_PRODUCER_EPOCH,
     base_sequence: int = layout.NO_SEQUENCE,
 ) -> EncodedBatch:
-    """An uncompressed batch of (key, value) records, all with `timestamp` (ms); of encoded ones the memory becomes the
-    batch's. In plain Python: for the few records of coordinators, 3 us each. Raises ValueError without records."""
+    """Return an uncompressed v2 batch of a few records, for example those that a coordinator writes.
+
+    Args:
+        records: Pairs of key and value. The batch takes over the buffer of `EncodedRecords` without a copy.
+        timestamp: Timestamp of every record in ms.
+
+    Raises:
+        ValueError: If there are no records.
+    """
     if not len(records):
         raise ValueError("a batch has at least one record")
     encoded = records if isinstance(records, EncodedRecords) else EncodedRecords(records)
@@ -110,7 +135,16 @@ def control_batch(
     coordinator_epoch: int,
     leader_epoch: int = 0,
 ) -> EncodedBatch:
-    """The COMMIT or ABORT marker of a transaction, as MemoryRecords.withEndTransactionMarker makes it. Time in ms."""
+    """Return the COMMIT or ABORT marker of a transaction (Kafka: MemoryRecords.withEndTransactionMarker).
+
+    Args:
+        control_type: COMMIT or ABORT.
+        offset: Offset of the marker.
+        timestamp: In ms.
+
+    Raises:
+        ValueError: If `control_type` does not end a transaction.
+    """
     if control_type not in control_record.TRANSACTION_ENDS:
         raise ValueError(f"a transaction ends with ABORT or COMMIT, got {control_type!r}")
     key = control_record.KEY.pack(control_record.VERSION, control_type)
@@ -122,9 +156,14 @@ def control_batch(
 
 
 def batches_of(data: bytes | memoryview) -> Iterator[EncodedBatch]:
-    """The batches (v2, or messages and wrappers v0 and v1) that `data` holds one after the other, by their headers:
-    neither CRCs nor records are read. Raises CorruptBatch, with the byte position in `data`, for a batch that is cut
-    short or announces an impossible length; UnsupportedFormat for an unknown magic."""
+    """Yield the consecutive batches in `data`, which may be v2 batches or v0 and v1 messages and wrappers.
+
+    Only the headers are parsed; CRCs and records are not checked.
+
+    Raises:
+        CorruptBatch: If a batch is truncated or its length is invalid; with the byte position in `data`.
+        UnsupportedFormat: If a batch has an unknown magic.
+    """
     view = memoryview(data)
     at = 0
     while at < len(view):

@@ -1,4 +1,4 @@
-"""Batch headers read from an open .log file that is going to be appended to."""
+"""Reads of batch headers from the open .log file of a segment that will be appended to."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from kafkalog_spark.format.offset_index import OffsetPosition
 
 
 def header_at(fd: int, position: int, end: int) -> BatchHeader:
-    """The header of the whole batch at `position`. Raises CorruptBatch when the batch goes past `end`."""
+    """Return the header of the batch at `position`, without a check of its CRC.
+
+    Raises:
+        CorruptBatch: If the batch is invalid or extends past `end`.
+        UnsupportedFormat: If the magic is unknown.
+        OSError: If the file cannot be read.
+    """
     return announced_batch(lambda at, size: os.pread(fd, size, at), position, end, believed=end)
 
 
 def headers_from(fd: int, position: int, end: int) -> Iterator[BatchHeader]:
-    """The headers of the whole batches from `position` up to `end`, CRCs not looked at. Raises as header_at."""
+    """Yield the headers of all batches from `position` up to `end`. Raises the same errors as `header_at`."""
     while position < end:
         header = header_at(fd, position, end)
         yield header
@@ -24,8 +30,19 @@ def headers_from(fd: int, position: int, end: int) -> Iterator[BatchHeader]:
 
 
 def end_of_closed_segment(fd: int, base_offset: int, last_entry: OffsetPosition, size: int) -> int:
-    """The offset after the last batch of a segment of `size` bytes that was closed cleanly, from the headers after
-    `last_entry` of its offset index. Raises CorruptBatch, UnsupportedFormat where the index does not lead there."""
+    """Return the next offset of a segment that was closed cleanly, reading only the headers after the last index entry.
+
+    Args:
+        fd: Descriptor of the .log.
+        base_offset: Base offset of the segment.
+        last_entry: Last entry of the offset index.
+        size: Size of the .log in bytes.
+
+    Raises:
+        CorruptBatch: If the index entry does not match the .log, or the batches after it are invalid.
+        UnsupportedFormat: If a batch has an unknown magic.
+        OSError: If the file cannot be read.
+    """
     next_offset = base_offset
     if last_entry.position > size:
         what = f"the last index entry points past the end, byte {size}"

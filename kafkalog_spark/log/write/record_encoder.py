@@ -1,4 +1,4 @@
-"""From Arrow columns to v2 batches: what a producer does with records, without an object per record."""
+"""Encoder of Arrow columns into v2 batches, without a Python object per record."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ from kafkalog_spark.log.codecs.compress import check_decompressed, compress
 from kafkalog_spark.log.write.encoded_batch import header_fields, seal
 
 DEFAULT_BATCH_SIZE = 64 * 1024
-"""Four times Java's batch.size: compresses better, costs a reader less, and is still a small step in a search."""
+"""Four times the default of the Java producer's batch.size: larger batches compress better and are cheaper to read."""
 
 DEFAULT_MAX_BATCH_BYTES = 1024 * 1024 + 12
-"""Kafka's default of max.message.bytes: larger batches are refused by brokers that are asked to take them."""
+"""Kafka's default of max.message.bytes: brokers refuse larger batches."""
 
-_OUT_SIZE = 1 << 20  # bytes encoded in one call of the kernel: fits the L2 cache, and makes the call's cost small
-_FACTS = 1024  # batches in one call of the kernel
-_JOIN_BYTES = 8 << 20  # small chunks of a Table are joined up to this size, so that they do not make small batches
+_OUT_SIZE = 1 << 20  # bytes encoded by one kernel call: fits the L2 cache and amortizes the cost of the call
+_BATCHES_PER_CALL = 1024  # most batches that one kernel call encodes
+_JOIN_BYTES = 8 << 20  # small chunks of a Table are joined up to this size, to avoid small batches
 _WHOLE_BATCHES = 8
-"""A chunk that fills so many batches stays as it is: copying it costs more than the room its last batch leaves."""
-
+"""A chunk that fills this many batches is not joined: the copy costs more than one small last batch."""
 
 _UNITS_PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 _EMPTY_I32, _EMPTY_I64, _EMPTY_U8 = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.uint8)
@@ -47,13 +46,20 @@ _NO_BINARY = BinaryColumn(_EMPTY_I32, _EMPTY_U8, _EMPTY_U8, 0)
 
 @dataclass(frozen=True)
 class BatchParams:
-    """How records become batches. Raises ValueError for values that exclude each other or that Kafka would refuse.
+    """Settings of the encoded batches.
 
-    codec, level: see format/codecs.py; level None is the codec's default.
-    batch_size: bytes of a batch before compression, header included, as a producer's batch.size. A record that does not
-        fit gets a batch of its own.
-    max_batch_bytes: largest batch as it lies in the log, header included and compressed (max.message.bytes).
-    timestamp_type: with LOG_APPEND_TIME readers see `log_append_time` (ms) for every record.
+    Attributes:
+        codec: Compression codec.
+        level: Compression level, or None for the default of the codec; see format/codecs.py.
+        batch_size: Largest batch in bytes before compression, header included (a producer's batch.size). A record that
+            does not fit gets a batch of its own.
+        max_batch_bytes: Largest batch in bytes after compression, header included (max.message.bytes).
+        timestamp_type: With LOG_APPEND_TIME, readers see `log_append_time` as the timestamp of every record.
+        log_append_time: In ms; required with LOG_APPEND_TIME and not allowed otherwise.
+        leader_epoch: Leader epoch of every batch.
+
+    Raises:
+        ValueError: If a value is out of range or contradicts another one.
     """
 
     codec: Codec = Codec.NONE
@@ -75,24 +81,31 @@ class BatchParams:
         if self.timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
             raise ValueError("record batches v2 have CREATE_TIME or LOG_APPEND_TIME")
         if (self.timestamp_type == TimestampType.LOG_APPEND_TIME) != (self.log_append_time is not None):
-            raise ValueError("log_append_time is given with LOG_APPEND_TIME, and only with it")
+            raise ValueError(
+                "log_append_time is required with LOG_APPEND_TIME and not allowed with any other timestamp type"
+            )
 
     @property
     def attributes(self) -> int:
-        """The batch header's attributes, codec included."""
+        """Attributes field of the batch header, codec included."""
         append_time = self.timestamp_type == TimestampType.LOG_APPEND_TIME
         return self.codec | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time else 0)
 
 
 class EncodedRun(NamedTuple):
-    """Whole batches. data: in order, good until the next run is asked for. batches: (bytes, records) of each."""
+    """Consecutive whole batches.
+
+    Attributes:
+        data: The bytes of the batches, valid until the next run is requested.
+        batches: Size in bytes and number of records of each batch.
+    """
 
     data: memoryview
     batches: list[tuple[int, int]]
 
 
 def _chunks(records: pa.RecordBatch | pa.Table, batch_size: int) -> Iterator[pa.RecordBatch]:
-    """The rows as record batches, small ones of a Table joined."""
+    """Yield the rows as record batches; small chunks of a Table are joined."""
     if isinstance(records, pa.RecordBatch):
         yield records
         return
@@ -115,29 +128,38 @@ def _joined(chunks: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 class RecordEncoder:
-    """Makes batches of records. Its buffers are used again, by one thread: fresh memory for each call costs as much as
-    encoding."""
+    """Encoder of records into batches; not thread-safe.
+
+    The output buffer is reused by all calls, because allocating it for each call costs as much as the encoding.
+    """
 
     def __init__(self, params: BatchParams) -> None:
         self._params = params
         self._out = np.empty(0, np.uint8)
-        self._facts = np.empty((_FACTS, len(Fact)), np.int64)
+        self._facts = np.empty((_BATCHES_PER_CALL, len(Fact)), np.int64)
         self._next_offset = 0
 
     def runs(
         self, records: pa.RecordBatch | pa.Table, next_offset: int, now_ms: int | None = None
     ) -> Iterator[EncodedRun]:
-        """The batches that hold `records`, in order: all of one call of the kernel, about a megabyte, at a time.
+        """Encode `records` into batches, and yield them in order, about a megabyte at a time.
 
-        Columns, in any order; others are refused:
-            value      binary or string, any Arrow flavour, or null type. Required
-            key        as value. Missing: no record has a key
-            headers    list<struct<key, value>> of such types; a null list and an empty one are the same in Kafka
-            timestamp  timestamp[ms | us | ns, any zone] (rounded down to ms) or int64 ms. Missing or null: `now_ms`
-            offset     int64, rising, from `next_offset` on; gaps stay. Missing: counted up from `next_offset`
+        The columns may be in any order; other columns are refused:
+            value      Required. Any Arrow binary or string type, or the null type.
+            key        The same types as value. If it is missing, no record has a key.
+            headers    list<struct<key, value>> of the same types; a null list is encoded as an empty one.
+            timestamp  timestamp[ms | us | ns, any zone], rounded down to ms, or int64 ms. `now_ms` replaces nulls and a
+                       missing column.
+            offset     int64, increasing from `next_offset` on; gaps are preserved. If it is missing, offsets are
+                       consecutive from `next_offset` on.
 
-        Of a RecordBatch the last batch is as small as it comes; small chunks of a Table are joined up to 8 MB before.
-        Raises InvalidRecord, with `offset` and row, for what cannot become a batch, after those before it are given.
+        Args:
+            records: The last batch of a RecordBatch can be small. Small chunks of a Table are joined first.
+            next_offset: Lowest offset of the first record.
+            now_ms: Timestamp of records without one; `log_append_time` if None.
+
+        Raises:
+            InvalidRecord: If a record cannot be encoded, with its offset and row. Earlier runs are yielded first.
         """
         params = self._params
         time_of_missing = params.log_append_time if now_ms is None else now_ms
@@ -145,7 +167,7 @@ class RecordEncoder:
         first_row = 0
         for chunk in _chunks(records, params.batch_size):
             for view, facts in self._encoded(chunk, first_row, time_of_missing):
-                if params.codec == Codec.NONE:  # they lie one after the other already
+                if params.codec == Codec.NONE:  # the batches are already consecutive in the buffer
                     for fact in facts:
                         self._seal(view, fact)
                     data = view[: facts[-1][1]] if facts else view[:0]
@@ -160,23 +182,26 @@ class RecordEncoder:
     def _encoded(
         self, chunk: pa.RecordBatch, first_row: int, time_of_missing: int | None
     ) -> Iterator[tuple[memoryview, list[list[int]]]]:
-        """(buffer, facts of the batches in it) of each call of the kernel. time_of_missing: ms, for records without a
-        timestamp."""
+        """Yield, for each kernel call, the buffer and one list of `Fact` values for each batch in it.
+
+        Args:
+            time_of_missing: Timestamp in ms of records without one.
+        """
         batch_size, facts = self._params.batch_size, self._facts
         usual = max(_OUT_SIZE, batch_size)
-        if self._out.size != usual:  # what an unusually large record took is given back
+        if self._out.size != usual:  # release the larger buffer of an unusually large record
             self._out = np.empty(usual, np.uint8)
         columns = _kernel_columns(chunk, time_of_missing)
         cursor = np.zeros(len(EncodeCursor), np.int64)
         cursor[EncodeCursor.NEXT_OFFSET] = self._next_offset
         status = EncodeStatus.FULL
         while status in (EncodeStatus.FULL, EncodeStatus.NEED_ROOM):
-            if status == EncodeStatus.NEED_ROOM:  # for a record that needs a batch of so many bytes
+            if status == EncodeStatus.NEED_ROOM:  # one record alone needs a larger buffer
                 needed = int(cursor[EncodeCursor.NEEDED])
                 if self._params.codec == Codec.NONE:
                     self._check_size(needed, self._next_offset, 1)
                 if needed > MAX_INT32:
-                    raise InvalidRecord(f"a record takes {needed} bytes, no batch holds more than {MAX_INT32}")
+                    raise InvalidRecord(f"a record takes {needed} bytes, but a batch holds at most {MAX_INT32}")
                 self._out = np.empty(needed, np.uint8)
             result = encode_records(chunk.num_rows, columns, batch_size, self._out, facts, cursor)
             status, self._next_offset = EncodeStatus(result), int(cursor[EncodeCursor.NEXT_OFFSET])
@@ -195,7 +220,7 @@ class RecordEncoder:
             )
 
     def _seal(self, view: memoryview, fact: list[int]) -> tuple[bytearray | memoryview, int, int]:
-        """Complete the batch that the kernel left in view[start:end]: (buffer, start, end) of where it lies then."""
+        """Compress and seal the batch in `view[start:end]`, and return the buffer, start and end of the result."""
         start, end, count, base_offset, last_offset, base_timestamp, max_timestamp = fact
         params = self._params
         if params.log_append_time is not None:
@@ -206,7 +231,7 @@ class RecordEncoder:
             check_decompressed(end - start - BATCH_OVERHEAD, base_offset)
             packed = compress(params.codec, view[start + BATCH_OVERHEAD : end], params.level)
             if BATCH_OVERHEAD + len(packed) > params.max_batch_bytes >= end - start:
-                attributes &= ~layout.ATTRIBUTE_CODEC  # it grew beyond what is allowed, and fits as it is
+                attributes &= ~layout.ATTRIBUTE_CODEC  # only the uncompressed batch is within max_batch_bytes
             else:
                 buffer = bytearray(BATCH_OVERHEAD) + packed
                 start, end = 0, len(buffer)
@@ -221,8 +246,14 @@ class RecordEncoder:
 
 
 def _kernel_columns(records: pa.RecordBatch, time_of_missing: int | None) -> EncodeColumns:
-    """Views of the columns of `runs`, uncopied where that is possible. time_of_missing: ms, for records without
-    a timestamp. Raises InvalidRecord for columns that are missing, unknown or of another type."""
+    """Return views of the columns that `runs` accepts, without a copy where possible.
+
+    Args:
+        time_of_missing: Timestamp in ms of records without one.
+
+    Raises:
+        InvalidRecord: If a column is missing, unknown, duplicated or of a wrong type.
+    """
     names = records.schema.names
     unknown = sorted(set(names) - {"key", "value", "headers", "timestamp", "offset"})
     if unknown or "value" not in names or len(set(names)) != len(names):
@@ -256,8 +287,15 @@ def _view(buffer: pa.Buffer | None, dtype: type[np.generic]) -> np.ndarray:
 
 
 def binary_column(name: str, column: pa.Array | None) -> BinaryColumn:
-    """Views of a column's buffers; the offsets begin at its slice. None: all are null. Raises InvalidRecord unless
-    binary or string."""
+    """Return views of the buffers of a binary or string column, whose offsets begin at the slice of the column.
+
+    Args:
+        name: Name of the column in errors.
+        column: None stands for a column of nulls.
+
+    Raises:
+        InvalidRecord: If the column is neither binary nor string.
+    """
     if column is None or len(column) == column.null_count:
         return _NO_BINARY
     if column.type != pa.string():  # has the same buffers as binary: no cast, which would check UTF-8 again
@@ -299,7 +337,7 @@ def _headers(column: pa.Array | None) -> HeadersColumn:
 
 
 def _timestamps(column: pa.Array | None, missing: int | None) -> tuple[np.ndarray, int]:
-    """(int64 ms, timestamp of all): the first is empty when the second holds for every row."""
+    """Return the timestamps in ms as int64, or an empty array and the timestamp that all rows share."""
     if column is None or column.null_count == len(column):
         if missing is None and (column is None or len(column)):
             raise InvalidRecord("the records have no timestamp and now_ms is not given")

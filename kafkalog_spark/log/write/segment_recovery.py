@@ -1,4 +1,4 @@
-"""Check a segment batch by batch and rebuild its indexes (LogSegment.recover); read by log.read.segment_file."""
+"""Recovery of a segment: its batches are checked and its indexes rebuilt (Kafka: LogSegment.recover)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,31 @@ from kafkalog_spark.store.local_store import DescriptorFile
 
 
 class OffsetOverflow(Exception):
-    """Offsets reach too far above the base offset for an index: to be split (LogSegmentOffsetOverflowException)."""
+    """A segment has offsets too far above its base offset for an index entry (LogSegmentOffsetOverflowException).
+
+    The segment must be split.
+    """
 
     def __init__(self, path: Path, base_offset: int, last_offset: int, position: int) -> None:
         super().__init__(
-            f"{path} has a batch up to offset {last_offset} at byte {position}, an index of it ends at offset "
-            f"{base_offset + MAX_RELATIVE_OFFSET}"
+            f"{path} has a batch up to offset {last_offset} at byte {position}, but an index of this segment ends at "
+            f"offset {base_offset + MAX_RELATIVE_OFFSET}"
         )
         self.base_offset = base_offset
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveredSegment:
-    """Result of recovering a segment. damage: why it was cut; None if all was good. largest_timestamp: ms or -1."""
+    """Result of `recover_segment`.
+
+    Attributes:
+        base_offset: Base offset of the segment.
+        next_offset: Offset after the last batch.
+        size: Size of the .log after the recovery, in bytes.
+        truncated_bytes: Number of bytes removed from the end of the .log.
+        largest_timestamp: In ms, or -1 if no batch has a timestamp.
+        damage: Error of the first bad batch, or None if all batches are good.
+    """
 
     base_offset: int
     next_offset: int
@@ -57,23 +69,27 @@ def recover_segment(
     may_cut: bool = True,
     sync: bool = False,
 ) -> RecoveredSegment:
-    """Check every batch of a segment, cut the segment after the last good one, and rebuild .index and .timeindex.
+    """Check every batch of a segment, truncate the .log after the last good one, and rebuild .index and .timeindex.
 
-    A batch is good if it is whole, its CRC is valid, its offsets rise and `first_bad` accepts it. Everything behind the
-    first bad batch is cut off, too, as in Kafka. The indexes are those of a segment that was closed cleanly.
+    A batch is good if it is whole, its CRC is valid, its offsets increase and `first_bad` accepts it. The first bad
+    batch and everything after it is removed, as in Kafka. The indexes are those of a segment that was closed cleanly. A
+    truncation is fsynced before the function returns, so removed bytes cannot reappear behind later appends.
 
     Args:
-        on_window: Called with the good batches, in order, before the indexes are written. Its bytes are valid only
-            during the call.
-        on_bytes: Called with the number of bytes of each window.
-        first_bad: Returns the row of the first batch of a window that has to go, and the reason, or None.
-        before_cut: Called before the .log is cut. The cut is on disk on return: nothing that is appended afterwards can
-            meet bytes that were cut off.
-        may_cut: False raises the damage instead, and changes nothing.
-        sync: All three files are on disk on return.
+        directory: Partition directory.
+        base_offset: Base offset of the segment.
+        index_interval_bytes: Bytes of batches between two index entries (index.interval.bytes).
+        on_window: Called with each window of good batches, in order, before the indexes are written. The bytes of a
+            window are valid only during the call.
+        on_bytes: Called with the number of good bytes of each window.
+        first_bad: Returns the row of the first bad batch of a window with the reason, or None if all are good.
+        before_cut: Called before the .log is truncated.
+        may_cut: False raises the damage instead of truncating; no file is then changed.
+        sync: True fsyncs the .log and both indexes.
 
     Raises:
-        OffsetOverflow: Before anything is cut, if the segment has to be split.
+        OffsetOverflow: If the segment must be split; no file is then changed.
+        KafkalogError: If a batch is bad and `may_cut` is False.
         OSError: If a file cannot be read or written.
     """
     path = directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
@@ -115,7 +131,7 @@ def recover_segment(
 
 
 def _holds(path: Path, data: bytes) -> bool:
-    """True if the file holds just that: thousands of logs are checked at a start, and each new file costs a rename."""
+    """Return True if the file has this content already, to save a rename: a start recovers many logs."""
     try:
         return path.stat().st_size == len(data) and (not data or path.read_bytes() == data)
     except FileNotFoundError:
@@ -130,7 +146,14 @@ def ordered_windows(
     start: int = 0,
     buffer: Scratch | None = None,
 ) -> Iterator[tuple[Window, KafkalogError | None]]:
-    """`header_windows` that end where offsets do not rise, too; errors say file and offset. Raises OffsetOverflow."""
+    """Yield the windows of `header_windows` up to the first batch whose offsets do not increase.
+
+    Yields:
+        The good batches of a window, and the error of the batch after them, with path and offset, or None.
+
+    Raises:
+        OffsetOverflow: If an offset is too far above `base_offset` for an index entry.
+    """
     next_offset = base_offset
     for window, wrong in header_windows(DescriptorFile(fd), end, start, buffer):
         table = window.table
@@ -141,7 +164,7 @@ def ordered_windows(
             expected = int(table[good - 1, HeaderColumn.LAST_OFFSET]) + 1 if good else next_offset
             if expected <= first <= last:
                 raise OffsetOverflow(path, base_offset, last, position)
-            text = f"a batch of offsets {first} to {last} where {expected} or higher was to come"
+            text = f"a batch has offsets {first} to {last}, expected {expected} or higher"
             yield window.first(good), CorruptBatch(text, path=str(path), position=position, offset=expected)
             return
         if len(table):
@@ -150,7 +173,13 @@ def ordered_windows(
 
 
 def in_order(table: Table, base_offset: int, next_offset: int) -> int:
-    """How many batches at the beginning of the table have rising offsets that an index of the segment can hold."""
+    """Return the number of leading rows with increasing offsets that fit into an index of the segment.
+
+    Args:
+        table: Batch headers, one a row, with the columns of `HeaderColumn`.
+        base_offset: Base offset of the segment.
+        next_offset: Lowest base offset that the first row may have.
+    """
     previous = np.empty(len(table), np.int64)
     previous[:1] = next_offset - 1
     previous[1:] = table[:-1, HeaderColumn.LAST_OFFSET]
@@ -162,7 +191,12 @@ def in_order(table: Table, base_offset: int, next_offset: int) -> int:
 
 
 class IndexBuilder:
-    """The entries that SegmentWriter would have written for the same batches."""
+    """Builder of the index entries that `SegmentWriter` writes for the same batches, from tables of headers.
+
+    Attributes:
+        max_timestamp: Largest timestamp so far in ms, or -1.
+        max_timestamp_offset: Last offset of the batch with that timestamp.
+    """
 
     def __init__(self, base_offset: int, interval: int) -> None:
         self._base_offset = base_offset
@@ -170,15 +204,18 @@ class IndexBuilder:
         self._counted_from = 0  # position from which the bytes since the last entry are counted
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
-        self._last_time = NO_TIMESTAMP  # of the time index
+        self._last_time = NO_TIMESTAMP  # timestamp of the last entry of the time index
         self._offset_entries: list[npt.NDArray[np.void]] = []
         self._time_entries: list[npt.NDArray[np.void]] = []
 
     def add(self, table: Table) -> None:
+        """Add the batches of `table`, which follow those of the previous call."""
         n = len(table)
         running = np.maximum.accumulate(np.concatenate(([self.max_timestamp], table[:, HeaderColumn.MAX_TIMESTAMP])))
         grown = np.where(running[1:] > running[:-1], np.arange(n), -1)
-        reached = np.maximum.accumulate(grown)  # row that holds the largest timestamp up to each row; -1: none here
+        reached = np.maximum.accumulate(
+            grown
+        )  # row of the largest timestamp up to each row; -1 if it is in an earlier table
         offsets = np.where(
             reached >= 0, table[np.maximum(reached, 0), HeaderColumn.LAST_OFFSET], self.max_timestamp_offset
         )
@@ -195,17 +232,17 @@ class IndexBuilder:
             entries["position"] = table[rows, HeaderColumn.POSITION]
             self._offset_entries.append(entries)
             timestamps = running[1:][rows]
-            kept = timestamps > np.concatenate(([self._last_time], timestamps[:-1]))
-            times = np.empty(int(kept.sum()), time_index.ENTRY_DTYPE)
-            times["timestamp"] = timestamps[kept]
-            times["relative_offset"] = offsets[rows][kept] - self._base_offset
+            is_larger = timestamps > np.concatenate(([self._last_time], timestamps[:-1]))
+            times = np.empty(int(is_larger.sum()), time_index.ENTRY_DTYPE)
+            times["timestamp"] = timestamps[is_larger]
+            times["relative_offset"] = offsets[rows][is_larger] - self._base_offset
             self._time_entries.append(times)
             self._last_time = max(self._last_time, int(timestamps[-1]))
         self.max_timestamp = int(running[-1])
         self.max_timestamp_offset = int(offsets[-1])
 
     def finished(self) -> tuple[bytes, bytes]:
-        """(.index, .timeindex) of the closed segment."""
+        """Return the bytes of .index and .timeindex of the closed segment."""
         times = b"".join(entries.tobytes() for entries in self._time_entries)
         if self.max_timestamp > self._last_time:
             last = (self.max_timestamp, self.max_timestamp_offset - self._base_offset)

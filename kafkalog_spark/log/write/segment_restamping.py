@@ -1,7 +1,7 @@
-"""Base offsets and leader epochs of finished batches, rewritten when the batches get their place in a log.
+"""Assignment of base offsets and a leader epoch to v2 batches that were written without them.
 
-Tasks write batches without knowing their offsets. Base offset and leader epoch of a v2 batch lie outside its CRC, so
-they are overwritten in place; nothing else changes. Index entries are made at the same time.
+Spark tasks write batches before their offsets are known. The CRC of a v2 batch covers neither base offset nor leader
+epoch, so both fields are overwritten in place and the CRC stays valid. The index entries are built in the same pass.
 """
 
 from __future__ import annotations
@@ -25,18 +25,33 @@ from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.log.write.segment_recovery import IndexBuilder
 from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES
 
-# the first 16 bytes of a batch: base offset, length (as it was), leader epoch
-_PLACE = struct.Struct(">qii")
-# what the indexes need of a batch: length, magic, last offset delta, max timestamp
-_FACTS = struct.Struct(">8xi4xb6xi8xq")
-_AT_ONCE = 32 << 10  # batches whose index entries are made together
+# The first 16 bytes of a batch: base offset, length (written back unchanged), leader epoch.
+_STAMPED_FIELDS = struct.Struct(">qii")
+assert _STAMPED_FIELDS.size == layout.LEADER_EPOCH_AT + 4
+# The header fields that stamping and the indexes need: length, magic, last offset delta, max timestamp.
+_INDEXED_FIELDS = struct.Struct(">8xi4xb6xi8xq")
+assert _INDEXED_FIELDS.size == layout.MAX_TIMESTAMP_AT + 8
+_BATCHES_PER_TABLE = 32 << 10  # batches whose index entries are built with one call
 
 
 def restamp_segment(path: Path, base_offset: int, leader_epoch: int) -> int:
-    """Number the records of the v2 batches in `path` from `base_offset` on, without gaps; returns the next offset.
-    `path` ends in .log and may have any stem; the indexes get the same one, and are overwritten. Nothing is synced. It
-    can be done again, to the same offsets or others: a crash in between does no harm. The file is mapped: nobody else
-    may cut it meanwhile. Raises CorruptBatch for a file that does not consist of whole v2 batches, OSError."""
+    """Assign consecutive offsets and a leader epoch to the v2 batches of a .log file, and write its two indexes.
+
+    Idempotent: after a crash, call it again, with the same offsets or with others. No file is synced. The .log is
+    mapped into memory, so no other process may truncate it during the call.
+
+    Args:
+        path: The .log file, with any stem. Indexes of the same stem are overwritten.
+        base_offset: Offset of the first record.
+        leader_epoch: Leader epoch of every batch.
+
+    Returns:
+        The offset after the last record.
+
+    Raises:
+        CorruptBatch: If the file does not consist of whole v2 batches.
+        OSError: If a file cannot be read or written.
+    """
     stamper = PieceStamper(base_offset, leader_epoch)
     try:
         with descriptor(path, os.O_RDWR) as fd, mmap.mmap(fd, 0) as log:
@@ -49,7 +64,12 @@ def restamp_segment(path: Path, base_offset: int, leader_epoch: int) -> int:
 
 
 class PieceStamper:
-    """Numbers the records of one segment's pieces, each of whole v2 batches. `next_offset`, `size`: after the last."""
+    """Stamps the batches of one segment, which arrive in pieces of whole v2 batches, and builds the indexes.
+
+    Attributes:
+        next_offset: Offset after the last stamped record.
+        size: Number of stamped bytes.
+    """
 
     def __init__(self, base_offset: int, leader_epoch: int) -> None:
         self.next_offset = base_offset
@@ -58,41 +78,57 @@ class PieceStamper:
         self._indexes = IndexBuilder(base_offset, INDEX_INTERVAL_BYTES)
 
     def stamp(self, piece: bytes | bytearray | memoryview) -> bytearray:
-        """A copy of the piece with its place. Raises CorruptBatch, with a position in the piece."""
+        """Return a copy of `piece` with offsets and leader epoch.
+
+        Raises:
+            CorruptBatch: If the piece does not consist of whole v2 batches; with the byte position in the piece.
+        """
         data = bytearray(piece)
         self.stamp_in_place(data)
         return data
 
     def stamp_in_place(self, data: mmap.mmap | bytearray) -> None:
-        batches = self._stamped(data)
-        while facts := list(islice(batches, _AT_ONCE)):
-            sizes, last_offsets, timestamps = np.array(facts, np.int64).T
-            table = np.zeros((len(facts), len(HeaderColumn)), np.int64)
+        """Write offsets and leader epoch into the batches of `data`.
+
+        Raises:
+            CorruptBatch: If `data` does not consist of whole v2 batches; the batches before the bad one are stamped.
+        """
+        batches = self._stamp_batches(data)
+        while rows := list(islice(batches, _BATCHES_PER_TABLE)):
+            sizes, last_offsets, timestamps = np.array(rows, np.int64).T
+            table = np.zeros((len(rows), len(HeaderColumn)), np.int64)
             table[:, HeaderColumn.POSITION] = self.size + np.cumsum(sizes) - sizes
             table[:, HeaderColumn.LAST_OFFSET] = last_offsets
             table[:, HeaderColumn.MAX_TIMESTAMP] = timestamps
             self._indexes.add(table)
             self.size += int(sizes.sum())
 
-    def _stamped(self, data: mmap.mmap | bytearray) -> Iterator[tuple[int, int, int]]:
-        """(bytes, last offset, largest timestamp in ms) of each batch, when its header is done."""
+    def indexes(self) -> tuple[bytes, bytes]:
+        """Return the bytes of .index and .timeindex of the closed segment. Call once, after the last piece."""
+        return self._indexes.finished()
+
+    def _stamp_batches(self, data: mmap.mmap | bytearray) -> Iterator[tuple[int, int, int]]:
+        """Stamp each batch, then yield its size in bytes, its last offset and its largest timestamp in ms."""
         position, end = 0, len(data)
         while position < end:
             left = end - position
             if left < layout.BATCH_OVERHEAD:
-                raise CorruptBatch(f"{left} bytes are left, too few for a batch", position=position)
-            length, magic, last_offset_delta, max_timestamp = _FACTS.unpack_from(data, position)
+                raise CorruptBatch(
+                    f"{left} bytes remain, but a batch has at least {layout.BATCH_OVERHEAD}", position=position
+                )
+            length, magic, last_offset_delta, max_timestamp = _INDEXED_FIELDS.unpack_from(data, position)
             if magic != 2:
-                raise CorruptBatch(f"a batch of magic {magic} cannot be renumbered", position=position)
+                raise CorruptBatch(
+                    f"a batch of magic {magic} cannot be renumbered, only magic 2 can", position=position
+                )
             size = length + layout.LOG_OVERHEAD
             if not layout.BATCH_OVERHEAD <= size <= left or last_offset_delta < 0:
-                raise CorruptBatch(f"a batch of {size} bytes begins with {left} bytes left", position=position)
-            _PLACE.pack_into(data, position, self.next_offset, length, self._leader_epoch)
+                raise CorruptBatch(
+                    f"invalid batch of {size} bytes with last offset delta {last_offset_delta}, {left} bytes remain",
+                    position=position,
+                )
+            _STAMPED_FIELDS.pack_into(data, position, self.next_offset, length, self._leader_epoch)
             last_offset = self.next_offset + last_offset_delta
             position += size
             self.next_offset = last_offset + 1
             yield size, last_offset, max_timestamp
-
-    def indexes(self) -> tuple[bytes, bytes]:
-        """(.index, .timeindex) of the segment when it is closed. Once, after the last piece."""
-        return self._indexes.finished()

@@ -1,4 +1,4 @@
-"""Decision when a partition continues in a new segment (Kafka's LogSegment.shouldRoll), with default settings."""
+"""Decision whether a partition rolls to a new segment, and Kafka's default settings for it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,20 @@ def should_roll(
     segment_bytes: int = SEGMENT_BYTES,
     segment_ms: int = SEGMENT_MS,
 ) -> bool:
-    """True if a batch must go into a new segment (LogSegment.shouldRoll). Times in ms, sizes in bytes.
+    """Return True if the next batch must go into a new segment (Kafka: LogSegment.shouldRoll).
 
-    base_offset to indexes_full: of the segment. first_timestamp: largest timestamp of its first batch; None while it is
-    empty. age_ms: since it was made. segment_ms: less the segment's jitter. The age of a segment is decided by
-    timestamps of records, and by the clock only where they have none: old data rolls no faster than new.
+    The age of a segment is the difference between record timestamps. The clock decides only if the records have no
+    timestamps, so old data does not roll faster than new data.
+
+    Args:
+        batch: Header of the next batch.
+        base_offset: Base offset of the active segment.
+        size: Size of the active segment in bytes.
+        first_timestamp: Largest timestamp of its first batch in ms, or None if the segment is empty.
+        age_ms: Time since the segment was created, by the clock.
+        indexes_full: True if an index of the segment has no room for another entry.
+        segment_bytes: segment.bytes.
+        segment_ms: segment.ms, minus the jitter of the segment.
     """
     if first_timestamp is not None and first_timestamp >= 0:
         age_ms = batch.max_timestamp - first_timestamp

@@ -1,8 +1,9 @@
 """Writer of a segment: the .log file and its two indexes, byte for byte as Kafka 4.x writes them.
 
-LogSegment.append decides for each batch (since KAFKA-806; before, for each append): if more than index.interval.bytes
-were written since the last entry, the batch gets an offset index entry (its last offset, its position), and the time
-index gets the largest timestamp so far if that has grown. So the first batch of a segment never gets an entry.
+Index entries follow Kafka's LogSegment.append, which decides for each batch (before KAFKA-806, for each append). If
+more than index.interval.bytes were written since the last entry, the offset index gets the last offset and the position
+of the batch, and the time index gets the largest timestamp so far, provided that it has grown. Therefore the first
+batch of a segment never has an entry.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, SegmentFull, UnsupportedFormat
-from kafkalog_spark.format import layout, names
+from kafkalog_spark.format import names
 from kafkalog_spark.format.atomic_file import (
     FILE_MODE,
     fdatasync_descriptor,
@@ -29,17 +30,20 @@ from kafkalog_spark.format.time_index import TimeIndexWriter
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.header_reader import end_of_closed_segment, header_at
 from kafkalog_spark.log.write.segment_files import fsync_segment
-from kafkalog_spark.log.write.segment_restamping import _FACTS, _PLACE
 from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES
 
 
 @dataclass(eq=False)
 class SegmentWriter:
-    """Appends to one segment. Not thread safe: a segment has one writer. Make it with create or open_existing.
+    """The only writer of one segment; not thread-safe. Construct it with `create` or `open_existing`.
 
-    Attributes: `base_offset`, `next_offset` (lowest offset the next batch may have), `size` (bytes of the .log),
-    `first_timestamp` (ms, the first batch's largest; None while empty), `max_timestamp` and `offset_of_max_timestamp`
-    (the largest so far and the last offset of its batch; -1 and the base offset while there is none).
+    Attributes:
+        base_offset: Base offset of the segment.
+        next_offset: Lowest base offset that the next batch may have.
+        size: Bytes of batches in the .log.
+        first_timestamp: Largest timestamp of the first batch in ms, or None if the segment is empty.
+        max_timestamp: Largest timestamp of the segment in ms, or -1 if no batch has a timestamp.
+        offset_of_max_timestamp: Last offset of the batch with that timestamp, or the base offset if there is none.
     """
 
     _fd: int
@@ -50,15 +54,13 @@ class SegmentWriter:
     _interval: int
 
     def __post_init__(self) -> None:
-        self._since_entry = 0  # starts at 0 when a segment is opened again, as in Kafka
+        self._since_entry = 0  # bytes since the last index entry; 0 when a segment is reopened, as in Kafka
         self.next_offset = self.base_offset
         self.size = 0
         self.first_timestamp: int | None = None
         self.max_timestamp = self.time_index.last_timestamp
         self.offset_of_max_timestamp = self.time_index.last_offset
         self._is_preallocated = False
-
-    # ---- opening
 
     @classmethod
     def create(
@@ -69,7 +71,18 @@ class SegmentWriter:
         index_interval_bytes: int = INDEX_INTERVAL_BYTES,
         max_index_size: int = MAX_INDEX_SIZE,
     ) -> Self:
-        """A new, empty segment. Raises FileExistsError when its .log is there already; on any error no file is left."""
+        """Create the files of a new, empty segment and return their writer.
+
+        Args:
+            directory: Partition directory.
+            base_offset: Base offset of the segment, which names the files.
+            index_interval_bytes: Bytes of batches between two index entries (index.interval.bytes).
+            max_index_size: Largest size of each index in bytes (segment.index.bytes).
+
+        Raises:
+            FileExistsError: If the .log exists already.
+            OSError: If a file cannot be created; the files created before are removed.
+        """
         path = _log_path(directory, base_offset)
         with ExitStack() as undo:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
@@ -91,9 +104,17 @@ class SegmentWriter:
         index_interval_bytes: int = INDEX_INTERVAL_BYTES,
         max_index_size: int = MAX_INDEX_SIZE,
     ) -> Self:
-        """Go on with a segment that was closed cleanly. Its indexes are believed, as Kafka does then; headers after the
-        last entry are read to find the end. Raises FileNotFoundError for a missing .log or index, CorruptBatch when the
-        .log does not end with a whole batch: `recover_segment` is for such a segment."""
+        """Open a segment that was closed cleanly, to append to it.
+
+        The indexes are trusted, as Kafka does after a clean shutdown. Only the headers after the last index entry are
+        read, to find the next offset. After an unclean shutdown call `recover_segment` first.
+
+        Raises:
+            FileNotFoundError: If the .log or an index is missing.
+            CorruptLog: If the .log does not end with a whole batch.
+            UnsupportedFormat: If a batch has an unknown magic.
+            OSError: If a file cannot be opened or read.
+        """
         path = _log_path(directory, base_offset)
         with ExitStack() as undo:
             fd = open_regular(path, os.O_RDWR)
@@ -118,16 +139,22 @@ class SegmentWriter:
             undo.pop_all()
         return self
 
-    # ---- writing
-
     @property
     def indexes_full(self) -> bool:
-        """True when the next batch that is due for an index entry would find no room: roll before it."""
+        """True if an index has no room for another entry, so that the segment must be rolled before the next batch."""
         return self.offset_index.is_full or self.time_index.is_full
 
     def append(self, batch: EncodedBatch) -> int:
-        """Write one batch at the end; returns its position. Raises SegmentFull for a batch that does not fit (size,
-        offset span, index), CorruptBatch for offsets that do not rise, OSError; then the segment is as before."""
+        """Append one batch. On any error the segment is unchanged.
+
+        Returns:
+            The byte position of the batch in the .log.
+
+        Raises:
+            SegmentFull: If the .log, the offset range of the segment or an index has no room for the batch.
+            CorruptBatch: If the base offset is below `next_offset`, or above the last offset.
+            OSError: If the batch cannot be written.
+        """
         position, next_offset = self.size, self.next_offset
         data, header = batch
         if header.base_offset < next_offset or header.last_offset < header.base_offset:
@@ -149,45 +176,58 @@ class SegmentWriter:
             self._write(data, position)
             self.count(len(data), header.last_offset, header.max_timestamp)
         except BaseException:
-            self._cut_behind_last()
+            self._undo_uncounted_write()
             raise
         return position
 
     @property
     def room_for_batches(self) -> int:
-        """Bytes of batches for which the indexes have room whatever their sizes are."""
+        """Number of bytes that can be appended before an index is full, regardless of how they divide into batches."""
         offsets, times = self.offset_index, self.time_index
         free = min(offsets.max_entries - offsets.entries, times.max_entries - 1 - times.entries)
         return (free - 1) * self._interval
 
     def append_all(self, data: bytes | memoryview, batches: Iterable[tuple[int, int, int]]) -> None:
-        """Write batches, one after the other in `data`, with one call: (size, last offset, largest timestamp in ms) of
-        each. Their offsets rise and they fit: in the .log, and by `room_for_batches`. Raises OSError; the segment ends
-        with the last batch that was whole then."""
+        """Append several batches with one write.
+
+        The caller ensures that offsets increase, that the .log has room, and that `data` is at most `room_for_batches`
+        long.
+
+        Args:
+            data: The batches, one after the other.
+            batches: Size in bytes, last offset and largest timestamp in ms of each batch.
+
+        Raises:
+            OSError: If the batches cannot be written; the segment then ends after the last counted batch.
+        """
         try:
             self._write(data, self.size)
             for size, last_offset, max_timestamp in batches:
                 self.count(size, last_offset, max_timestamp)
         except BaseException:
-            self._cut_behind_last()
+            self._undo_uncounted_write()
             raise
 
-    def _cut_behind_last(self) -> None:
-        """Take back what was written of a batch that was not counted."""
+    def _undo_uncounted_write(self) -> None:
+        """Remove the bytes and the index entry of a batch for which `_write` or `count` failed."""
         os.ftruncate(self._fd, self.size)
         if self.offset_index.entries and self.offset_index.last_offset >= self.next_offset:
             self.offset_index.drop_last()
 
     def _write(self, data: bytes | memoryview, position: int) -> None:
         written = os.pwrite(self._fd, data, position)
-        while written < len(data):  # a full disk writes a part first, then says so
+        while written < len(data):  # on a full disk the first call writes a part, and only the next one fails
             more = os.pwrite(self._fd, memoryview(data)[written:], position + written)
             if more == 0:
                 raise OSError(errno.ENOSPC, "only a part of a batch could be written", str(self.path))
             written += more
 
     def count(self, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Take a batch, whose bytes lie at `size` already, into indexes and sums; nothing when an index refuses it."""
+        """Update indexes, offsets and timestamps for a batch whose bytes were already written at position `size`.
+
+        Raises:
+            SegmentFull: If an index is full; the attributes are then unchanged.
+        """
         grows = max_timestamp > self.max_timestamp
         largest, offset = (max_timestamp, last_offset) if grows else (self.max_timestamp, self.offset_of_max_timestamp)
         if self._since_entry > self._interval:
@@ -202,14 +242,22 @@ class SegmentWriter:
         self.next_offset = last_offset + 1
 
     def preallocate(self, size: int) -> None:
-        """Give the .log of an empty segment `size` bytes of zeros, as Kafka does with preallocate=true. They are cut
-        off when the segment is rolled or closed; after a crash they are still there. Raises OSError."""
+        """Extend the .log of an empty segment to `size` zero bytes, as Kafka does with preallocate=true.
+
+        Rolling or closing the segment truncates the .log to its batches. After a crash the zeros remain.
+
+        Raises:
+            OSError: If the file cannot be extended.
+        """
         os.ftruncate(self._fd, size)
         self._is_preallocated = True
 
     def on_become_inactive(self) -> None:
-        """Finish the segment when the log rolls; idempotent. A preallocated .log is cut to its batches, both indexes to
-        their entries; the largest timestamp goes into the time index, in the slot kept for it."""
+        """Complete the indexes when the log rolls (Kafka: LogSegment.onBecomeInactiveSegment). Idempotent.
+
+        The largest timestamp is added to the time index, in the slot reserved for it. Both indexes are truncated to
+        their entries, and a preallocated .log to its batches.
+        """
         if self.max_timestamp > NO_TIMESTAMP:
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp, skip_full_check=True)
         self.offset_index.trim()
@@ -219,15 +267,15 @@ class SegmentWriter:
             self._is_preallocated = False
 
     def flush(self) -> None:
-        """Put the bytes of .log and indexes on disk. The name of a new segment needs an fsync of its directory."""
+        """Fsync the .log and the indexes. A new segment also needs an fsync of its directory, left to the caller."""
         fsync_segment(self.path.parent, self.base_offset)
 
     def sync_data(self) -> None:
-        """Put the bytes of the .log on disk, without the indexes: recovery builds those of the last segment again."""
+        """Sync only the .log: recovery rebuilds the indexes of the last segment."""
         fdatasync_descriptor(self._fd)
 
     def close(self) -> None:
-        """Close cleanly: indexes complete and trimmed. Does not flush. Idempotent."""
+        """Complete and trim the indexes, then close the files without a flush. Idempotent."""
         if self._fd < 0:
             return
         try:
@@ -236,7 +284,7 @@ class SegmentWriter:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the files as they are, as a crash would leave them. Idempotent."""
+        """Close the files in their current state, as a crash would leave them. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -252,7 +300,3 @@ class SegmentWriter:
 
 def _log_path(directory: str | os.PathLike[str], base_offset: int) -> Path:
     return Path(directory) / (names.segment_name(base_offset) + names.LOG_SUFFIX)
-
-
-assert _PLACE.size == layout.LEADER_EPOCH_AT + 4
-assert _FACTS.size == layout.MAX_TIMESTAMP_AT + 8

@@ -306,8 +306,8 @@ def test_max_batch_bytes_bounds_the_compressed_batch() -> None:
         ({"batch_size": 2000, "max_batch_bytes": 1000}, "larger than max_batch_bytes"),
         ({"codec": Codec.ZSTD, "level": 23}, "zstd levels go from"),
         ({"timestamp_type": TimestampType.NO_TIMESTAMP_TYPE}, "CREATE_TIME or LOG_APPEND_TIME"),
-        ({"timestamp_type": TimestampType.LOG_APPEND_TIME}, "log_append_time is given"),
-        ({"log_append_time": 5}, "log_append_time is given"),
+        ({"timestamp_type": TimestampType.LOG_APPEND_TIME}, "log_append_time is required"),
+        ({"log_append_time": 5}, "log_append_time is required"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, Any], text: str) -> None:

@@ -133,7 +133,7 @@ def test_a_flipped_bit_anywhere_under_the_crc_cuts_the_batch_and_what_follows(tm
         (struct.pack(">qiib", 1, 3, 0, 2) + bytes(80), "batch length 3"),
         (struct.pack(">qiib", 1, 2**31 - 1, 0, 2) + bytes(80), "the file ends after"),
         (struct.pack(">qiib", 1, 90, 0, 7) + bytes(90), "magic 7"),
-        (batches(0), "offsets 0 to 0 where 1 or higher was to come"),
+        (batches(0), "offsets 0 to 0, expected 1 or higher"),
         (sealed(batches(1)[:23] + struct.pack(">i", -1) + batches(1)[27:]), "offsets 1 to 0"),
     ],
     ids=["zeros", "short", "small length", "large length", "magic", "offsets back", "negative delta"],

@@ -50,7 +50,7 @@ def test_a_file_that_ends_in_a_batch_is_refused(tmp_path: Path, cut: int) -> Non
     staged = tmp_path / "staged.log"
     data = b"".join(batch.data for batch in encode_batches(records(100), 0, BatchParams(batch_size=2000)))
     staged.write_bytes(data[:-cut])
-    with pytest.raises(CorruptBatch, match=r"staged\.log at byte \d+: (a batch of|\d+ bytes are left)"):
+    with pytest.raises(CorruptBatch, match=r"staged\.log at byte \d+: (invalid batch of|\d+ bytes remain)"):
         restamp_segment(staged, 0, 0)
     staged.write_bytes(data[:16] + b"\1" + data[17:])
     with pytest.raises(CorruptBatch, match="a batch of magic 1 cannot be renumbered"):
