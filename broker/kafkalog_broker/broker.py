@@ -23,7 +23,7 @@ from kafkalog_broker.coordinator.log_flushes import LogFlushes
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch import Fetcher
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.protocol.api_registry import ServedApis
+from kafkalog_broker.protocol.served_apis import ServedApis
 from kafkalog_broker.quotas.client_quotas import ClientQuotas
 from kafkalog_broker.quotas.quota_entity import Quotas
 from kafkalog_broker.runtime.clock import Clock

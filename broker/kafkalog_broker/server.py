@@ -28,7 +28,7 @@ from kafkalog_broker.net.late_timer import schedule
 from kafkalog_broker.net.listening_socket import BoundListener, bind_listener
 from kafkalog_broker.net.network import Network
 from kafkalog_broker.net.open_files import raise_open_files_limit
-from kafkalog_broker.protocol.api_registry import Layer, ServedApis
+from kafkalog_broker.protocol.served_apis import Layer, ServedApis
 from kafkalog_broker.quotas.client_quotas import ClientQuotas
 from kafkalog_broker.quotas.quota_entity import Quotas
 from kafkalog_broker.quotas.quota_file import quota_file
@@ -204,7 +204,7 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
         share_partitions=coordinators.share_partitions,
         create_missing_topic=ensure_topic,
     )
-    broker.apis.wrap(Layer.ACCESS, None if authorizer is None else partial(guarded, authorizer))
+    broker.apis.set_layer(Layer.ACCESS, None if authorizer is None else partial(guarded, authorizer))
     install_quota_handlers(broker)
     run_until_stop(started, coordinators.share_initializer.run(broker))
 

@@ -7,7 +7,7 @@ _NOTHING_FETCHED = "nothing is fetched."
 FILE_SOURCE_OPTION = "an option of Spark's file sources; see `maxOffsetsPerTrigger` and `maxBytesPerTrigger`."
 
 IGNORED = {
-    "kafka.bootstrap.servers": "there is no broker; with `commitGroup`, the one to which offsets are committed.",
+    "kafka.bootstrap.servers": "no broker is read from; `commitGroup` commits offsets to this cluster.",
     "kafka.group.id": _NO_GROUP,
     "groupIdPrefix": _NO_GROUP,
     "kafkaConsumer.pollTimeoutMs": _NOTHING_FETCHED,
@@ -19,7 +19,7 @@ IGNORED = {
 }
 """Options of Spark's Kafka connector and file sources that are accepted without effect, and why."""
 
-OTHER_NAMES = {
+SUGGESTED_OPTIONS = {
     "topic": "subscribe",
     "topics": "subscribe",
     "topicpattern": "subscribePattern",
@@ -43,7 +43,7 @@ OTHER_NAMES = {
     "logdirs": "path",
     "directory": "path",
 }
-"""Names in other connectors, Kafka's tools and its configuration, with the option to suggest."""
+"""Names in other connectors, Kafka's tools and its configuration, in lower case -> the option that is suggested."""
 
 REFUSED = {
     "kafka.auto.offset.reset": (
@@ -65,4 +65,7 @@ REFUSED = {
     "kafka.enable.auto.commit": "Kafka option 'enable.auto.commit' is not supported",
     "kafka.interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
 }
-"""Options that are refused with the connector's messages: neither source does what a job with them expects."""
+"""Options that Spark's Kafka connector refuses as well, with its messages -> the message.
+
+A job that sets one of them expects behaviour that neither source has.
+"""

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 class GroupCommitter:
     """Commits the positions of a query, without blocking the query while the broker does not respond.
 
-    A position is the offset behind the last one that was read. Unchanged positions are not sent again.
+    A position is the offset of the next record to read, as in Kafka. Unchanged positions are not sent again.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class GroupCommitter:
         self._sent: Offsets = {}
         self._pending: Future[Errors] | None = None
         self._failed_at: float | None = None
-        self._warned = ""
+        self._last_warning = ""
 
     def commit(self, offsets: Offsets) -> None:
         """Commit the offsets up to which the query has finished all batches.
@@ -53,8 +53,8 @@ class GroupCommitter:
         """
         self._settle(0.0)
         changed = {tp: offset for tp, offset in offsets.items() if offset >= 0 and self._committed.get(tp) != offset}
-        waits = self._failed_at is not None and self._clock_s() - self._failed_at < RETRY_SECONDS
-        if not changed or self._pending is not None or waits:
+        is_backing_off = self._failed_at is not None and self._clock_s() - self._failed_at < RETRY_SECONDS
+        if not changed or self._pending is not None or is_backing_off:
             return
         self._sent, self._pending = changed, self._client.commit(self._settings.group, changed)
         if self._settings.fail:
@@ -90,9 +90,9 @@ class GroupCommitter:
             more = f", and {len(errors) - 1} more partitions" if len(errors) > 1 else ""
             self._fail(GroupCommitFailed(f"{errors[first]}{more}", topic_partition=tp_text(first)))
             return
-        if self._warned:
-            _log.warning("offsets are committed to consumer group '%s' again", self._settings.group)
-        self._failed_at, self._warned = None, ""
+        if self._last_warning:
+            _log.warning("committing offsets to consumer group '%s' works again", self._settings.group)
+        self._failed_at, self._last_warning = None, ""
 
     def _fail(self, error: GroupCommitFailed) -> None:
         self._failed_at = self._clock_s()
@@ -100,6 +100,6 @@ class GroupCommitter:
         error.hint = error.hint or f"brokers: {self._settings.settings['bootstrap.servers']}"
         if self._settings.fail:
             raise error
-        if str(error) != self._warned:
-            self._warned = str(error)
+        if str(error) != self._last_warning:
+            self._last_warning = str(error)
             _log.warning("%s; the query continues, and the commit will be retried", error)

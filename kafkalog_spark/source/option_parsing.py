@@ -22,7 +22,7 @@ from kafkalog_spark.options import (
     unknown_option,
 )
 from kafkalog_spark.source.bounds import AT_LATEST, EARLIEST, LATEST, Bound, check_bounds_agree
-from kafkalog_spark.source.foreign_options import IGNORED, OTHER_NAMES, REFUSED
+from kafkalog_spark.source.foreign_options import IGNORED, REFUSED, SUGGESTED_OPTIONS
 from kafkalog_spark.source.options import (
     END_OPTIONS,
     OPTION_NAMES,
@@ -204,7 +204,7 @@ class GivenReadOptions(GivenOptions):
             if key not in used and SequenceMatcher(None, key, level).ratio() >= _TYPO_RATIO:
                 raise unknown_option(name, [level], {})
             if key not in used | without_effect and not key.startswith("kafka."):
-                raise unknown_option(name, [*(spec.name for spec in READ_OPTIONS), *IGNORED], OTHER_NAMES)
+                raise unknown_option(name, [*(spec.name for spec in READ_OPTIONS), *IGNORED], SUGGESTED_OPTIONS)
             result.append(name)
         return tuple(result)
 

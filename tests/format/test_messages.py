@@ -129,9 +129,13 @@ def test_parts_without_a_definition() -> None:
     assert read_compact_string(compact_string("täglich") + b"more", 0) == ("täglich", 9)
     assert read_unsigned_varint(b"\x80\x01", 0) == (128, 2)
     assert read_tagged_fields(b"\2\0\1a\5\0", 0) == ({0: b"a", 5: b""}, 6)
-    for data, why in ((b"\0", "null"), (b"\3a", "a string of 2 bytes, 1 bytes are left"), (b"\2\xff", "not UTF-8")):
+    for data, why in (
+        (b"\0", "null"),
+        (b"\3a", "a string of 2 bytes, but only 1 bytes are left"),
+        (b"\2\xff", "not UTF-8"),
+    ):
         with pytest.raises(Malformed, match=why):
             read_compact_string(data, 0)
-    for data, why in ((b"\1", "ends early"), (b"\1\0\2a", "tagged field 0 of 2 bytes, 1 bytes are left")):
+    for data, why in ((b"\1", "ends early"), (b"\1\0\2a", "tagged field 0 of 2 bytes, but only 1 bytes are left")):
         with pytest.raises(Malformed, match=why):
             read_tagged_fields(data, 0)

@@ -97,7 +97,7 @@ def test_a_broker_that_fails_is_one_warning_and_is_tried_again(caplog: pytest.Lo
         "offsets were not committed to consumer group 'etl': Local: Timed out (b1:9092: Connection refused); "
         "brokers: b1:9092; the query continues, and the commit will be retried"
     )
-    assert again == "offsets are committed to consumer group 'etl' again"
+    assert again == "committing offsets to consumer group 'etl' works again"
     assert coordinator.group == {("t", 0): 13}
 
 

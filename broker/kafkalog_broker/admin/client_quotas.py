@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.protocol.api_registry import Layer
+from kafkalog_broker.protocol.served_apis import Layer
 from kafkalog_broker.quotas.quota_entity import Entity, Quotas
 from kafkalog_broker.quotas.throttling import throttled
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
@@ -41,4 +41,4 @@ async def apply_quotas(
 
 def install_quota_handlers(broker: Broker) -> None:
     """Wrap all handlers so that they enforce quotas. Remove the wrappers if there are no quotas."""
-    broker.apis.wrap(Layer.QUOTAS, partial(throttled, broker.quotas) if broker.quotas.in_use else None)
+    broker.apis.set_layer(Layer.QUOTAS, partial(throttled, broker.quotas) if broker.quotas.in_use else None)

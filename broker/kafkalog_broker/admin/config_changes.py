@@ -45,13 +45,13 @@ async def alter_configs(request: Request, broker: Broker) -> list[BrokerError | 
     occurrences = Counter((resource.resource_type, resource.resource_name) for resource in body.resources)
     async with broker.altering:  # one request at a time, because a change is relative to the present overrides
         async for resource in time_slice.spread(body.resources):
-            number, name = resource.resource_type, resource.resource_name
+            type_code, name = resource.resource_type, resource.resource_name
             try:
-                kind = known_resource_type(number)
-                if occurrences[number, name] > 1:
+                kind = known_resource_type(type_code)
+                if occurrences[type_code, name] > 1:
                     raise BrokerError(ErrorCode.invalid_request, "Each resource must appear at most once.")
                 if kind is None:
-                    raise BrokerError(ErrorCode.invalid_request, f"Unknown resource type {number}")
+                    raise BrokerError(ErrorCode.invalid_request, f"Unknown resource type {type_code}")
                 authorize_config(request, Operation.ALTER_CONFIGS, kind, name)
                 change = ResourceChange(
                     name, _property_changes(resource), request.api_key == _ALTER_CONFIGS, body.validate_only

@@ -17,9 +17,9 @@ JAAS = "sasl.jaas.config"
 MAX_REAUTH = "connections.max.reauth.ms"
 
 PLAIN = "PLAIN"
-SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 OAUTHBEARER = "OAUTHBEARER"
-MECHANISMS_SERVED = (PLAIN, *SCRAM, OAUTHBEARER)
+MECHANISMS_SERVED = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
 
 _USER = "user_"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

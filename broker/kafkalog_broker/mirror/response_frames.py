@@ -23,21 +23,23 @@ MAX_RESPONSE = 1 << 30
 class ResponseFrames(asyncio.BufferedProtocol):
     """Protocol of one connection after authentication."""
 
-    def __init__(self, before: asyncio.BaseProtocol, transport: asyncio.Transport) -> None:
-        """Replace the protocol `before` of a transport; it is still told when the connection ends."""
-        self._before, self._transport = before, transport
+    def __init__(self, previous_protocol: asyncio.BaseProtocol, transport: asyncio.Transport) -> None:
+        """Replace the previous protocol of a transport; it is still told when the connection ends."""
+        self._previous_protocol, self._transport = previous_protocol, transport
         self._waiting: deque[tuple[asyncio.Future[memoryview], int]] = deque()
         self._free: list[npt.NDArray[np.uint8]] = []
         self._head = memoryview(bytearray(_SIZE_BYTES))
         self._body: memoryview | None = None  # None while the size is read
-        self._rest = self._head  # where the next bytes go
+        self._unfilled = self._head  # where the next bytes go
         self.is_over = False
         transport.set_protocol(self)
 
-    def expect(self, most: int = MAX_RESPONSE) -> asyncio.Future[memoryview]:
-        """Return a future for the next response that is not expected yet, beginning with its header.
+    def expect(self, max_bytes: int = MAX_RESPONSE) -> asyncio.Future[memoryview]:
+        """Return a future for the next response; call it once for each request, in order.
 
-        It fails with ConnectionError if the connection ends before, or the response has more than `most` bytes.
+        The bytes of the response begin with its header.
+
+        It fails with ConnectionError if the connection ends first, or the response has more than `max_bytes` bytes.
 
         Raises:
             ConnectionError: If the connection is closed.
@@ -45,7 +47,7 @@ class ResponseFrames(asyncio.BufferedProtocol):
         if self.is_over:
             raise ConnectionError("the connection is closed")
         future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
-        self._waiting.append((future, most))
+        self._waiting.append((future, max_bytes))
         return future
 
     def give_back(self, body: memoryview) -> None:
@@ -55,27 +57,29 @@ class ResponseFrames(asyncio.BufferedProtocol):
             self._free.append(buffer)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._rest
+        return self._unfilled
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._rest = self._rest[nbytes:]
-        if len(self._rest):
+        self._unfilled = self._unfilled[nbytes:]
+        if len(self._unfilled):
             return
         if self._body is None:
             size = int.from_bytes(self._head, "big", signed=True)
             if not self._waiting or not 0 < size <= self._waiting[0][1]:
-                self._fail(ConnectionError(f"received {size} bytes that are not a response to a request"))
+                self._fail(
+                    ConnectionError(f"received {size} bytes that are not a response to a request, or too many for one")
+                )
                 return
-            self._rest = self._body = self._memory(size)
+            self._unfilled = self._body = self._allocate(size)
         else:
-            body, self._body, self._rest = self._body, None, self._head
+            body, self._body, self._unfilled = self._body, None, self._head
             future, _ = self._waiting.popleft()
             if not future.done():
                 future.set_result(body)
             else:
                 self.give_back(body)
 
-    def _memory(self, size: int) -> memoryview:
+    def _allocate(self, size: int) -> memoryview:
         if size < _POOLED_FROM:
             return memoryview(bytearray(size))
         slot = next((slot for slot, buffer in enumerate(self._free) if len(buffer) >= size), None)
@@ -97,4 +101,4 @@ class ResponseFrames(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(exc if isinstance(exc, OSError) else ConnectionError("the source closed the connection"))
-        self._before.connection_lost(exc)
+        self._previous_protocol.connection_lost(exc)

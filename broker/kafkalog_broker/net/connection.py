@@ -213,10 +213,10 @@ class Connection(asyncio.BufferedProtocol):
         Returns:
             True if it was closed.
         """
-        if self._busy and self._writer.can_write is None:
+        if self._busy and self._writer.writable is None:
             return False
         self._writer.note_progress()
-        if max(self._last_read, self._writer.last_moved) >= before:
+        if max(self._last_read, self._writer.last_progress) >= before:
             return False
         self.abort_with("nothing sent or read for connections.max.idle.ms", logging.INFO)
         return True
@@ -307,8 +307,8 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     writer.write(pieces, frames)
                 del pieces
-            if writer.can_write is not None:
-                await writer.can_write
+            if writer.writable is not None:
+                await writer.writable
                 slice_end = None
             if self.leases:
                 self.release_leases()

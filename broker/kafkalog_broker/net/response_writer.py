@@ -1,8 +1,8 @@
 """Writes the responses of one connection.
 
 Responses to small requests that arrived together are sent together, because one write costs as much as handling a small
-request. While the peer does not read, at most one response (and WRITE_BUFFER_BYTES of earlier ones)
-is in memory. Records in files are read no faster than the peer receives them.
+request. While the peer does not read, at most one response (and WRITE_BUFFER_BYTES of earlier ones) is in memory.
+Records in files are read no faster than the peer receives them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ WRITE_BUFFER_BYTES = 64 << 10
 """Unsent bytes above which no further request is handled: asyncio's default."""
 
 HELD_RESPONSES = 16
-"""Limit on responses that are sent together, and so on the delay of the first one."""
+"""Limit on responses that are sent together. It also limits how long the first one is delayed."""
 
 SMALL_BYTES = 4096
-"""A response is held back only if neither it nor the next request is larger: the next response will be ready soon."""
+"""A response is held back only if it and the next request are at most this large, because then the next response will
+be ready soon."""
 
 
 class ResponseWriter:
@@ -36,13 +37,13 @@ class ResponseWriter:
     Attributes:
         transport: Transport of the connection; None before it is made and after it is lost.
         held: Small responses that will be written together with the next one.
-        can_write: Future to await before writing more; None if nothing has to be awaited.
-        last_moved: When bytes were last written, or read by the peer, in the loop's time.
+        writable: Future to await before writing more; None if nothing has to be awaited.
+        last_progress: When bytes were last written, or read by the peer, in the loop's time.
     """
 
     __slots__ = (
-        "_buffers", "_drained", "_is_paused", "_loop", "_muted", "_streamed_bytes", "_unsent_bytes", "can_write",
-        "held", "last_moved", "transport",
+        "_buffers", "_drained", "_is_paused", "_last_unread_bytes", "_loop", "_muted", "_streamed_bytes", "held",
+        "last_progress", "transport", "writable",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, buffers: list[memoryview]) -> None:
@@ -53,10 +54,10 @@ class ResponseWriter:
         self._muted: asyncio.TimerHandle | None = None  # while the client is throttled
         self._drained: asyncio.Future[None] | None = None  # `stream` waits until the transport is not paused
         self._streamed_bytes = 0  # bytes in memory of the response that `stream` writes
-        self._unsent_bytes = 0  # `unread_bytes` when the connection was last checked for idleness
+        self._last_unread_bytes = 0  # `unread_bytes` when the connection was last checked for idleness
         self.transport: asyncio.Transport | None = None
-        self.can_write: asyncio.Future[None] | None = None
-        self.last_moved = loop.time()
+        self.writable: asyncio.Future[None] | None = None
+        self.last_progress = loop.time()
 
     @property
     def unread_bytes(self) -> int:
@@ -66,43 +67,43 @@ class ResponseWriter:
     def pause(self) -> None:
         """Pause writing: the transport holds more than WRITE_BUFFER_BYTES."""
         self._is_paused = True
-        if self.can_write is None:
-            self.can_write = self._loop.create_future()
+        if self.writable is None:
+            self.writable = self._loop.create_future()
 
     def resume(self) -> None:
         """Resume writing: the peer has read the bytes in the transport, or the connection has ended."""
-        self.last_moved = self._loop.time()
+        self.last_progress = self._loop.time()
         self._is_paused = False
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
-        self._complete_can_write()
+        self._complete_writable()
 
     def mute(self, seconds: float) -> None:
-        """Throttle the client: complete `can_write` no earlier than after `seconds`. Other writes are not delayed."""
+        """Throttle the client: complete `writable` no earlier than after `seconds`. Other writes are not delayed."""
         if self._muted is not None:
             self._muted.cancel()
         self._muted = self._loop.call_later(seconds, self.unmute)
-        if self.can_write is None:
-            self.can_write = self._loop.create_future()
+        if self.writable is None:
+            self.writable = self._loop.create_future()
 
     def unmute(self) -> None:
         """End `mute`, because its time is over or the connection ends."""
         if self._muted is not None:
             self._muted.cancel()
             self._muted = None
-            self._complete_can_write()
+            self._complete_writable()
 
-    def _complete_can_write(self) -> None:
-        if self.can_write is not None and not self._is_paused and self._muted is None:
-            if not self.can_write.done():
-                self.can_write.set_result(None)
-            self.can_write = None
+    def _complete_writable(self) -> None:
+        if self.writable is not None and not self._is_paused and self._muted is None:
+            if not self.writable.done():
+                self.writable.set_result(None)
+            self.writable = None
 
     def note_progress(self) -> None:
-        """Update `last_moved` if the peer has read any bytes since the previous call."""
-        if self.can_write is not None and self.unread_bytes != self._unsent_bytes:
-            self._unsent_bytes = self.unread_bytes
-            self.last_moved = self._loop.time()
+        """Update `last_progress` if the peer has read any bytes since the previous call."""
+        if self.writable is not None and self.unread_bytes != self._last_unread_bytes:
+            self._last_unread_bytes = self.unread_bytes
+            self.last_progress = self._loop.time()
 
     def write(self, pieces: Sequence[Any], waiting: Sequence[bytes | memoryview]) -> None:
         """Write a response, or hold it back until the next request has its response.
@@ -117,18 +118,18 @@ class ResponseWriter:
                 waiting
                 and len(waiting[0]) <= SMALL_BYTES
                 and len(held) < HELD_RESPONSES - 1
-                and self.can_write is None  # otherwise the next request has to wait
+                and self.writable is None  # otherwise the next request has to wait
             ):
                 held.append(pieces[0])  # if handling the next request has to wait, `write_held` is called first
             elif held:
                 held.append(pieces[0])
                 self.write_held()
             elif self.transport is not None:
-                self.last_moved = self._loop.time()
+                self.last_progress = self._loop.time()
                 self.transport.write(pieces[0])
         elif self.transport is not None:
             self.write_held()
-            self.last_moved = self._loop.time()
+            self.last_progress = self._loop.time()
             self.transport.writelines(pieces)
 
     def write_held(self) -> None:
@@ -137,7 +138,7 @@ class ResponseWriter:
         if not held:
             return
         if self.transport is not None:
-            self.last_moved = self._loop.time()
+            self.last_progress = self._loop.time()
             self.transport.write(held[0] if len(held) == 1 else b"".join(held))
         held.clear()
 
@@ -167,7 +168,7 @@ class ResponseWriter:
             except BrokerError as error:
                 raise ConnectionClosed(str(error), logging.ERROR) from None
             if count:
-                self.last_moved = self._loop.time()
+                self.last_progress = self._loop.time()
                 self.transport.write(buffer[:count])
             if not self.transport.get_write_buffer_size():  # the operating system has copied all of the buffer
                 self._buffers[:] = (buffer,)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 32 << 10
 """Bytes that are encrypted in one call, and the most that one read receives before the handshake is done. OpenSSL keeps
-a buffer of the largest piece."""
+a buffer as large as the largest piece, so a larger limit would cost memory per connection."""
 
 RECORDS_AT_ONCE = 512
 """Limit on records decrypted in one step, because each costs time even if it holds one byte."""
@@ -35,8 +35,9 @@ RECORDS_AT_ONCE = 512
 HANDSHAKE_S = 30.0
 """Limit of a handshake, which takes three messages. Kafka waits for connections.max.idle.ms."""
 
-MAX_ALERTS_BYTES = 64 << 10
-"""Limit of unsent key updates for a peer that requests them repeatedly and does not read the responses."""
+MAX_UNSENT_KEY_UPDATE_BYTES = 64 << 10
+"""Limit in bytes on unsent responses to key updates. A peer that requests them repeatedly and does not read the
+responses is disconnected."""
 
 
 class TlsState(Enum):
@@ -118,7 +119,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
                 rest = rest[PIECE_BYTES:]
         except OSError:
             self.close()
-        else:  # in one write, so that pause_writing is called when all of it counts as unsent
+        else:  # a single write: the transport sees all bytes before it decides whether to call pause_writing
             self._transport.write(b"".join(pieces))
 
     def close(self) -> None:
@@ -157,7 +158,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._handle_received()
 
     def eof_received(self) -> bool:
-        """The stream ended, perhaps without close_notify. True: responses are still sent."""
+        """Handle the end of the stream, with or without close_notify. Return True, because responses are still sent."""
         self._received.write_eof()
         self._handle_received()
         return True
@@ -241,7 +242,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
                 self._transport.pause_reading()
                 self._loop.call_soon(self._decrypt_received)
                 break
-        if self._to_send.pending > MAX_ALERTS_BYTES:
+        if self._to_send.pending > MAX_UNSENT_KEY_UPDATE_BYTES:
             self.abort()
         elif self._state is not TlsState.CLOSING:
             if self._to_send.pending and not self._is_write_paused:
@@ -264,7 +265,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             except ssl.SSLEOFError:  # without close_notify, as many clients close
                 count = 0
             if not count:
-                if self._state is TlsState.OPEN:  # bytes after close_notify end the stream again
+                if self._state is TlsState.OPEN:  # data after close_notify is reported as another end
                     self._enter(TlsState.PEER_CLOSED)
                 break
             filled += count
@@ -286,7 +287,7 @@ def handshake_failure(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         text = (error.reason or str(error)).lower().replace("_", " ")
         plain = error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE", "BAD_RECORD_TYPE")
-        hint = ": it may speak without TLS (security.protocol)" if plain else ""
+        hint = ": the client may not be using TLS; check its security.protocol" if plain else ""
         return f"its TLS handshake failed: {text}{hint}"
     if isinstance(error, AuthenticationFailed):
         return str(error)

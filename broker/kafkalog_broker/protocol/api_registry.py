@@ -3,11 +3,17 @@
 A file in `broker/kafkalog_broker/api` registers a handler `handler(request, broker)` with `@api(key, lowest, highest)`,
 and an error handler `f(request, code)` with `@on_error(key)`.
 
-A handler returns a response of the request's version (`protocol/responses.py`), a tuple with the names of its fields
-(`protocol/fetch_messages.py`), or None for no response at all (Produce with acks=0). A handler that rarely awaits may
-be a plain function that returns either a response or an awaitable. If it raises BrokerError, the error handler of the
-API returns the response or an awaitable. If there is none, or it returns None, the connection is closed with one line
-in the log, as for any other exception.
+A handler returns one of these:
+
+- a response object of the request's version (`protocol/responses.py`),
+- a named tuple with the fields of the response (`protocol/fetch_messages.py`),
+- None, if no response is sent (Produce with acks=0).
+
+A handler that rarely awaits may be a plain function that returns either one of these or an awaitable.
+
+If a handler raises BrokerError, the dispatcher calls the error handler of the API, which returns the response or an
+awaitable. `kafkalog_broker.api.load_all` sets a default for most APIs without one. If an API has no error handler, or
+it returns None, the connection is closed and one line is logged, as after any other exception.
 
 A handler is not cancelled when its client disconnects, so it can finish what it has begun. A long wait should check
 `request.connection.closed` or register with `on_close`.
@@ -17,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from inspect import isawaitable
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -107,36 +112,3 @@ def on_error(key: int) -> Callable[[AnyErrorHandler], AnyErrorHandler]:
 def registry() -> Mapping[int, Api]:
     """Return all registered APIs by key, as a live read-only view. `kafkalog_broker.api.load_all` fills it."""
     return MappingProxyType(_APIS)
-
-
-Wrap = Callable[[Api], Api]
-
-
-class Layer(IntEnum):
-    """Layers that may wrap all handlers, innermost first."""
-
-    ACCESS = 0
-    QUOTAS = 1
-    FAULTS = 2
-
-
-class ServedApis(dict[int, Api]):
-    """Registered APIs by key, with their handlers in the installed layers. The dispatcher looks up each request.
-
-    It is empty before the first `wrap`.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._wraps: dict[Layer, Wrap] = {}
-
-    def wrap(self, layer: Layer, wrapper: Wrap | None) -> None:
-        """Install a layer, or remove it with None, effective from the next request."""
-        if wrapper is None:
-            self._wraps.pop(layer, None)
-        else:
-            self._wraps[layer] = wrapper
-        for key, api in registry().items():
-            for installed in sorted(self._wraps):
-                api = self._wraps[installed](api)
-            self[key] = api

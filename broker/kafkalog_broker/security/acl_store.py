@@ -49,7 +49,10 @@ class AclStore:
         return acl in self._all
 
     def load(self, directories: Iterable[Path]) -> None:
-        """Read the newest copy. Raises as StateCopies.load: a broker without its ACLs might allow everything."""
+        """Read the newest copy. Raises what StateCopies.load raises.
+
+        An unreadable file is an error, because a broker without its ACLs might allow everything.
+        """
         self._copies = acl_file(directories)
         self.change((), self._copies.load() or ())
 
@@ -60,11 +63,11 @@ class AclStore:
 
     def change(self, removed: Iterable[Acl], added: Iterable[Acl]) -> None:
         """Change the ACLs in memory."""
-        for _ in self.changing(removed, added):
+        for _ in self.change_stepwise(removed, added):
             pass
 
-    def changing(self, removed: Iterable[Acl], added: Iterable[Acl]) -> Generator[None, None, None]:
-        """Change the ACLs in memory, one in each step."""
+    def change_stepwise(self, removed: Iterable[Acl], added: Iterable[Acl]) -> Generator[None, None, None]:
+        """Change the ACLs in memory, and yield after each one so that the caller can pause."""
         for acl in removed:
             if self._all.pop(acl, acl) is None:
                 self._forget(acl)
@@ -81,10 +84,10 @@ class AclStore:
 
     def about(self, resource: ResourceType, name: str) -> Iterator[Mapping[str, list[Acl]]]:
         """Return the ACLs that apply to a resource: for each matching pattern, a mapping by principal."""
-        names = [(PatternType.LITERAL, text) for text in dict.fromkeys((name, WILDCARD))]
+        keys = [(PatternType.LITERAL, text) for text in dict.fromkeys((name, WILDCARD))]
         lengths = self._prefix_lengths.get(resource, ())
-        names += [(PatternType.PREFIXED, name[:length]) for length in lengths if length <= len(name)]
-        return filter(None, (self._by_pattern.get(Pattern(resource, *named)) for named in names))
+        keys += [(PatternType.PREFIXED, name[:length]) for length in lengths if length <= len(name)]
+        return filter(None, (self._by_pattern.get(Pattern(resource, *key)) for key in keys))
 
     def of_principal(self, resource: ResourceType, principal: str) -> Iterator[Acl]:
         """Return the ACLs for a principal or EVERYBODY on any resource of a type."""

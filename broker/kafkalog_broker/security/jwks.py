@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # importing joserfc takes a tenth of a second, and only signe
 
     SigningKey = RSAKey | ECKey
 
-MAX_BYTES = 1 << 20  # a set of about a hundred keys has a tenth of this
+MAX_BYTES = 1 << 20  # ten times the size of a set of about 100 keys
 
 KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC"}
 """First letters of a signature algorithm -> type of its keys."""
@@ -44,7 +44,7 @@ def read_jwks(url: str, clock: Callable[[], float]) -> bytes:
         return data
     answer = HttpClient(MAX_BYTES, {"Accept": "application/json"}, clock=clock).send(url)
     if answer.status != 200:
-        raise ValueError(f"its server answers {answer.status} {answer.reason}")
+        raise ValueError(f"the JWKS server responded with {answer.status} {answer.reason}")
     return answer.content
 
 
@@ -62,7 +62,7 @@ def parse_jwks(data: bytes) -> tuple[SigningKey, ...]:
     try:
         entries = list(json.loads(data)["keys"])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"this is no JSON Web Key Set: {type(error).__name__}") from None
+        raise ValueError(f"not a JSON Web Key Set: {type(error).__name__}") from None
     found, left_out = [], []
     for number, entry in enumerate(entries):
         try:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.sasl_settings import SCRAM
+from kafkalog_broker.config.sasl_settings import SCRAM_MECHANISMS
 from kafkalog_broker.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, Credential, credential, salted
 
 SALT_BYTES = 16
@@ -40,8 +40,8 @@ def parse_add_scram(texts: Iterable[str]) -> list[NewUser]:
 
 def _parsed(text: str) -> NewUser:
     form = _FORM.fullmatch(text.strip())
-    if form is None or form["mechanism"] not in SCRAM:
-        raise ConfigError(f"--add-scram: the mechanism is one of {', '.join(SCRAM)}", hint=_EXAMPLE)
+    if form is None or form["mechanism"] not in SCRAM_MECHANISMS:
+        raise ConfigError(f"--add-scram: the mechanism is one of {', '.join(SCRAM_MECHANISMS)}", hint=_EXAMPLE)
     fields, position = {}, 0
     while position < len(form["fields"]):
         found = _FIELD.match(form["fields"], position)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.config.sasl_settings import SCRAM
+from kafkalog_broker.config.sasl_settings import SCRAM_MECHANISMS
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, credential
 from kafkalog_broker.security.scram_users import Users
 
 Outcome = tuple[ErrorCode, str | None]
 
-_NUMBERS = {1: SCRAM[0], 2: SCRAM[1]}  # mechanisms by their number in the protocol
+_NUMBERS = {1: SCRAM_MECHANISMS[0], 2: SCRAM_MECHANISMS[1]}  # mechanisms by their number in the protocol
 
 
 def number_of(mechanism: str) -> int:
     """Return the protocol's number of a mechanism."""
-    return SCRAM.index(mechanism) + 1
+    return SCRAM_MECHANISMS.index(mechanism) + 1
 
 
 def changed(users: Users, request: Any) -> dict[str, Outcome]:

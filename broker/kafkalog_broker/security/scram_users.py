@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kafkalog_broker.config.sasl_settings import SCRAM
+from kafkalog_broker.config.sasl_settings import SCRAM_MECHANISMS
 from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_broker.security.new_scram_users import NewUser
 from kafkalog_broker.security.scram import Credential
@@ -32,14 +32,15 @@ class ScramUsers:
 
     def __init__(self, directories: Iterable[Path]) -> None:
         self.copies = StateCopies(FILE, directories, _encoded, _decoded)
-        self.users: Users = {mechanism: {} for mechanism in SCRAM}
+        self.users: Users = {mechanism: {} for mechanism in SCRAM_MECHANISMS}
 
     def find(self, mechanism: str, name: str) -> Credential | None:
         """Return the stored credential of a user, or None."""
         return self.users[mechanism].get(name)
 
     def load(self, new: Iterable[NewUser] = ()) -> None:
-        """Read the newest copy; create and save the users of `new` that are missing. Raises as StateCopies.load."""
+        """Read the newest copy; create and save the users of `new` that are missing. Raises what
+        StateCopies.load raises."""
         users = self.copies.load() or self.users
         missing = [user for user in new if user.name not in users[user.mechanism]]
         for user in missing:
@@ -54,17 +55,25 @@ class ScramUsers:
 
 
 def _encoded(users: Users) -> dict[str, Any]:
-    def plain(kept: Credential) -> dict[str, Any]:
-        keys = {name: base64.b64encode(getattr(kept, name)).decode() for name in _KEYS}
-        return {"iterations": kept.iterations, **keys}
+    def encode_credential(credential: Credential) -> dict[str, Any]:
+        keys = {key: base64.b64encode(getattr(credential, key)).decode() for key in _KEYS}
+        return {"iterations": credential.iterations, **keys}
 
-    return {"users": {name: {user: plain(kept) for user, kept in known.items()} for name, known in users.items()}}
+    return {
+        "users": {
+            mechanism: {name: encode_credential(credential) for name, credential in by_name.items()}
+            for mechanism, by_name in users.items()
+        }
+    }
 
 
 def _decoded(state: Mapping[str, Any]) -> Users:
-    def kept(plain: Mapping[str, Any]) -> Credential:
-        keys = {name: base64.b64decode(plain[name], validate=True) for name in _KEYS}
-        return Credential(iterations=int(plain["iterations"]), **keys)
+    def decode_credential(encoded: Mapping[str, Any]) -> Credential:
+        keys = {key: base64.b64decode(encoded[key], validate=True) for key in _KEYS}
+        return Credential(iterations=int(encoded["iterations"]), **keys)
 
     users = state["users"]
-    return {name: {user: kept(plain) for user, plain in users.get(name, {}).items()} for name in SCRAM}
+    return {
+        mechanism: {name: decode_credential(encoded) for name, encoded in users.get(mechanism, {}).items()}
+        for mechanism in SCRAM_MECHANISMS
+    }

@@ -13,10 +13,11 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.net.dispatch import ConnectionClosed
 from kafkalog_broker.protocol.api_messages import api_name
-from kafkalog_broker.protocol.api_registry import Api, Layer, registry
+from kafkalog_broker.protocol.api_registry import Api, registry
 from kafkalog_broker.protocol.client_messages import decode_response
 from kafkalog_broker.protocol.frames import encode_response
 from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.served_apis import Layer
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format.messages.classes import StructValue
 
@@ -97,7 +98,7 @@ class Faults:
         """Wrap the handlers while a fault can affect further requests, and unwrap them otherwise."""
         is_waiting = any(not fault.is_over for fault in self.all.values())
         how = (lambda api: replace(api, handler=partial(self._handle, api))) if is_waiting else None
-        self._broker.apis.wrap(Layer.FAULTS, how)
+        self._broker.apis.set_layer(Layer.FAULTS, how)
 
     def add(self, arguments: Mapping[str, Any]) -> int:
         """Add a fault and return its number.

@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from kafkalog_broker.config.listener_security import SASL_PROTOCOLS, TLS_PROTOCOLS
-from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, PLAIN_MODULE, SCRAM
+from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, PLAIN_MODULE, SCRAM_MECHANISMS
 from kafkalog_broker.security.scram import MIN_ITERATIONS, salted
 from kafkalog_broker.testing_support.certificate_authority import Authority, Issued
 from kafkalog_broker.testing_support.signed_tokens import SignedTokens
@@ -69,7 +69,7 @@ class SecurityForTests:
             known = {**self.users, ADMIN: self._admin_password}
             options = " ".join(f"user_{name}={_quoted(password)}" for name, password in known.items())
             found |= {
-                "sasl.enabled.mechanisms": ",".join((PLAIN, *SCRAM, OAUTHBEARER)),
+                "sasl.enabled.mechanisms": ",".join((PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)),
                 "sasl.oauthbearer.jwks.endpoint.url": f"file://{self._tokens.jwks}",
                 "sasl.oauthbearer.expected.issuer": ISSUER,
                 "sasl.oauthbearer.expected.audience": AUDIENCE,
@@ -81,7 +81,7 @@ class SecurityForTests:
         """Return the values of --add-scram."""
         if self.protocol not in SASL_PROTOCOLS:
             return []
-        return [_add_scram(mechanism, *user) for mechanism in SCRAM for user in self.users.items()]
+        return [_add_scram(mechanism, *user) for mechanism in SCRAM_MECHANISMS for user in self.users.items()]
 
     def client(self, user: str | None = None, mechanism: str = PLAIN) -> dict[str, Any]:
         """Return the security settings of a client of librdkafka (confluent-kafka).

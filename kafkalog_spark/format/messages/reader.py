@@ -1,8 +1,8 @@
 """Generates the Python source of readers of messages.
 
-Readers do not trust the bytes. An array may not announce more elements than fit into the remaining bytes, and all
-arrays of a message together no more than the caller allows. Null is accepted only where the definition allows it. The
-value of a tagged field (KIP-482) must have the size in front of it; unknown tagged fields are skipped.
+Readers do not trust the bytes. The length of an array is checked against the remaining bytes, and the caller limits the
+number of elements in all arrays of a message together. Null is accepted only where the definition allows it. A tagged
+field (KIP-482) must be exactly as long as the size before it; unknown tagged fields are skipped.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ UNBOUNDED = 1 << 62  # number of array elements in a message that only its size 
 
 Body = bytes | memoryview
 Read = Callable[..., tuple[Any, int]]
-"""Function from bytes, the position of a value and the limit on all array elements together (UNBOUNDED by default) to
-the value and the position after it. Raises Malformed."""
+"""read(data, position, max_elements=UNBOUNDED) returns (value, position after it).
 
-_TOO_MANY = "it names more things than one request may: send several smaller ones"
+max_elements limits the elements of all arrays together. Raises Malformed.
+"""
+
+_TOO_MANY = "it has more array elements than a request may have: send several smaller requests"
 _SIZED = {"string": "str(data[at:{}], 'utf-8')", "bytes": "bytes(data[at:{}])", "records": "view(data)[at:{}]"}
 
 
@@ -75,14 +77,14 @@ class ReaderSource(Source):
         self._unpack(run, names)
         if definition.is_flexible:
             self._tags([field for field in definition.present if field.tag is not None], names)
-        made = self.name(definition.name, self._class_of(definition))
+        class_name = self.name(definition.name, self._class_of(definition))
         if self._values.is_tuple:
             for field in definition.fields:
                 if not field.is_present:
                     self.line(f"{names[field]} = {self._default(field)}")
-            self.line(f"{target} = new_tuple({made}, ({', '.join(names.values())},))")
+            self.line(f"{target} = new_tuple({class_name}, ({', '.join(names.values())},))")
             return
-        self.line(f"{target} = new({made})")
+        self.line(f"{target} = new({class_name})")
         for field in definition.present:
             self.line(f"{target}.{field.name} = {names[field]}")
 
@@ -112,7 +114,7 @@ class ReaderSource(Source):
             if conversion is not None:
                 self.line(f"{name} = {conversion.read.format(name)}")
             if field.most is not None:
-                why = f"f'{{{name}}} is no {field.name.replace('_', ' ')}: 0 to {field.most} are known'"
+                why = f"f'{field.name.replace('_', ' ')} is {{{name}}}, expected 0 to {field.most}'"
                 self.line(f"if not 0 <= {name} <= {field.most}: malformed({why}, at - {layout.size})")
 
     def _tags(self, tagged: Sequence[Field], names: Mapping[Field, str]) -> None:
@@ -122,7 +124,7 @@ class ReaderSource(Source):
         self.line("if data[at] == 0: at += 1")
         with self.block("else:"):
             self.line(f"{count}, at = read_uvarint(data, at)")
-            self._count_elements(count)
+            self._charge_elements(count)
             last = self.name("last")
             if self._values.is_tuple:
                 self.line(f"{last} = -1")
@@ -145,20 +147,20 @@ class ReaderSource(Source):
         default = self._default_of(field)
         return "None" if default is None else self.name("default", default)
 
-    def _count_elements(self, count: str) -> None:
+    def _charge_elements(self, count: str) -> None:
         self.line(f"left -= {count}")
         self.line(f"if left < 0: malformed({_TOO_MANY!r}, at)")
 
     def _array(self, field: Field, name: str) -> None:
         with self._length(field, f"the array {field.name}", name, is_nullable=field.is_nullable):
-            least = max(self._least_element(field), 1)
-            why = f"f'an array of {{{name}}} elements, {{size - at}} bytes are left'"
-            self.line(f"if {name} * {least} > size - at: malformed({why}, at)")
-            self._count_elements(name)
+            min_size = max(self._min_element_size(field), 1)
+            why = f"f'an array of {{{name}}} elements, but only {{size - at}} bytes are left'"
+            self.line(f"if {name} * {min_size} > size - at: malformed({why}, at)")
+            self._charge_elements(name)
             values, value = self.name("values"), self.name("value")
             form = self._values.form(field)
             if form is not None and self._values.conversion(field) is None:
-                self.line(f"{values} = {name} * {least}")
+                self.line(f"{values} = {name} * {min_size}")
                 self.line(f"{name} = unpack(f'>{{{name}}}{form}', data, at)")
                 self.line(f"at += {values}")
                 return
@@ -178,7 +180,7 @@ class ReaderSource(Source):
         with self._length(field, field.name, name, is_nullable=is_nullable, is_text=field.type == "string"):
             end = self.name("end")
             self.line(f"{end} = at + {name}")
-            why = f"f'{field.name} of {{{name}}} bytes, {{size - at}} bytes are left'"
+            why = f"f'{field.name} of {{{name}}} bytes, but only {{size - at}} bytes are left'"
             self.line(f"if {end} > size: malformed({why}, at)")
             self.line(f"{name} = {_SIZED[field.type].format(end)}")
             self.line(f"at = {end}")
@@ -198,14 +200,14 @@ class ReaderSource(Source):
             self.line(f"{name} = None" if is_nullable else f"malformed('{what} is null', at - {width})")
         return self.block("else:")
 
-    def _least_element(self, array: Field) -> int:
+    def _min_element_size(self, array: Field) -> int:
         """Return the minimal size of an element of an array, in bytes."""
         if array.struct is None:
-            return self._least(array, is_array=False)
+            return self._min_size(array, is_array=False)
         plain = [field for field in array.struct.present if field.tag is None]
-        return array.struct.is_flexible + sum(self._least(field, is_array=field.is_array) for field in plain)
+        return array.struct.is_flexible + sum(self._min_size(field, is_array=field.is_array) for field in plain)
 
-    def _least(self, field: Field, *, is_array: bool) -> int:
+    def _min_size(self, field: Field, *, is_array: bool) -> int:
         form = self._values.form(field)
         if form is not None and not is_array:
             return struct.calcsize(">" + form)

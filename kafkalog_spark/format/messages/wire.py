@@ -44,7 +44,7 @@ def read_compact_string(data: bytes, at: int) -> tuple[str, int]:
     if not size:
         raise Malformed("a string is null", at)
     if end > len(data):
-        raise Malformed(f"a string of {size - 1} bytes, {len(data) - begin} bytes are left", begin)
+        raise Malformed(f"a string of {size - 1} bytes, but only {len(data) - begin} bytes are left", begin)
     try:
         return data[begin:end].decode(), end
     except UnicodeDecodeError as error:
@@ -82,4 +82,4 @@ def tag_does_not_rise(tag: int, last: int, position: int) -> Malformed:
 
 
 def tag_too_long(tag: int, size: int, data: bytes | memoryview, position: int) -> Malformed:
-    return Malformed(f"tagged field {tag} of {size} bytes, {len(data) - position} bytes are left", position)
+    return Malformed(f"tagged field {tag} of {size} bytes, but only {len(data) - position} bytes are left", position)

@@ -16,6 +16,7 @@ Each segment is judged as a whole, as by a repair, before its good batches are r
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -26,6 +27,7 @@ from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES
 from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
+from kafkalog_spark.log.read.batch_search import find_batch_behind
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.partition_scan import lose, scanner_for
 from kafkalog_spark.log.read.segment_file import SegmentFile
@@ -35,8 +37,7 @@ from kafkalog_spark.log.repair.judged_segment import (
     DamagedStretch,
     JudgedSegment,
     Run,
-    judged_segment,
-    pass_over_records,
+    judge_segment,
 )
 
 
@@ -106,7 +107,7 @@ def scan_with_damage(
                 if offset >= until:
                     break
             try:
-                judged = judged_segment(file, log.recovery_point)
+                judged = judge_segment(file, log.recovery_point)
             except FileNotFoundError as gone:
                 tries += 1
                 log.list_again(file, gone, tries)
@@ -156,8 +157,38 @@ def _read_run(
         if error is None:
             return
         statistics.dropped.append(error)
-        if not pass_over_records(part, state, error, run, judged):
+        if not _pass_over_records(part, state, error, judged):
             return
+
+
+def _pass_over_records(part: SegmentFile, state: ScanState, error: KafkalogError, judged: JudgedSegment) -> bool:
+    """Record a batch with a valid CRC, whose records cannot be decoded, as a damaged stretch. Move `state` past it.
+
+    Args:
+        part: The file up to the end of the run that is read.
+        state: State of the scan, which stopped at `error`.
+        error: What is wrong. Records before `error.offset` were read.
+        judged: Gets the stretch.
+
+    Returns:
+        False at the end of the run.
+    """
+    damaged = state.position if error.position is None else error.position
+    header = part.header_at(damaged)
+    assert header is not None  # its CRC is valid
+    following = find_batch_behind(part, damaged, header.last_offset + 1)
+    next_offset = header.last_offset + 1 if following is None else following.base_offset
+    first_offset = header.base_offset if error.offset is None else error.offset
+    insort(
+        judged.stretches,
+        DamagedStretch(damaged, header.size, error.what, part.path, first_offset, next_offset),
+        key=lambda stretch: stretch.position,
+    )
+    if following is None:
+        return False
+    state.stopped_by = None
+    state.position, state.lowest_offset = following.position, following.base_offset
+    return True
 
 
 def _is_in_range(stretch: DamagedStretch, start: int, end: int, until: int, is_first: bool) -> bool:
@@ -166,7 +197,7 @@ def _is_in_range(stretch: DamagedStretch, start: int, end: int, until: int, is_f
     if first < start:
         return is_first and (following is None or following > start)
     # The next range begins in the next file, so this one reports a stretch at the end of the file.
-    return first < until or (first == end and stretch.to_the_end and (following is None or following <= end))
+    return first < until or (first == end and stretch.reaches_end_of_file and (following is None or following <= end))
 
 
 def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -1,4 +1,5 @@
-"""Verdict on each batch of a segment: kept, kept with another leader epoch, or lost.
+"""Verdict on each batch of a segment: kept, kept with another leader epoch, or lost. The runs of good
+batches and the damaged stretches of a segment follow from the verdicts.
 
 Offsets are not covered by a batch's CRC. If two batches contradict each other, the batches after them show which one is
 wrong; therefore the last batches of a window are judged together with those of the next window.
@@ -6,29 +7,23 @@ wrong; therefore the last batches of a window are judged together with those of 
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import NO_LEADER_EPOCH, HeaderColumn
-from kafkalog_spark.log.read.batch_search import find_batch_behind
 from kafkalog_spark.log.read.header_windows import Table, Window
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import proven_entry
-
-if TYPE_CHECKING:
-    from kafkalog_spark.log.read.segment_scan import ScanState  # loads the kernels
 from kafkalog_spark.log.repair.damaged_segment import Damage, windows_and_damage
 from kafkalog_spark.log.repair.fitting_batches import Rows, fitting, true_epochs
 
 _HELD_BACK = 64  # batches at the end of a window that are judged with those of the next
-OUT_OF_LINE = "its offsets do not follow those of the batches around it"
+OFFSETS_INCONSISTENT = "its offsets do not follow those of the batches around it"
 BAD_RECORDS = "its records cannot be read, although its CRC is valid"
 FindBadRecords = Callable[[Window], Iterator[int]]
 """Yields the positions of the batches of a window whose records cannot be decoded. The window must have all bytes."""
@@ -41,7 +36,7 @@ class Kept(NamedTuple):
     epochs: npt.NDArray[np.int64]
 
 
-def judged_batches(
+def judge_batches(
     file: SegmentFile,
     last_offset: int,
     leader_epoch: int = NO_LEADER_EPOCH,
@@ -63,11 +58,11 @@ def judged_batches(
     judge = _Judge(file, last_offset, leader_epoch)
     for part in windows_and_damage(file, file.begin, recovery_point):
         if isinstance(part, Damage):
-            judge.lost.append(part)
+            judge.pending_damage.append(part)
         else:
-            yield from judge.take(part, bad_records)
+            yield from judge.add_window(part, bad_records)
     yield from judge.verdicts(judge.held, judge.fitting(judge.held))
-    yield from judge.lost
+    yield from judge.pending_damage
 
 
 def end_of(row: Table) -> int:
@@ -80,7 +75,7 @@ class _Judge:
 
     Attributes:
         held: Batches to be judged together with the next window.
-        lost: Damage at or after the first batch in `held`.
+        pending_damage: Damage at or after the first batch in `held`.
     """
 
     def __init__(self, file: SegmentFile, last_offset: int, leader_epoch: int) -> None:
@@ -88,9 +83,9 @@ class _Judge:
         self._last_offset = last_offset
         self._leader_epoch = leader_epoch
         self.held: Table = np.empty((0, len(HeaderColumn)), np.int64)
-        self.lost: deque[Damage] = deque()
+        self.pending_damage: deque[Damage] = deque()
 
-    def take(self, window: Window, bad_records: FindBadRecords | None) -> Iterator[Kept | Damage]:
+    def add_window(self, window: Window, bad_records: FindBadRecords | None) -> Iterator[Kept | Damage]:
         """Add a window, and yield the verdicts on all batches except the last _HELD_BACK."""
         table = window.table.copy()
         if bad_records is not None:
@@ -98,7 +93,7 @@ class _Judge:
             if len(window.data) < needed:  # a window has only the header of a large batch
                 window = Window(window.table, memoryview(self._file.read(window.start, needed)), window.start)
             is_bad = np.isin(table[:, HeaderColumn.POSITION], np.fromiter(bad_records(window), np.int64))
-            self.lost += [
+            self.pending_damage += [
                 Damage(int(row[HeaderColumn.POSITION]), int(row[HeaderColumn.SIZE]), BAD_RECORDS)
                 for row in table[is_bad]
             ]
@@ -116,14 +111,14 @@ class _Judge:
         epochs = table[:, HeaderColumn.LEADER_EPOCH].copy()
         epochs[keep] = true_epochs(epochs[keep], self._leader_epoch)
         positions = table[:, HeaderColumn.POSITION]
-        ends_before = np.concatenate((positions[:1], positions[:-1] + table[:-1, HeaderColumn.SIZE]))
-        breaks = np.flatnonzero(~keep | (positions != ends_before))
+        previous_ends = np.concatenate((positions[:1], positions[:-1] + table[:-1, HeaderColumn.SIZE]))
+        breaks = np.flatnonzero(~keep | (positions != previous_ends))
         row = 0
         while row < len(table):
-            while self.lost and self.lost[0].position < positions[row]:
-                yield self.lost.popleft()
+            while self.pending_damage and self.pending_damage[0].position < positions[row]:
+                yield self.pending_damage.popleft()
             if not keep[row]:
-                yield Damage(int(positions[row]), int(table[row, HeaderColumn.SIZE]), OUT_OF_LINE)
+                yield Damage(int(positions[row]), int(table[row, HeaderColumn.SIZE]), OFFSETS_INCONSISTENT)
                 row += 1
                 continue
             following = breaks[np.searchsorted(breaks, row, side="right") :]
@@ -154,7 +149,7 @@ class DamagedStretch:
         first_offset: Offset after the good batch before the bytes.
         next_offset: Base offset of the next good batch, or of the next segment; None at the end of the log. Of the
             offsets in between, compaction may have removed some before.
-        to_the_end: True if no good batch follows in the file.
+        reaches_end_of_file: True if no good batch follows in the file.
     """
 
     position: int
@@ -163,7 +158,7 @@ class DamagedStretch:
     path: str
     first_offset: int
     next_offset: int | None
-    to_the_end: bool = False
+    reaches_end_of_file: bool = False
 
 
 @dataclass(slots=True)
@@ -174,7 +169,7 @@ class JudgedSegment:
     stretches: list[DamagedStretch] = field(default_factory=list)
 
 
-def judged_segment(file: SegmentFile, recovery_point: int | None) -> JudgedSegment:
+def judge_segment(file: SegmentFile, recovery_point: int | None) -> JudgedSegment:
     """Judge a whole segment. A torn tail does not count as damage.
 
     Args:
@@ -186,7 +181,7 @@ def judged_segment(file: SegmentFile, recovery_point: int | None) -> JudgedSegme
     """
     judged = JudgedSegment()
     last_offset, open_stretch = file.first_offset - 1, False
-    for part in judged_batches(file, last_offset, recovery_point=recovery_point):
+    for part in judge_batches(file, last_offset, recovery_point=recovery_point):
         if isinstance(part, Damage):
             if part.is_torn_tail:
                 continue
@@ -201,11 +196,11 @@ def judged_segment(file: SegmentFile, recovery_point: int | None) -> JudgedSegme
             open_stretch = True
             continue
         table = part.table
-        # The header of a wrapper has only its last offset.
+        # The header of a compressed v0 or v1 wrapper message has only the last offset of its messages.
         base = last_offset + 1 if table[0, HeaderColumn.COUNT] < 0 else int(table[0, HeaderColumn.BASE_OFFSET])
         last = int(table[-1, HeaderColumn.LAST_OFFSET])
         if open_stretch:
-            judged.stretches[-1].next_offset, judged.stretches[-1].to_the_end = base, False
+            judged.stretches[-1].next_offset, judged.stretches[-1].reaches_end_of_file = base, False
         position, end = int(table[0, HeaderColumn.POSITION]), end_of(table[-1])
         if judged.runs and judged.runs[-1].end == position:
             judged.runs[-1].end, judged.runs[-1].last_offset = end, last
@@ -235,36 +230,3 @@ def _add_missing_end(judged: JudgedSegment, file: SegmentFile, first: int, recov
         proof = f"its offset index names a batch at byte {beyond.position}"
     error = f"the file ends here, and {proof}"
     judged.stretches.append(DamagedStretch(file.size, 0, error, file.path, first, file.next_base_offset, True))
-
-
-def pass_over_records(
-    part: SegmentFile, state: ScanState, error: KafkalogError, run: Run, judged: JudgedSegment
-) -> bool:
-    """Add a batch to the stretches whose records cannot be decoded although its CRC is valid, and move `state` past it.
-
-    Args:
-        part: The run of good batches that is read.
-        state: State of the scan, which stopped at `error`.
-        error: What is wrong. Records before `error.offset` were read.
-        run: The run of good batches.
-        judged: Gets the stretch.
-
-    Returns:
-        False at the end of the run.
-    """
-    damaged = state.position if error.position is None else error.position
-    header = part.header_at(damaged)
-    assert header is not None  # its CRC is valid
-    following = find_batch_behind(part, damaged, header.last_offset + 1)
-    next_offset = header.last_offset + 1 if following is None else following.base_offset
-    first_offset = header.base_offset if error.offset is None else error.offset
-    insort(
-        judged.stretches,
-        DamagedStretch(damaged, header.size, error.what, part.path, first_offset, next_offset),
-        key=lambda stretch: stretch.position,
-    )
-    if following is None:
-        return False
-    state.stopped_by = None
-    state.position, state.lowest_offset = following.position, following.base_offset
-    return True

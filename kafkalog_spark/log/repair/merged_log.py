@@ -35,8 +35,8 @@ from kafkalog_spark.log.repair.judged_segment import (
     DamagedStretch,
     JudgedSegment,
     end_of,
-    judged_batches,
-    judged_segment,
+    judge_batches,
+    judge_segment,
 )
 from kafkalog_spark.store.interface import Store
 
@@ -131,7 +131,7 @@ class _Merge:
         log = self._logs[0]
         try:
             with log.open_segment(index) as file:
-                judged = judged_segment(file, log.recovery_point)
+                judged = judge_segment(file, log.recovery_point)
         except (FileNotFoundError, NotALogDirectory) as error:
             path, base = log.segment_path(index), log.segments[index].base_offset
             _log.warning("replicas=merge: %s is unreadable, trying other copies: %s", path, error)
@@ -197,7 +197,7 @@ class _Merge:
             try:
                 with log.open_segment(index) as file:
                     last_offset = file.base_offset - 1
-                    for part in judged_batches(file, last_offset, recovery_point=log.recovery_point):
+                    for part in judge_batches(file, last_offset, recovery_point=log.recovery_point):
                         if not isinstance(part, Damage):
                             self._add_batches(copy, index, part.table, last_offset, inside)
                             last_offset = int(part.table[-1, HeaderColumn.LAST_OFFSET])

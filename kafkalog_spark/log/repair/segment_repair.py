@@ -22,7 +22,7 @@ from kafkalog_spark.log.read.header_windows import Table
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.repair.damaged_segment import Damage
-from kafkalog_spark.log.repair.judged_segment import FindBadRecords, end_of, judged_batches
+from kafkalog_spark.log.repair.judged_segment import FindBadRecords, end_of, judge_batches
 from kafkalog_spark.log.repair.lost_keys import lost_keys
 from kafkalog_spark.log.repair.report import Loss, PartitionReport, key_text
 from kafkalog_spark.log.write.segment_recovery import IndexBuilder
@@ -86,7 +86,7 @@ class SegmentRepair:
         """
         self._report.bytes_before += file.size - file.begin
         log = self._log
-        for part in judged_batches(file, log.last_offset, log.leader_epoch, recovery_point, bad_records):
+        for part in judge_batches(file, log.last_offset, log.leader_epoch, recovery_point, bad_records):
             if not isinstance(part, Damage):
                 self._copy(file, part.table, part.epochs)
                 continue

@@ -21,28 +21,28 @@ import zstandard
 from kafkalog_spark.errors import CorruptManifest
 
 MAX_CHUNKS = 1 << 20
-"""Chunks of one segment. A segment has at most 2 GiB and plugins are set to chunks of megabytes; a manifest that
-announces more is damaged, and would make a table of gigabytes."""
+"""Limit on the chunks of a segment. A segment has at most 2 GiB and a chunk has megabytes, so a larger count means a
+damaged manifest; without the limit it would allocate gigabytes."""
 _U32 = struct.Struct(">I")
 _HEAD = struct.Struct(">IIB")
 Sizes = npt.NDArray[np.int64]
 
 
 def decode_chunk_sizes(data: bytes) -> Sizes:
-    """The sizes in bytes, int64 of shape (count,). Raises CorruptManifest."""
+    """Decode sizes in bytes, int64 of shape (count,). Raises CorruptManifest."""
     if len(data) < 4:
-        raise CorruptManifest(f"transformedChunks has {len(data)} bytes, a count has 4")
+        raise CorruptManifest(f"transformedChunks has {len(data)} bytes, but the count alone takes 4")
     (count,) = _U32.unpack_from(data)
-    expect_count(count)
+    check_count(count)
     if count < 2:
-        _expect_size(data, 4 + 4 * count, count)
+        _check_size(data, 4 + 4 * count, count)
         return np.array([_U32.unpack_from(data, 4)[0]] if count else [], np.int64)
     if len(data) < _HEAD.size:
-        raise CorruptManifest(f"transformedChunks has {len(data)} bytes, {count} chunks take more")
+        raise CorruptManifest(f"transformedChunks has {len(data)} bytes, but {count} chunks take more")
     _, base, width = _HEAD.unpack_from(data)
     if not 1 <= width <= 4:
-        raise CorruptManifest(f"transformedChunks has {width} bytes a value, expected 1 to 4")
-    _expect_size(data, _HEAD.size + (count - 1) * width + 4, count)
+        raise CorruptManifest(f"transformedChunks has {width} bytes per value, expected 1 to 4")
+    _check_size(data, _HEAD.size + (count - 1) * width + 4, count)
     digits = np.frombuffer(data, np.uint8, (count - 1) * width, _HEAD.size).reshape(count - 1, width)
     padded = np.zeros((count - 1, 8), np.uint8)
     padded[:, 8 - width :] = digits
@@ -53,27 +53,32 @@ def decode_chunk_sizes(data: bytes) -> Sizes:
 
 
 def chunk_sizes_from_text(text: str, expected: int) -> Sizes:
-    """The sizes in a manifest's base64 text; no more is decompressed than `expected` take. Raises CorruptManifest."""
-    expect_count(expected)
-    most = _HEAD.size + 4 * expected + 4
+    """Decode the base64 text of a manifest. Raises CorruptManifest.
+
+    It decompresses no more bytes than `expected` sizes can take.
+    """
+    check_count(expected)
+    max_bytes = _HEAD.size + 4 * expected + 4
     try:
         frame = base64.b64decode(text, validate=True)
         announced = zstandard.get_frame_parameters(frame).content_size
-        if announced != zstandard.CONTENTSIZE_UNKNOWN and announced > most:  # the library would allocate that much
-            raise CorruptManifest(f"transformedChunks decompresses to {announced} bytes, {most} at most are expected")
-        data = zstandard.ZstdDecompressor().decompress(frame, max_output_size=most, allow_extra_data=False)
+        if announced != zstandard.CONTENTSIZE_UNKNOWN and announced > max_bytes:  # the library would allocate that much
+            raise CorruptManifest(f"transformedChunks decompresses to {announced} bytes, expected at most {max_bytes}")
+        data = zstandard.ZstdDecompressor().decompress(frame, max_output_size=max_bytes, allow_extra_data=False)
     except (binascii.Error, ValueError) as error:
         raise CorruptManifest(f"transformedChunks is not base64: {error}") from None
     except zstandard.ZstdError as error:
         raise CorruptManifest(f"transformedChunks cannot be decompressed (zstd): {error}") from None
     sizes = decode_chunk_sizes(data)
     if len(sizes) != expected:
-        raise CorruptManifest(f"transformedChunks has {len(sizes)} chunks, the segment's size makes {expected}")
+        raise CorruptManifest(
+            f"transformedChunks lists {len(sizes)} chunks, but the segment's size requires {expected}"
+        )
     return sizes
 
 
 def encode_chunk_sizes(sizes: Sizes) -> bytes:
-    """The bytes that `decode_chunk_sizes` reads, as the plugin writes them. Sizes: 0 to 2^31 - 1."""
+    """Encode sizes for `decode_chunk_sizes`, as the plugin does. Each size must be from 0 to 2^31 - 1."""
     count = len(sizes)
     if count < 2:
         return _U32.pack(count) + b"".join(_U32.pack(int(size)) for size in sizes)
@@ -88,12 +93,12 @@ def chunk_sizes_to_text(sizes: Sizes) -> str:
     return base64.b64encode(zstandard.ZstdCompressor().compress(encode_chunk_sizes(sizes))).decode("ascii")
 
 
-def expect_count(count: int) -> None:
-    """Raise CorruptManifest for more than MAX_CHUNKS."""
+def check_count(count: int) -> None:
+    """Raise CorruptManifest if a segment has more than MAX_CHUNKS chunks."""
     if count > MAX_CHUNKS:
-        raise CorruptManifest(f"the segment has {count} chunks, more than {MAX_CHUNKS} are taken for damage")
+        raise CorruptManifest(f"the manifest lists {count} chunks; more than {MAX_CHUNKS} cannot be right")
 
 
-def _expect_size(data: bytes, size: int, count: int) -> None:
+def _check_size(data: bytes, size: int, count: int) -> None:
     if len(data) != size:
-        raise CorruptManifest(f"transformedChunks has {len(data)} bytes, its {count} chunks take {size}")
+        raise CorruptManifest(f"transformedChunks has {len(data)} bytes, but its {count} chunks take {size}")

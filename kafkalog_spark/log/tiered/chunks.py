@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptManifest
 from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE
-from kafkalog_spark.log.tiered.chunk_sizes import Sizes, expect_count
+from kafkalog_spark.log.tiered.chunk_sizes import Sizes, check_count
 
 
 class Chunk(NamedTuple):
@@ -141,5 +141,5 @@ def chunk_count(original_chunk_size: int, original_file_size: int) -> int:
     if not 0 <= original_file_size <= MAX_SEGMENT_SIZE:
         raise CorruptManifest(f"originalFileSize is {original_file_size}, expected 0 to 2^31-1 bytes")
     count = -(-original_file_size // original_chunk_size)
-    expect_count(count)
+    check_count(count)
     return count

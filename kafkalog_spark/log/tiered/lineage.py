@@ -26,15 +26,20 @@ class ExclusionReason(Enum):
     EPOCH_OUTSIDE = "its last leader epoch is outside the log's epochs"
     EPOCH_UNKNOWN = "the log does not have one of its leader epochs"
     BEGINS_BEFORE_EPOCH = "its first leader epoch begins at a lower offset than in the log"
-    OTHER_NEXT_EPOCH = "one of its leader epochs is followed by another epoch, or at another offset, than in the log"
+    OTHER_NEXT_EPOCH = "after one of its leader epochs, the log continues with another epoch or at another offset"
     ENDS_AFTER_EPOCH = "it ends after the log's next leader epoch begins"
     ENDS_AFTER_LOG = "it ends at or after the log's end"
 
 
 def without_empty_epochs(epochs: Iterable[EpochEntry]) -> list[EpochEntry]:
-    """Return the entries by epoch, without epochs in which no record was written: the next one has their offset."""
+    """Return the entries sorted by epoch, without epochs that have no records.
+
+    An epoch has no records if its start offset is also that of the next entry.
+    """
     entries = sorted(EpochEntry(*entry) for entry in epochs)
-    return [one for one, after in pairwise(entries) if after.start_offset != one.start_offset] + entries[-1:]
+    return [entry for entry, following in pairwise(entries) if following.start_offset != entry.start_offset] + entries[
+        -1:
+    ]
 
 
 def exclusion_reason(segment: RemoteSegment, lineage: Lineage, log_end: int | None = None) -> ExclusionReason | None:
@@ -73,7 +78,10 @@ def exclusion_reason(segment: RemoteSegment, lineage: Lineage, log_end: int | No
 
 
 def newest(segments: Iterable[RemoteSegment]) -> RemoteSegment | None:
-    """Return the segment whose leader epochs are the lineage if there is no live log; None without segments."""
+    """Return the newest segment, or None if there are no segments.
+
+    Without a live log, its leader epochs serve as the lineage.
+    """
     return max(
         segments,
         key=lambda segment: (segment.last_epoch, segment.end_offset, -segment.start_offset, segment.segment_id),

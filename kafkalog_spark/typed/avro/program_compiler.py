@@ -1,9 +1,9 @@
 """Schema resolution: a writer schema, a reader schema and a projection are compiled into a program.
 
 The rules are those of Avro 1.12's `Resolver` in Java, which `from_avro` uses: fields by name, aliases of the reader
-schema, promotions, defaults, the first matching branch of a union. A part that cannot be resolved does not make the
-schema invalid, but only the values that contain it. Fields of the reader schema that are not projected are validated,
-because they can make a value malformed; fields that only the writer has are skipped.
+schema, promotions, defaults, the first matching branch of a union. If a part cannot be resolved, only values that
+contain it are malformed; the schema as a whole remains usable. Fields of the reader schema that are not projected are
+validated, because they can make a value malformed; fields that only the writer has are skipped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafkalog_spark.typed.avro.program import AvroProgram, Op, StoredAs
 from kafkalog_spark.typed.avro.read_options import AvroReadOptions
 from kafkalog_spark.typed.avro.schema import AvroType
 from kafkalog_spark.typed.avro.type_matching import equal_types, is_error, matching_branch
-from kafkalog_spark.typed.avro.types import MILLIS, number_of_union
+from kafkalog_spark.typed.avro.types import MILLIS, merged_number_type
 from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree
 
 
@@ -38,7 +38,7 @@ class Compiler:
         self.program = program
         self.read_options = read_options
         self._enums: dict[tuple[int, int], int] = {}
-        """Start of the table of symbols by the IDs of the (writer, reader) types."""
+        """Where the table of symbols of each enum begins, by the id() of its writer and reader types."""
         self._routines: dict[tuple[int, int], tuple[AvroType, AvroType | None, list[int], str]] = {}
         """Writer, reader, rows of the CALLs, and path of each routine. The reader is None for records to skip."""
 
@@ -48,17 +48,17 @@ class Compiler:
         reader: AvroType,
         tree: ColumnTree | None,
         path: str,
-        union_number: str = "",
+        merged_type: str = "",
         root: bool = False,
     ) -> None:
-        """Compile the reading of a value of type `writer` as type `reader`.
+        """Append instructions that read a value written as `writer` and return it as `reader`.
 
         Args:
             writer: Type that the value was written with.
             reader: Type that it is read as.
             tree: Its column.
             path: Path of the field, for errors.
-            union_number: "long" or "double" if the column is the number of a union of two number types.
+            merged_type: "long" or "double" if a union of two number types is stored in one column, otherwise "".
             root: Whether this is the whole value, for which null is refused.
         """
         if writer.kind == "union":
@@ -77,10 +77,10 @@ class Compiler:
         elif writer.kind == "enum":
             self._enum(writer, reader, tree, path)
         else:
-            self._leaf(writer, reader, tree, path, union_number)
+            self._leaf(writer, reader, tree, path, merged_type)
 
     def skip(self, writer: AvroType, path: str) -> None:
-        """Compile the skipping of a value that the reader schema does not have."""
+        """Append instructions that skip a value that the reader schema does not have."""
         put = self.program.put
         if writer.kind in ("bytes", "string"):
             put(Op.BYTES, path, NOT_PROJECTED)
@@ -122,17 +122,17 @@ class Compiler:
     def _writer_union(self, writer: AvroType, reader: AvroType, tree: ColumnTree | None, path: str, root: bool) -> None:
         nullable = len(writer.branches) == 2 and writer.has_null()
         if reader.kind == "union" and nullable and reader.has_null() and not root:
-            null = 0 if writer.branches[0].kind == "null" else 1
+            null_index = 0 if writer.branches[0].kind == "null" else 1
             null_columns = [] if tree is None else tree.null_columns()
             start = self.program.table(null_columns)
-            row = self.program.put(Op.NULLABLE, path, null, 0, start, start + len(null_columns))
-            self._from_branch(writer, 1 - null, reader, tree, path, root)
+            row = self.program.put(Op.NULLABLE, path, null_index, 0, start, start + len(null_columns))
+            self._from_branch(writer, 1 - null_index, reader, tree, path, root)
             self.program.set(row, 2, len(self.program.rows))
             return
         self._branches(writer, path, lambda i: self._from_branch(writer, i, reader, tree, path, root))
 
     def _branches(self, writer: AvroType, path: str, put_branch: Callable[[int], None]) -> None:
-        """Compile a union: the index, then what `put_branch` appends for each branch."""
+        """Append an instruction that reads the index of a branch, then the branches, each by `put_branch`."""
         start = self.program.table([0] * len(writer.branches))
         self.program.put(Op.UNION, path, len(writer.branches), start)
         jumps = []
@@ -154,7 +154,7 @@ class Compiler:
     def _as_branch(
         self, writer: AvroType, reader: AvroType, i: int, tree: ColumnTree | None, path: str, root: bool
     ) -> None:
-        """Compile the reading of a value as branch i of the union `reader`, and nulls for the other branches."""
+        """Append instructions that read a value as branch i of the union `reader`, and add nulls for the others."""
         if i < 0:
             self.program.put(Op.REFUSED, path)
             return
@@ -166,9 +166,9 @@ class Compiler:
                 self._nulls(tree, path)
             return
         others = reader.without_null()
-        number = number_of_union(others)
-        if len(others) == 1 or number or tree is None:
-            self.read(writer, branch, tree, path, number or "", root)
+        merged_type = merged_number_type(others)
+        if len(others) == 1 or merged_type or tree is None:
+            self.read(writer, branch, tree, path, merged_type or "", root)
             return
         self.program.put(Op.STRUCT, path, tree.number)
         member = self.read_options.member(others.index(branch), branch)
@@ -238,7 +238,7 @@ class Compiler:
             self._enums[id(writer), id(reader)] = self.program.table(table)
         self.program.put(Op.ENUM, path, _number(tree), self._enums[id(writer), id(reader)], len(writer.symbols))
 
-    def _leaf(self, writer: AvroType, reader: AvroType, tree: ColumnTree | None, path: str, union_number: str) -> None:
+    def _leaf(self, writer: AvroType, reader: AvroType, tree: ColumnTree | None, path: str, merged_type: str) -> None:
         put, column = self.program.put, _number(tree)
         if reader.logical == "decimal":
             put(Op.DECIMAL, path, column, reader.precision, reader.size if reader.kind == "fixed" else -1)
@@ -255,12 +255,12 @@ class Compiler:
         elif writer.kind == "double":
             put(Op.DOUBLE, path, column)
         elif writer.kind == "float":
-            put(Op.FLOAT, path, column, StoredAs.F64 if reader.kind == "double" or union_number else StoredAs.F32)
+            put(Op.FLOAT, path, column, StoredAs.F64 if reader.kind == "double" or merged_type else StoredAs.F32)
         else:
-            put(Op.INT if writer.kind == "int" else Op.LONG, path, column, _stored_as(reader, union_number))
+            put(Op.INT if writer.kind == "int" else Op.LONG, path, column, _stored_as(reader, merged_type))
 
     def _nulls(self, tree: ColumnTree | None, path: str) -> None:
-        """Compile a null entry of a column, if it is projected."""
+        """Append an instruction that adds a null to a column, if the column is projected."""
         if tree is None:
             return
         null_columns = tree.null_columns()
@@ -276,15 +276,15 @@ def _number(tree: ColumnTree | None) -> int:
     return NOT_PROJECTED if tree is None else tree.number
 
 
-def _stored_as(reader: AvroType, union_number: str) -> StoredAs:
-    """Return how an int or long is stored that is read as the number type `reader`.
+def _stored_as(reader: AvroType, merged_type: str) -> StoredAs:
+    """Return how to store an int or long that is read as `reader`.
 
-    In the column of a union of numbers, a logical type is ignored.
+    Logical types are ignored if the column holds a union of number types.
     """
-    if reader.logical in MILLIS and not union_number:
+    if reader.logical in MILLIS and not merged_type:
         return StoredAs.MILLIS
     if reader.kind == "double":
         return StoredAs.F64
     if reader.kind == "float":
-        return StoredAs.F32_AS_F64 if union_number else StoredAs.F32
-    return StoredAs.I64 if reader.kind == "long" or union_number else StoredAs.I32
+        return StoredAs.F32_AS_F64 if merged_type else StoredAs.F32
+    return StoredAs.I64 if reader.kind == "long" or merged_type else StoredAs.I32

@@ -69,7 +69,7 @@ def root_record(reader: AvroType) -> AvroType | None:
     return reader if reader.kind == "record" else None
 
 
-def number_of_union(branches: tuple[AvroType, ...]) -> str | None:
+def merged_number_type(branches: tuple[AvroType, ...]) -> str | None:
     """Return the number type that a union of two number types is read as; None for any other union.
 
     int and long are read as long, float and double as double.
@@ -146,7 +146,7 @@ class _Converter:
         branches = avro.without_null()  # a union of null alone is a struct without fields
         if len(branches) == 1:
             return self.convert(branches[0], depths, path)
-        number = number_of_union(branches)
+        number = merged_number_type(branches)
         if number is not None:
             return _PLAIN[number]
         fields = []

@@ -15,7 +15,7 @@ def check_projection(projection: pa.DataType, available: pa.DataType, path: str)
     Args:
         projection: Struct of the projected fields.
         available: Struct of the fields that the schema of the values has.
-        path: Prefix of field names in errors: empty, or the path of the struct and a point.
+        path: Prefix of field names in errors: empty, or the path of the struct followed by a dot.
 
     Raises:
         OptionError: If a projected field does not exist or has another type.

@@ -1,4 +1,4 @@
-"""Protobuf schemas in the form of a registry: the text of a .proto file, or a descriptor in base64."""
+"""Compiles Protobuf schemas as a schema registry stores them: the text of a .proto file, or a descriptor in base64."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class ProtoFile(NamedTuple):
     implied_entries: frozenset[str]  # full names of the map entry messages that protoc generates for `map<...>` fields
 
 
-def proto_file(text: str, imported: Mapping[str, str], origin: str) -> ProtoFile:
+def compile_schema(text: str, imported: Mapping[str, str], origin: str) -> ProtoFile:
     """Compile a schema.
 
     An import that is neither in `imported` nor a known file is replaced by an empty file, as in Confluent's
-    `ProtobufSchema`, because the schema may not use it.
+    `ProtobufSchema`: a schema does not necessarily use what it imports.
 
     Args:
         text: Text of the .proto file, or its descriptor in base64.
@@ -66,6 +66,7 @@ def proto_file(text: str, imported: Mapping[str, str], origin: str) -> ProtoFile
     result = descriptor_pb2.FileDescriptorSet()
     implied: frozenset[str] = frozenset()
     if texts:
+        # protoc refuses `option map_entry` in a text; see with_marked_map_entries.
         marker = "kafkalog_map_entry"
         while any(marker in content for content in texts.values()):
             marker += "_"
@@ -83,40 +84,13 @@ def proto_file(text: str, imported: Mapping[str, str], origin: str) -> ProtoFile
         for file in result.file:
             if file.name in texts:
                 _restore_map_entries(file, marker, origin)
-    have = {file.name for file in result.file}
-    result.file.extend(file for name, file in {**binaries, **absent}.items() if name not in have)
+    result_names = {file.name for file in result.file}
+    result.file.extend(file for name, file in {**binaries, **absent}.items() if name not in result_names)
     try:
         pool, _ = pool_of(result.SerializeToString(), origin)
         return ProtoFile(pool.FindFileByName(ROOT), implied)
     except OptionError as error:
         raise _with_missing_imports(absent, error) from None
-
-
-def message_at(file: ProtoFile, indexes: tuple[int, ...]) -> Any:
-    """Return the message at message indexes.
-
-    Confluent's Java clients count the messages in the text of the schema. Its other clients count those of the
-    descriptor, where each `map<...>` field has a message. If both give a message, that of the Java clients is used.
-
-    Args:
-        file: The compiled schema.
-        indexes: Index of a message in the file, then of a message inside that one, and so on.
-
-    Raises:
-        OptionError: If there is no such message.
-    """
-    for uncounted in (file.implied_entries, frozenset[str]()):
-        messages, found = [*file.descriptor.message_types_by_name.values()], None
-        for index in indexes:
-            counted = [message for message in messages if message.full_name not in uncounted]
-            found = counted[index] if 0 <= index < len(counted) else None
-            if found is None or found.GetOptions().map_entry:
-                found = None
-                break
-            messages = found.nested_types
-        if found is not None:
-            return found
-    raise OptionError(f"the file has no message at indexes {list(indexes)}")
 
 
 def _is_importable(name: str) -> bool:
@@ -127,7 +101,8 @@ def _with_missing_imports(absent: Collection[str], error: OptionError) -> Option
     """Return the error with a hint that lists the missing imports, because one may define an unknown type."""
     if not absent or error.hint is not None:
         return error
-    return OptionError(error.what, hint=f"it imports {', '.join(sorted(absent))}, which it has no reference to")
+    names = ", ".join(sorted(absent))
+    return OptionError(error.what, hint=f"the schema imports {names}, but the registry lists no such reference")
 
 
 def _binary_descriptor(text: str, name: str) -> Any:
@@ -165,14 +140,14 @@ def _compile(inputs: list[str], texts: Mapping[str, str], known: bytes, origin: 
                 paths[name] = path = Path(directory, f"{i}.proto")
                 path.write_bytes(text.encode())
                 mapped.append(f"-I{name}={path}")
-            out, given = Path(directory, "descriptors"), Path(directory, "known")
-            given.write_bytes(known)
+            out, known_path = Path(directory, "descriptors"), Path(directory, "known")
+            known_path.write_bytes(known)
             # -P: do not import modules from the working directory, which others may be able to write to.
             python = (sys.executable, "-P", "-m", "grpc_tools.protoc")
-            options = (f"--descriptor_set_in={given}", "--include_imports", "-o", str(out))
-            run = (*python, *mapped, *options, *(str(paths[name]) for name in inputs))
-            done = subprocess.run(run, capture_output=True, timeout=_TIMEOUT_S, check=False)
-            if not done.returncode:
+            options = (f"--descriptor_set_in={known_path}", "--include_imports", "-o", str(out))
+            command = (*python, *mapped, *options, *(str(paths[name]) for name in inputs))
+            process = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)
+            if not process.returncode:
                 return out.read_bytes()
     except UnicodeEncodeError as error:
         raise OptionError(f"{origin} is not a Protobuf schema: {error}") from None
@@ -180,7 +155,7 @@ def _compile(inputs: list[str], texts: Mapping[str, str], known: bytes, origin: 
         raise OptionError(f"protoc did not compile {origin} within {_TIMEOUT_S} s") from None
     except OSError as error:  # a problem of this machine, not of the schema
         raise KafkalogError(f"protoc cannot be run for {origin}: {error}") from error
-    message = done.stderr.decode("utf-8", "replace")
+    message = process.stderr.decode("utf-8", "replace")
     if "No module named" in message:
         raise OptionError(
             "the compiler of Protobuf schemas, grpcio-tools, is not installed",
@@ -205,14 +180,16 @@ def _map_entries(file: Any) -> list[str]:
 
 
 def _restore_map_entries(file: Any, marker: str, origin: str) -> None:
-    """Replace the marker in messages by the option map_entry. Raises OptionError for another kind of message."""
+    """Set the option map_entry on marked messages and remove the marker.
+
+    Raises:
+        OptionError: If a marked message is not a key and a value.
+    """
     for name, message in _messages(file):
         if marker not in message.reserved_name:
             continue
         message.reserved_name.remove(marker)
         fields = sorted((field.number, field.name, field.label) for field in message.field)
         if fields != [(1, "key", _OPTIONAL), (2, "value", _OPTIONAL)]:
-            raise OptionError(
-                f"{origin} has a message {name} with option map_entry, which is not one key and one value"
-            )
+            raise OptionError(f"{origin} has a message {name} with option map_entry, but it is not a key and a value")
         message.options.map_entry = True

@@ -25,7 +25,8 @@ from kafkalog_spark.typed.decoder import ValueDecoder, ValueEncoder
 from kafkalog_spark.typed.json import format as json_format
 from kafkalog_spark.typed.protobuf import format as protobuf_format
 from kafkalog_spark.typed.protobuf import read_options as protobuf_read_options
-from kafkalog_spark.typed.protobuf.proto_file import ProtoFile, message_at, proto_file
+from kafkalog_spark.typed.protobuf.message_indexes import message_at
+from kafkalog_spark.typed.protobuf.proto_file import ProtoFile, compile_schema
 from kafkalog_spark.typed.registry.confluent_decoder import ConfluentDecoder, ConfluentJsonDecoder
 from kafkalog_spark.typed.registry.confluent_encoder import FramingEncoder
 from kafkalog_spark.typed.registry.framing import FIRST
@@ -181,7 +182,7 @@ class ConfluentProtobuf(ConfluentFormat):
             return file.descriptor.message_types_by_name[name]
 
     def _parsed(self, text: str, referenced: Mapping[str, str], origin: str) -> ProtoFile:
-        return proto_file(text, referenced, origin)
+        return compile_schema(text, referenced, origin)
 
     def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
         """Return an encoder with the latest schema of the subject, which must exist.

@@ -13,7 +13,7 @@ from kafkalog_spark.typed import formats
 from kafkalog_spark.typed.columns.binary_values import Values
 from kafkalog_spark.typed.decoder import Decoded
 from kafkalog_spark.typed.json import format as json_format
-from kafkalog_spark.typed.protobuf.proto_file import message_at
+from kafkalog_spark.typed.protobuf.message_indexes import message_at
 from kafkalog_spark.typed.registry.framing import FIRST, NO_ID, Framed, take_indexes, unframed
 from kafkalog_spark.typed.registry.schema_store import SchemaStore, lookup_subject, store_of
 from kafkalog_spark.typed.registry.schemas import RegisteredSchema

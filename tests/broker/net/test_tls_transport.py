@@ -184,7 +184,7 @@ def test_who_is_not_let_in_is_one_line_in_the_log(
         "none": "peer did not return a certificate",
         "expired": "certificate has expired",
         "unknown authority": "self-signed certificate in certificate chain",
-        "plaintext": "it may speak without TLS",
+        "plaintext": "the client may not be using TLS",
         "garbage": "its TLS handshake failed",
     }[what]
 
@@ -377,7 +377,7 @@ def test_a_peer_that_asks_for_new_keys_and_reads_nothing_is_closed(run: Run) -> 
             connection = only_connection(network)
             transport = cast(tls_transport.TlsTransport, connection._transport)
             assert transport._tls is not None
-            for _ in range(1 + tls_transport.MAX_ALERTS_BYTES // PIECE_BYTES):
+            for _ in range(1 + tls_transport.MAX_UNSENT_KEY_UPDATE_BYTES // PIECE_BYTES):
                 transport._tls.write(bytes(PIECE_BYTES))
             writer.write(framed(b"34"))
             while network.quotas.open:

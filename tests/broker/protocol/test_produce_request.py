@@ -133,7 +133,11 @@ FLEXIBLE_HEAD = b"\0" + struct.pack(">hi", 1, 1000)
         (9, FLEXIBLE_HEAD + b"\xff\xff\xff\xff\xff\x0f", "more than 32 bits"),
         (9, FLEXIBLE_HEAD + b"\x80\x80\x80\x80\x10", "more than 32 bits"),
         (9, FLEXIBLE_HEAD + b"\2\0\1\0", "name is null"),
-        (9, FLEXIBLE_HEAD + b"\2\2t\2\0\0\0\0\x7f\0\0", "records of 126 bytes, 2 bytes are left, at byte 27 of 29"),
+        (
+            9,
+            FLEXIBLE_HEAD + b"\2\2t\2\0\0\0\0\x7f\0\0",
+            "records of 126 bytes, but only 2 bytes are left, at byte 27 of 29",
+        ),
         (9, FLEXIBLE_HEAD + b"\2\2t\2\0\0\0\0\0\1\7\x7f", "tagged field 7 of 127 bytes"),
         (13, FLEXIBLE_HEAD + b"\2" + bytes(15), "an array of 1 elements"),
     ],
@@ -155,5 +159,5 @@ def test_many_partitions_are_read_and_too_many_refused(version: int) -> None:
 
     request = read(body(MAX_ELEMENTS - 1), version)
     assert len(request.topics[0][1]) == MAX_ELEMENTS - 1
-    with pytest.raises(MalformedRequest, match="more things than one request may"):
+    with pytest.raises(MalformedRequest, match="more array elements than a request may"):
         read(body(MAX_ELEMENTS + 1), version)

@@ -36,7 +36,7 @@ def _offset_fetch(elements: int) -> bytes:
 def test_more_elements_than_a_request_may_have_are_refused_before_one_is_made() -> None:
     (group,) = decode_request(_offset_fetch(MAX_ELEMENTS)).entity.groups
     assert len(group.topics[0].partition_indexes) == MAX_ELEMENTS - 2
-    with pytest.raises(MalformedRequest, match="OffsetFetch version 8: it names more things than one request may"):
+    with pytest.raises(MalformedRequest, match="OffsetFetch version 8: it has more array elements than a request may"):
         decode_request(_offset_fetch(MAX_ELEMENTS + 1))
 
 
@@ -63,7 +63,7 @@ def test_tagged_fields_and_null_arrays_are_no_way_around_the_bound() -> None:
     kind: Any = request_class(3, 12)
     many = MAX_ELEMENTS + 1
     tags = b"\0" + bytes(2) + uvarint(many) + b"\x63\0" * many
-    with pytest.raises(Malformed, match="more things"):
+    with pytest.raises(Malformed, match="more array elements"):
         reader(kind)(tags, 0, MAX_ELEMENTS)
     assert reader(kind)(b"\0" + bytes(2) + b"\0", 0, 0)[0].topics is None
 
@@ -103,8 +103,13 @@ def test_a_tagged_field_whose_size_is_not_that_of_its_value_is_malformed() -> No
 @pytest.mark.parametrize(
     ("key", "version", "body", "told"),
     [
-        (3, 1, struct.pack(">i", 2**31 - 1), "an array of 2147483647 elements, 0 bytes are left, at byte 14 of 14"),
-        (3, 1, struct.pack(">i", 2) + b"\0\0\0", "an array of 2 elements, 3 bytes are left, at byte 14 of 17"),
+        (
+            3,
+            1,
+            struct.pack(">i", 2**31 - 1),
+            "an array of 2147483647 elements, but only 0 bytes are left, at byte 14 of 14",
+        ),
+        (3, 1, struct.pack(">i", 2) + b"\0\0\0", "an array of 2 elements, but only 3 bytes are left, at byte 14 of 17"),
         (3, 12, b"\0" + b"\xff\xff\xff\xff\x0f" + bytes(50), "an array of 4294967294 elements"),
         (2, 1, struct.pack(">iihi", -1, 1, 0, 2**31 - 1), "an array of 2147483647 elements"),
         (8, 2, struct.pack(">hihqi", 0, 1, 0, -1, 2**30), "an array of 1073741824 elements"),

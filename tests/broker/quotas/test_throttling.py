@@ -27,13 +27,14 @@ from kafkalog_broker.admin.topic_creation import ensure_topic
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.net.connection import Connection
-from kafkalog_broker.protocol.api_registry import Api, Layer
+from kafkalog_broker.protocol.api_registry import Api
 from kafkalog_broker.protocol.client_messages import create_topic_request, decode_response
 from kafkalog_broker.protocol.fetch_messages import FetchResponse
 from kafkalog_broker.protocol.frames import decode_request, encode_response, with_throttle_time
 from kafkalog_broker.protocol.produce_messages import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.served_apis import Layer
 from kafkalog_broker.server import Options, Server
 from kafkalog_broker.testing_support.client_requests import frame_of
 from kafkalog_spark.log.write.encoded_batch import build_batch
@@ -243,7 +244,7 @@ def codes(answer: Any) -> dict[str | None, str]:
 
 def test_topics_refused_for_another_reason_are_not_charged(tmp_path: Path) -> None:
     async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
-        server.broker.apis.wrap(Layer.ACCESS, denying)
+        server.broker.apis.set_layer(Layer.ACCESS, denying)
         client = await connect()
         await ensure_topic(server.broker, "there", 3, {})
         await ensure_topic(server.broker, "secret", 3, {})

@@ -75,10 +75,10 @@ def tokens_of(url: str, clock: Callable[[], float] | None = None) -> Tokens:
         (b"", "does not speak HTTP: RemoteDisconnected"),
         (answer(b"x", "200 OK", "X: " + "y" * 70_000), "does not speak HTTP: LineTooLong"),
         (answer(b"zz\r\n", "200 OK", "Transfer-Encoding: chunked"), "does not speak HTTP: IncompleteRead"),
-        (answer(b'{"keys":' + b"[" * 200_000), "no JSON Web Key Set: RecursionError"),
+        (answer(b'{"keys":' + b"[" * 200_000), "not a JSON Web Key Set: RecursionError"),
         (answer(b" " * (MAX_BYTES + 1)), f"larger than {MAX_BYTES}"),
-        (answer(KEYS[:-1], "200 OK", f"Content-Length: {len(KEYS)}"), "no JSON Web Key Set"),
-        (answer(KEYS, "503 Service Unavailable"), "answers 503 Service Unavailable"),
+        (answer(KEYS[:-1], "200 OK", f"Content-Length: {len(KEYS)}"), "not a JSON Web Key Set"),
+        (answer(KEYS, "503 Service Unavailable"), "responded with 503 Service Unavailable"),
         (answer(b"", "302 Found"), "redirects more than"),
     ],
 )  # fmt: skip

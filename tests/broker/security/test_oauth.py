@@ -258,7 +258,7 @@ def test_keys_are_read_again(tmp_path: Path) -> None:
     assert tokens.check(token()).subject == "alice"
     clock.now += 3600
     assert tokens.is_due
-    with pytest.raises(ConfigError, match="cannot be read: this is no JSON Web Key Set"):
+    with pytest.raises(ConfigError, match="cannot be read: not a JSON Web Key Set"):
         tokens.load()
 
 
@@ -295,7 +295,7 @@ def test_keys_of_a_server(server: str) -> None:
     ids=["nothing", "a list", "an object", "keys that are none", "a key without numbers", "a secret"],
 )
 def test_what_is_no_set_of_keys(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"no JSON Web Key Set|no public key"):
+    with pytest.raises(ValueError, match=r"not a JSON Web Key Set|no public key"):
         parse_jwks(data)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SCRAM, SaslSettings
+from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SCRAM_MECHANISMS, SaslSettings
 from kafkalog_broker.security.jwt import InvalidToken, Token, signed_token
 from kafkalog_broker.security.sasl_exchange import SASL_AUTHENTICATE, CredentialStore, SaslExchange
 from kafkalog_broker.security.sasl_mechanism import SaslFailed
@@ -16,10 +16,10 @@ from kafkalog_broker.security.scram import MIN_ITERATIONS, Credential, credentia
 from tests.broker.security.test_oauth import EC, KEYS, NOW_MS, OTHER, SIGNED, first, token, unsigned
 from tests.searches import examples
 
-MECHANISMS = (PLAIN, *SCRAM, OAUTHBEARER)
+MECHANISMS = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
 KEPT = {
     mechanism: credential(mechanism, salted(mechanism, "secret", b"salt", MIN_ITERATIONS), b"salt", MIN_ITERATIONS)
-    for mechanism in SCRAM
+    for mechanism in SCRAM_MECHANISMS
 }
 """What is kept of the one user, alice."""
 
@@ -41,12 +41,12 @@ def exchange(mechanism: str) -> SaslExchange:
 
 RIGHT = {
     PLAIN: b"\0alice\0secret",
-    **dict.fromkeys(SCRAM, b"n,,n=alice,r=fyko+d2lbbFgONRv9qkxdawL"),
+    **dict.fromkeys(SCRAM_MECHANISMS, b"n,,n=alice,r=fyko+d2lbbFgONRv9qkxdawL"),
     OAUTHBEARER: first(token()),
 }
 WRONG = {
     PLAIN: [b"\0alice\0wrong", b"\0carol\0secret", b"bob\0alice\0wrong"],
-    **{key: [b"c=biws,r=x,p=AAAA", b"n,,n=carol,r=abc", b"p=tls-unique,,n=alice,r=abc"] for key in SCRAM},
+    **{key: [b"c=biws,r=x,p=AAAA", b"n,,n=carol,r=abc", b"p=tls-unique,,n=alice,r=abc"] for key in SCRAM_MECHANISMS},
     OAUTHBEARER: [first(token(OTHER)), first(unsigned()), first(token(exp=1)), b"\x01"],
 }
 
@@ -55,7 +55,7 @@ def test_the_right_ones_are_answered() -> None:
     for mechanism, message in RIGHT.items():
         one = exchange(mechanism)
         assert one.authenticate(message) is not None
-        assert (one.session is not None) == (mechanism not in SCRAM)
+        assert (one.session is not None) == (mechanism not in SCRAM_MECHANISMS)
 
 
 @st.composite
@@ -68,7 +68,7 @@ def damaged(draw: st.DrawFn, message: bytes) -> bytes:
 
 
 def messages(mechanism: str) -> st.SearchStrategy[list[bytes]]:
-    known = [RIGHT[mechanism], *WRONG[mechanism]] if mechanism in SCRAM else WRONG[mechanism]
+    known = [RIGHT[mechanism], *WRONG[mechanism]] if mechanism in SCRAM_MECHANISMS else WRONG[mechanism]
     pieces = st.lists(st.sampled_from([b"n,", b"n=alice", b",r=", b"auth=Bearer ", b"\x01", b"\0", b"e30.e30.", b","]))
     one = st.one_of(
         st.binary(max_size=200), st.sampled_from(known), st.sampled_from(known).flatmap(damaged), pieces.map(b"".join)

@@ -15,7 +15,7 @@ from kio.schema.alter_user_scram_credentials.v0.request import (
 from kio.static.primitive import i8, i32
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.sasl_settings import SCRAM
+from kafkalog_broker.config.sasl_settings import SCRAM_MECHANISMS
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.security.new_scram_users import parse_add_scram
 from kafkalog_broker.security.scram import credential, salted
@@ -23,7 +23,7 @@ from kafkalog_broker.security.scram_changes import changed, number_of
 from kafkalog_broker.security.scram_users import FILE, ScramUsers, Users
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 
-SHA_256, SHA_512 = SCRAM
+SHA_256, SHA_512 = SCRAM_MECHANISMS
 KEPT = credential(SHA_256, b"salted", b"salt", 4096)
 OTHER = credential(SHA_256, b"other", b"salt", 4096)
 
@@ -130,7 +130,7 @@ def test_what_becomes_of_changes(
 
 
 def test_numbers_of_mechanisms():
-    assert [number_of(mechanism) for mechanism in SCRAM] == [1, 2]
+    assert [number_of(mechanism) for mechanism in SCRAM_MECHANISMS] == [1, 2]
 
 
 def test_a_user_of_the_command_line():

@@ -192,7 +192,7 @@ def test_a_record_that_cannot_be_read_is_a_row_that_says_why(tmp_path: Path) -> 
     of_key = "a key of __consumer_offsets"
     assert [tuple(row.values()) for row in rows] == [
         (0, "g", "OffsetCommitValue: it ends early, at byte 2 of 6"),
-        (1, None, f"{of_key}: group of 7 bytes, 1 bytes are left, at byte 4 of 5"),
+        (1, None, f"{of_key}: group of 7 bytes, but only 1 bytes are left, at byte 4 of 5"),
         (2, "g", "OffsetCommitValue of version 9, expected 0 to 4"),
         (3, None, f"{of_key}: it ends early, at byte 0 of 0"),
     ]

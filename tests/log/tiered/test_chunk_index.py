@@ -75,14 +75,14 @@ def test_sizes_both_ways(sizes: list[int]) -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (b"", "has 0 bytes, a count has 4"),
-        (AIVEN_BYTES[:8], "has 8 bytes, 3 chunks take more"),
-        (AIVEN_BYTES[:-1], "has 14 bytes, its 3 chunks take 15"),
-        (AIVEN_BYTES + b"\0", "has 16 bytes, its 3 chunks take 15"),
-        (AIVEN_BYTES[:8] + b"\0" + AIVEN_BYTES[9:], "has 0 bytes a value"),
-        (AIVEN_BYTES[:8] + b"\5" + AIVEN_BYTES[9:], "has 5 bytes a value"),
+        (b"", "has 0 bytes, but the count alone takes 4"),
+        (AIVEN_BYTES[:8], "has 8 bytes, but 3 chunks take more"),
+        (AIVEN_BYTES[:-1], "has 14 bytes, but its 3 chunks take 15"),
+        (AIVEN_BYTES + b"\0", "has 16 bytes, but its 3 chunks take 15"),
+        (AIVEN_BYTES[:8] + b"\0" + AIVEN_BYTES[9:], "has 0 bytes per value"),
+        (AIVEN_BYTES[:8] + b"\5" + AIVEN_BYTES[9:], "has 5 bytes per value"),
         (b"\xff" * 15, "4294967295 chunks"),
-        (b"\0\0\0\1\0\0\0", "has 7 bytes, its 1 chunks take 8"),
+        (b"\0\0\0\1\0\0\0", "has 7 bytes, but its 1 chunks take 8"),
     ],
 )
 def test_damaged_sizes(data: bytes, text: str) -> None:
@@ -101,8 +101,8 @@ def frame(data: bytes) -> str:
         ("KLUv/SAP", 3, "cannot be decompressed"),
         ("AAAA", 3, "cannot be decompressed"),
         (AIVEN_TEXT + "AAAA", 3, "cannot be decompressed"),
-        (AIVEN_TEXT, 4, "has 3 chunks, the segment's size makes 4"),
-        (frame(bytes(1 << 30)), 3, "decompresses to 1073741824 bytes, 25 at most"),
+        (AIVEN_TEXT, 4, "lists 3 chunks, but the segment's size requires 4"),
+        (frame(bytes(1 << 30)), 3, "decompresses to 1073741824 bytes, expected at most 25"),
         (AIVEN_TEXT, MAX_CHUNKS + 1, "1048577 chunks"),
     ],
 )

@@ -97,8 +97,8 @@ def test_the_tag_that_says_that_there_is_no_transaction_index(own_tags: bytes, e
         (b"\1\0\0\3\xff\xff", 4, "not UTF-8"),
         (b"\x80\x80\x80\x80\x80\1", 0, "more than 32 bits"),
         (b"\xff\xff\xff\xff\x7f", 0, "more than 32 bits"),
-        (update_bytes(state=4), len(update_bytes()) - 2, "0 to 3 are known"),
-        (deletion_bytes(state=-1), len(deletion_bytes()) - 2, "0 to 2 are known"),
+        (update_bytes(state=4), len(update_bytes()) - 2, "expected 0 to 3"),
+        (deletion_bytes(state=-1), len(deletion_bytes()) - 2, "expected 0 to 2"),
         (update_bytes(b"\2\1\0\1\0"), 33, "tag 1 follows tag 1"),
         (update_bytes(custom=b"\xff\xff\xff\xff\x0f"), 65, "custom_metadata of 4294967294 bytes"),
     ],
@@ -113,7 +113,7 @@ def test_an_array_that_announces_more_than_there_is() -> None:
     at = event_bytes().index(b"\3" + struct.pack(">iq", 4, 10))
     for announced, text, position in (
         (b"\0", "the array segment_leader_epochs is null", at),
-        (b"\xff\xff\xff\xff\x0f", "an array of 4294967294 elements, 35 bytes are left", at + 5),
+        (b"\xff\xff\xff\xff\x0f", "an array of 4294967294 elements, but only 35 bytes are left", at + 5),
     ):
         with pytest.raises(CorruptRemoteMetadata, match=text) as caught:
             decode_event(event_bytes()[:at] + announced + event_bytes()[at + 1 :])

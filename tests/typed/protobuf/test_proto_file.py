@@ -11,7 +11,8 @@ from google.protobuf import descriptor_pb2
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.protobuf.field_types import is_map
 from kafkalog_spark.typed.protobuf.known_types import known_file, known_files
-from kafkalog_spark.typed.protobuf.proto_file import ProtoFile, message_at, proto_file
+from kafkalog_spark.typed.protobuf.message_indexes import message_at
+from kafkalog_spark.typed.protobuf.proto_file import ProtoFile, compile_schema
 from kafkalog_spark.typed.protobuf.proto_text import imports_of, with_marked_map_entries
 
 WRITTEN_OUT = """syntax = "proto3";
@@ -49,7 +50,7 @@ message B { int32 b = 1; }
 def in_base64(text: str, **imported: str) -> str:
     """The descriptor of a text, as Confluent's Python client registers it."""
     made = descriptor_pb2.FileDescriptorProto()
-    proto_file(text, imported, "it").descriptor.CopyToProto(made)
+    compile_schema(text, imported, "it").descriptor.CopyToProto(made)
     return base64.b64encode(made.SerializeToString()).decode()
 
 
@@ -75,7 +76,7 @@ def test_repeated_message_with_option_map_entry_is_a_map(syntax: str) -> None:
         scalars = ("string", "int32", ".p.B")
         lines = [f"optional {line}" if line.strip().startswith(scalars) else line for line in lines]
         text = "\n".join(lines)
-    fields = proto_file(text, {}, "it").descriptor.message_types_by_name["A"].fields_by_name
+    fields = compile_schema(text, {}, "it").descriptor.message_types_by_name["A"].fields_by_name
     assert is_map(fields["m"])
     assert fields["m"].message_type.fields_by_name["value"].message_type.full_name == "p.B"
     assert not is_map(fields["s"])
@@ -91,8 +92,8 @@ def test_repeated_message_with_option_map_entry_is_a_map(syntax: str) -> None:
 )
 def test_option_map_entry_on_another_message_is_refused(fields: str) -> None:
     text = f'syntax = "proto3"; message A {{ repeated E e = 1; message E {{ option map_entry = true; {fields} }} }}'
-    with pytest.raises(OptionError, match=r"it has a message A.E with option map_entry, which is not one key"):
-        proto_file(text, {}, "it")
+    with pytest.raises(OptionError, match=r"it has a message A.E with option map_entry, but it is not a key and"):
+        compile_schema(text, {}, "it")
 
 
 def test_map_entries_and_imports_in_comments_and_strings_are_ignored() -> None:
@@ -109,7 +110,7 @@ message A { option (x) = "option map_entry = true;"; string option = 1; message 
 
 def test_marker_of_map_entries_avoids_names_in_the_text() -> None:
     text = 'syntax = "proto3"; message A { reserved "kafkalog_map_entry"; int32 key = 1; int32 value = 2; }'
-    message = proto_file(text, {}, "it").descriptor.message_types_by_name["A"]
+    message = compile_schema(text, {}, "it").descriptor.message_types_by_name["A"]
     assert not message.GetOptions().map_entry
     copied = descriptor_pb2.DescriptorProto()
     message.CopyToProto(copied)
@@ -119,11 +120,11 @@ def test_marker_of_map_entries_avoids_names_in_the_text() -> None:
 def test_message_indexes_prefer_the_count_of_java_clients() -> None:
     """C is the first message that the text has in A. Python's client counts the entry of the map before it."""
     paths = ((0,), (1,), (2,), (0, 0), (0, 1), (0, 2), (0, 3), (0, 0, 0), (-1,))
-    short = proto_file(SHORT, {}, "it")
+    short = compile_schema(SHORT, {}, "it")
     assert names(short, *paths) == ["p.A", "p.B", None, "p.A.C", "p.A.D", "p.A.D", None, None, None]
     counted = ["p.A", "p.B", None, None, "p.A.C", "p.A.D", None, None, None]
-    assert names(proto_file(WRITTEN_OUT, {}, "it"), *paths) == counted  # the text has the entry
-    assert names(proto_file(in_base64(SHORT), {}, "it"), *paths) == counted
+    assert names(compile_schema(WRITTEN_OUT, {}, "it"), *paths) == counted  # the text has the entry
+    assert names(compile_schema(in_base64(SHORT), {}, "it"), *paths) == counted
 
 
 KNOWN = [*known_files(), *(f"google/protobuf/{name}.proto" for name in ("any", "api", "source_context", "type"))]
@@ -137,7 +138,7 @@ def test_known_types_need_no_reference(name: str) -> None:
     field = "int32" if message is None else f".{known.package}.{message.name}"
     text = f'syntax = "proto3"; import "{name}"; message A {{ {field} a = 1; }}'
     for schema in (text, in_base64(text)):
-        found = proto_file(schema, {}, "it").descriptor.message_types_by_name["A"].fields_by_name["a"]
+        found = compile_schema(schema, {}, "it").descriptor.message_types_by_name["A"].fields_by_name["a"]
         if message is not None:
             assert found.message_type.full_name == f"{known.package}.{message.name}"
 
@@ -145,7 +146,7 @@ def test_known_types_need_no_reference(name: str) -> None:
 def test_confluent_field_options_need_no_reference() -> None:
     text = """syntax = "proto3"; import "confluent/meta.proto"; import "confluent/types/decimal.proto";
     message A { confluent.type.Decimal d = 1 [(confluent.field_meta) = { params: [{ key: "scale", value: "2" }] }]; }"""
-    field = proto_file(text, {}, "it").descriptor.message_types_by_name["A"].fields_by_name["d"]
+    field = compile_schema(text, {}, "it").descriptor.message_types_by_name["A"].fields_by_name["d"]
     assert field.message_type.full_name == "confluent.type.Decimal"
 
 
@@ -153,7 +154,8 @@ def test_reference_overrides_known_file_with_the_same_name() -> None:
     own = 'syntax = "proto3"; package google.type; message Date { string own = 1; }'
     text = 'syntax = "proto3"; import "google/type/date.proto"; message A { google.type.Date d = 1; }'
     for reference in (own, in_base64(own)):
-        message = proto_file(text, {"google/type/date.proto": reference}, "it").descriptor.message_types_by_name["A"]
+        file = compile_schema(text, {"google/type/date.proto": reference}, "it")
+        message = file.descriptor.message_types_by_name["A"]
         assert [field.name for field in message.fields_by_name["d"].message_type.fields] == ["own"]
 
 
@@ -170,7 +172,7 @@ def test_texts_and_descriptors_import_each_other() -> None:
     for i in range(8):
         chosen = {name: (texts if i >> place & 1 else binary)[name] for place, name in enumerate(texts)}
         schema = root if i & 4 else in_base64(root, **texts)
-        found: Any = proto_file(schema, chosen, "it").descriptor.message_types_by_name["A"]
+        found: Any = compile_schema(schema, chosen, "it").descriptor.message_types_by_name["A"]
         for name in ("b", "c", "d"):
             found = found.fields_by_name[name].message_type
         assert found.full_name == "google.type.Date"
@@ -181,16 +183,16 @@ def test_an_import_without_a_reference_may_be_unused() -> None:
     binary = descriptor_pb2.FileDescriptorProto(name="x", dependency=["no/where.proto"], syntax="proto3")
     binary.message_type.add(name="A").field.add(name="a", number=1, type=5, label=1)
     for schema in (text, base64.b64encode(binary.SerializeToString()).decode()):
-        assert names(proto_file(schema, {}, "it"), (0,)) == ["A"]
+        assert names(compile_schema(schema, {}, "it"), (0,)) == ["A"]
     binary.message_type[0].field[0].type = 11
     binary.message_type[0].field[0].type_name = ".no.B"
     for schema in (text.replace("int32", "no.B"), base64.b64encode(binary.SerializeToString()).decode()):
         with pytest.raises(OptionError) as refused:
-            proto_file(schema, {}, "it")
-        assert "it imports no/where.proto, which it has no reference to" in str(refused.value)
+            compile_schema(schema, {}, "it")
+        assert "the schema imports no/where.proto, but the registry lists no such reference" in str(refused.value)
 
 
 def test_import_with_an_invalid_path_is_refused() -> None:
     for name in ("/etc/passwd", "../a.proto", "a=b.proto"):
         with pytest.raises(OptionError):
-            proto_file(f'syntax = "proto3"; import "{name}"; message A {{ int32 a = 1; }}', {}, "it")
+            compile_schema(f'syntax = "proto3"; import "{name}"; message A {{ int32 a = 1; }}', {}, "it")

@@ -68,7 +68,7 @@ async def create_acls(request: Request, broker: Broker) -> Any:
         created = [acl for acl in dict.fromkeys(valid) if acl not in acls]
         if created:
             await broker.save("the ACLs", acls.save, [*acls, *created])
-            await run_in_slices(acls.changing((), created), time_slice)
+            await run_in_slices(acls.change_stepwise((), created), time_slice)
             principal = request.connection.principal
             _logger.info("%s created %d ACLs, first: %s", principal, len(created), created[0])
     return respond(request, results=results)
@@ -93,7 +93,7 @@ async def delete_acls(request: Request, broker: Broker) -> Any:
             results.append({"matching_acls": [_pattern_fields(acl.pattern) | _entry_fields(acl) for acl in matching]})
         if deleted:
             await broker.save("the ACLs", acls.save, [acl for acl in acls if acl not in deleted])
-            await run_in_slices(acls.changing(deleted, ()), time_slice)
+            await run_in_slices(acls.change_stepwise(deleted, ()), time_slice)
             principal = request.connection.principal
             _logger.info("%s deleted %d ACLs, first: %s", principal, len(deleted), next(iter(deleted)))
     return respond(request, filter_results=results)

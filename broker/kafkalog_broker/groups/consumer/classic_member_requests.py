@@ -201,7 +201,7 @@ def heartbeat_to_consumer_group(
     group = groups.group(group_id)
     member, classic = _classic_member(group, member_id, instance_id, generation)
     schedule_session_timeout(groups, group_id, member_id, classic.session_timeout_ms)
-    can_advance = member.state is MemberState.UNRELEASED_PARTITIONS and not group.has_unreleased_partitions(member)
+    can_advance = member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_other_owners(member)
     if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS or can_advance:
         _expect_join(groups, group, member)
         raise BrokerError(ErrorCode.rebalance_in_progress, f"member {member_id} of group {group_id} has to join again")

@@ -42,7 +42,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         self.matched_topics: Counter[str] = Counter()  # how many resolved regular expressions match each topic
         self.matched_generation = -1
         """Generation of the broker's topics when this process last resolved the regular expressions; -1 if never."""
-        self.has_topics_metadata_record = False  # written by Kafka 4.0
+        self.has_topics_metadata_record = False  # Kafka 4.0 writes this record
 
     @property
     def state(self) -> ModernGroupState:
@@ -137,7 +137,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
             topic_id, ()
         )
 
-    def has_unreleased_partitions(self, member: ConsumerMember) -> bool:
+    def waits_for_other_owners(self, member: ConsumerMember) -> bool:
         """Return whether another member still owns partitions of the target assignment of a member."""
         return any(
             partition not in member.assigned.get(topic_id, {}) and self.owners.has_owner(topic_id, partition)

@@ -35,7 +35,7 @@ from kafkalog_broker.groups.modern.modern_group import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,
     LEAVE_GROUP_STATIC_EPOCH,
-    with_stated,
+    with_reported_fields,
 )
 from kafkalog_broker.groups.modern.modern_groups import new_group_replacing_classic
 
@@ -97,7 +97,7 @@ def consumer_group_heartbeat(
     member = _member(groups, changes, group, request, is_joining=is_joining)
 
     # 2. Update the member's subscription, and raise the group epoch if subscriptions or their topics have changed.
-    updated = with_stated(
+    updated = with_reported_fields(
         member, instance_id=request.instance_id, rack_id=request.rack_id,
         topics=None if request.topics is None else frozenset(request.topics), regex=request.regex,
         rebalance_timeout_ms=request.rebalance_timeout_ms, assignor=request.assignor, client_id=request.client_id,

@@ -42,20 +42,20 @@ def check_capacity(group: ModernGroup[Any], max_size: int) -> None:
 
 
 def check_member_epoch(
-    group_type: GroupType, member: ModernMember, epoch: int, *, accepts_previous: bool, smaller_detail: str = ""
+    group_type: GroupType, member: ModernMember, epoch: int, *, accepts_previous: bool, stale_epoch_detail: str = ""
 ) -> None:
     """Check the epoch in a heartbeat.
 
     Args:
         accepts_previous: Accept the previous epoch too: the response with the current one may have been lost.
-        smaller_detail: Added to the message about an epoch that is too small.
+        stale_epoch_detail: Added to the message about an epoch that is too small.
 
     Raises:
         BrokerError: fenced_member_epoch.
     """
     if epoch in (0, member.epoch) or (epoch < member.epoch and epoch == member.previous_epoch and accepts_previous):
         return
-    relation, detail = ("greater", "") if epoch > member.epoch else ("smaller", smaller_detail)
+    relation, detail = ("greater", "") if epoch > member.epoch else ("smaller", stale_epoch_detail)
     raise BrokerError(
         ErrorCode.fenced_member_epoch,
         f"The {group_type.value} group member has a {relation} member epoch ({epoch}) than the one known by the group "

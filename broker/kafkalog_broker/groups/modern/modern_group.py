@@ -82,7 +82,7 @@ M = TypeVar("M", bound=ModernMember)
 IndexedT = TypeVar("IndexedT", bound=ModernMember, contravariant=True)
 
 
-def with_stated(member: M, **stated: Any) -> M:
+def with_reported_fields(member: M, **stated: Any) -> M:
     """Return the member with the stated fields; None means unchanged.
 
     Returns the same object if nothing changes, as in nearly every heartbeat.

@@ -28,7 +28,7 @@ from kafkalog_broker.groups.modern.modern_group import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,
     ModernMember,
-    with_stated,
+    with_reported_fields,
 )
 from kafkalog_broker.groups.modern.target_assignment import (
     MAX_INLINE_COST,
@@ -78,7 +78,7 @@ def share_group_heartbeat(groups: ShareGroups, request: ShareHeartbeatRequest) -
 
     # 2. Update the member's subscription. The group epoch rises if subscriptions or their topics have changed, or if
     # share partitions have been initialized since the last target assignment.
-    updated = with_stated(
+    updated = with_reported_fields(
         member, rack_id=request.rack_id, topics=None if request.topics is None else frozenset(request.topics),
         client_id=request.client_id, client_host=request.client_host,
     )  # fmt: skip
@@ -144,9 +144,9 @@ def _member(group: ShareGroup, request: ShareHeartbeatRequest, *, is_joining: bo
     if is_joining and request.member_id not in group.members:
         return ModernMember(request.member_id)
     member = group.member(request.member_id)
-    smaller_detail = f", and it does not match the previous member epoch ({member.previous_epoch})"
+    stale_epoch_detail = f", and it does not match the previous member epoch ({member.previous_epoch})"
     check_member_epoch(
-        GroupType.SHARE, member, request.member_epoch, accepts_previous=True, smaller_detail=smaller_detail
+        GroupType.SHARE, member, request.member_epoch, accepts_previous=True, stale_epoch_detail=stale_epoch_detail
     )
     return member
 
@@ -172,7 +172,7 @@ def _is_large(context: GroupContext, group: ShareGroup, updated: ModernMember) -
 
 
 def _assign(context: GroupContext, group: ShareGroup, members: Mapping[str, ModernMember]) -> Assignments:
-    """Compute the target assignment of members. Also called in a thread, with a snapshot of the group."""
+    """Compute the target assignment of members. May run in a thread, on a snapshot of the group."""
     topic_ids: dict[frozenset[str], list[UUID]] = {}
     assigned = {}
     for member_id in sorted(members):

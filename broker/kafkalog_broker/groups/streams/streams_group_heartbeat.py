@@ -28,7 +28,7 @@ from kafkalog_broker.groups.modern.modern_group import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,
     LEAVE_GROUP_STATIC_EPOCH,
-    with_stated,
+    with_reported_fields,
 )
 from kafkalog_broker.groups.modern.modern_groups import new_group_replacing_classic
 from kafkalog_broker.groups.streams.configured_topology import ConfiguredTopology, configure_topology
@@ -127,7 +127,7 @@ def streams_group_heartbeat(
         check_reconciling_member_epoch(GroupType.STREAMS, member, request.member_epoch, request.owned)
 
     # 2. Update the member.
-    updated = with_stated(
+    updated = with_reported_fields(
         member, instance_id=request.instance_id, rack_id=request.rack_id, client_id=request.client_id,
         client_host=request.client_host, rebalance_timeout_ms=request.rebalance_timeout_ms,
         topology_epoch=None if request.topology is None else request.topology.epoch, process_id=request.process_id,

@@ -1,4 +1,7 @@
-"""Loads the compiled walks over records, with Numba and LLVM, when the first batch needs them. Thread-safe."""
+"""Loads the compiled record parser, the module `record_walk_kernel`, when the first batch needs it. Thread-safe.
+
+The module needs Numba and LLVM, which are loaded with it.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +33,12 @@ def load_kernel() -> ModuleType:
                 from kafkalog_broker.storage.append import record_walk_kernel
 
                 _kernel = record_walk_kernel
-                # Numba's many objects live until the end; without this, full garbage collections would visit them.
+                # Numba's many objects live until the process ends. Full collections do not visit frozen objects.
                 gc.freeze()
     return _kernel
 
 
-def load_kernel_soon() -> None:
+def start_loading_kernel() -> None:
     """Start to load the kernels in a thread. Idempotent."""
     global _loading
     if _loading is None:

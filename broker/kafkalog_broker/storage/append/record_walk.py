@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.append.kernel_loading import load_kernel, load_kernel_soon, loaded_kernel
+from kafkalog_broker.storage.append.kernel_loading import load_kernel, loaded_kernel, start_loading_kernel
 from kafkalog_broker.storage.append.record_layouts import RecordColumn, WalkFact
 from kafkalog_broker.storage.append.validation_budget import TakesTooLong
 from kafkalog_spark.errors import CorruptBatch
@@ -154,7 +154,7 @@ def _walked(count: int, plain: Callable[[], T], compiled: Callable[[Any], T], in
             return plain()
         except ManyHeaders:
             if in_event_loop and loaded_kernel() is None:
-                load_kernel_soon()
+                start_loading_kernel()
                 raise TakesTooLong from None
             kernel = load_kernel()
     return compiled(kernel)
@@ -171,7 +171,7 @@ def _kernel_for(count: int, in_event_loop: bool = False) -> Any:
     if kernel is None and count > PLAIN_WHILE_LOADING and not in_event_loop:
         return load_kernel()
     if kernel is None:
-        load_kernel_soon()
+        start_loading_kernel()
         if count > PLAIN_WHILE_LOADING:
             raise TakesTooLong
     return kernel

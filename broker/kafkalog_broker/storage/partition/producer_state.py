@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.partition.transaction_verification import Verifications
+from kafkalog_broker.storage.partition.transaction_verification import PendingVerifications
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import (
     MAX_INT32,
@@ -110,7 +110,7 @@ class ProducerState:
         self._open: dict[int, int] = {}  # first offset -> producer id, in the order of first offsets
         self._ended: list[tuple[int, int]] = []
         """(first offset, marker's offset) of transactions whose marker may be at or above the high watermark."""
-        self.verifications = Verifications()
+        self.verifications = PendingVerifications()
 
     def producers(self) -> list[Producer]:
         """Return all producers as of now."""
@@ -145,8 +145,8 @@ class ProducerState:
                         return sent
             _check_epoch(producer, batch)
         if from_client:
-            knows_batches = producer is not None and bool(producer.batches)
-            self.verifications.check(batch.producer_id, batch.base_sequence, knows_batches=knows_batches)
+            has_batches_of_epoch = producer is not None and bool(producer.batches)
+            self.verifications.check(batch.producer_id, batch.base_sequence, has_batches_of_epoch=has_batches_of_epoch)
         if producer is None:  # any first sequence is allowed, because the state may have expired or been deleted
             return None
         if from_client:
@@ -259,7 +259,7 @@ class ProducerState:
         self._producers.clear()
         self._open.clear()
         self._ended.clear()
-        self.verifications = Verifications()
+        self.verifications = PendingVerifications()
         self.end_offset = end_offset
 
 

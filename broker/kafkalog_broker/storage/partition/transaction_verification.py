@@ -20,14 +20,14 @@ class _Verification:
     since_ms: int
 
 
-class Verifications:
+class PendingVerifications:
     """Verification state by producer ID. An entry is removed with the first appended batch, or after it expires."""
 
     def __init__(self) -> None:
         self._entries: dict[int, _Verification] = {}
 
     def begin(self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, adds_partitions: bool) -> None:
-        """Note that a batch waits for verification by the coordinator.
+        """Record that a batch is waiting to be verified by the coordinator.
 
         Args:
             adds_partitions: The producer uses transaction version 2, where Produce adds partitions to the transaction.
@@ -42,20 +42,21 @@ class Verifications:
         elif epoch == known.epoch:
             known.lowest_sequence = min(known.lowest_sequence, sequence)
 
-    def check(self, producer_id: int, sequence: int, *, knows_batches: bool) -> None:
+    def check(self, producer_id: int, sequence: int, *, has_batches_of_epoch: bool) -> None:
         """Raise BrokerError out_of_order_sequence_number if an earlier batch of the producer is still being verified.
 
         Args:
-            knows_batches: True if the partition has a batch of the producer's epoch. In transaction version 2 every
-                transaction has an epoch of its own, which begins with sequence 0.
+            has_batches_of_epoch: True if the partition has a batch of the producer's epoch. In transaction version 2
+                every transaction has an epoch of its own, which begins with sequence 0.
         """
         entry = self._entries.get(producer_id)
         if entry is None:
             return
-        if entry.adds_partitions and sequence != 0 and not knows_batches:
+        if entry.adds_partitions and sequence != 0 and not has_batches_of_epoch:
             raise BrokerError(
                 ErrorCode.out_of_order_sequence_number,
-                f"producer id {producer_id}, of which no batch is known, begins with sequence {sequence}, expected 0",
+                f"producer id {producer_id} has no batch of its epoch in this partition; its first "
+                f"sequence is {sequence}, expected 0",
             )
         if sequence > entry.lowest_sequence:
             raise BrokerError(

@@ -116,7 +116,7 @@ def test_batch_to_renumber_and_recompress_goes_to_a_thread():
 def test_the_event_loop_does_not_wait_for_the_compiled_walk_and_walks_no_thousands_plainly(data, monkeypatch):
     kernel = kernel_loading.load_kernel()
     monkeypatch.setattr(kernel_loading, "_kernel", None)
-    monkeypatch.setattr(record_walk, "load_kernel_soon", lambda: None)
+    monkeypatch.setattr(record_walk, "start_loading_kernel", lambda: None)
     with pytest.raises(TakesTooLong):
         validate_batch(data, log_config(), NOW, LOOP_BUDGETS[NONE])
     monkeypatch.setattr(kernel_loading, "_kernel", kernel)
