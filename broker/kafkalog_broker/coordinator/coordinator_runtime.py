@@ -154,6 +154,9 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
         self.check_loaded(partition)
         if partition not in self._served:
             self._open_now(partition)
+            if partition in self._damaged:
+                reason = self._damaged[partition]
+                raise BrokerError(ErrorCode.not_coordinator, f"{self.log.name}-{partition} cannot be loaded: {reason}")
         return self._served[partition]
 
     def if_open(self, partition: int) -> ShardT | None:
@@ -165,8 +168,9 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
         return dict(self._served)
 
     def all(self) -> list[ShardT]:
-        """Return the shards of all partitions that are here, and load those that are not loaded. Damaged ones are left
-        out.
+        """Return the shards of all partitions that are here, and load those that are not loaded.
+
+        Damaged partitions are left out.
 
         Raises:
             BrokerError: coordinator_load_in_progress while a partition is being loaded, because an incomplete list
@@ -217,8 +221,7 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
         """Load all partitions that are here, except damaged ones and those that are being loaded. Raises
         BrokerError."""
         for partition in self.log.owned():
-            is_open = partition in self._served or partition in self._loading
-            if not is_open and partition not in self._damaged and not self._stopped:
+            if partition not in self._served and partition not in self._loading and not self._stopped:
                 self._open_now(partition)
 
     async def load_owned(
@@ -251,20 +254,25 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
         self._damaged.pop(partition, None)
         return self._served.pop(partition, None)
 
+    def remove_all(self) -> list[ShardT]:
+        """Unload all partitions, as after the topic was deleted, and return their shards."""
+        shards = list(self._served.values())
+        self._served.clear()
+        self._damaged.clear()
+        return shards
+
     def stop(self) -> None:
         """Answer everything with COORDINATOR_NOT_AVAILABLE from now on."""
         self._stopped = True
 
     def _open_now(self, partition: int) -> None:
-        """Load a partition in the event loop. Raises BrokerError: not_coordinator if it is damaged."""
-        if partition not in self._damaged:
-            try:
-                self.open(partition, self.read(partition))
-            except BrokerError:
-                raise
-            except KafkalogError as error:
-                _log.error("%s-%d cannot be loaded: %s", self.log.name, partition, error)
-                self._damaged[partition] = str(error)
+        """Load a partition in the event loop. No-op if its batches are damaged. Raises BrokerError."""
         if partition in self._damaged:
-            reason = self._damaged[partition]
-            raise BrokerError(ErrorCode.not_coordinator, f"{self.log.name}-{partition} cannot be loaded: {reason}")
+            return
+        try:
+            self.open(partition, self.read(partition))
+        except BrokerError:
+            raise
+        except KafkalogError as error:
+            _log.error("%s-%d cannot be loaded: %s", self.log.name, partition, error)
+            self._damaged[partition] = str(error)

@@ -70,16 +70,10 @@ class GroupCoordinator:
         append, commit = partial(self.runtime.append, partition), partial(self.runtime.commit, partition)
         return GroupShard(loaded, self.context, append, commit)
 
-    def close_partition(self, partition: int) -> None:
-        """Stop serving a partition that is gone or belongs to another broker, and answer its waiting members."""
-        shard = self.runtime.remove(partition)
-        if shard is not None:
-            shard.close()
-
     def close_all(self) -> None:
-        """Stop serving all partitions, as after the topic was deleted."""
-        for partition in self.runtime.served():
-            self.close_partition(partition)
+        """Stop serving all partitions, as after the topic was deleted, and answer their waiting members."""
+        for shard in self.runtime.remove_all():
+            shard.close()
 
     def shutdown(self) -> None:
         """Answer all waiting members. Afterwards all requests fail with COORDINATOR_NOT_AVAILABLE."""

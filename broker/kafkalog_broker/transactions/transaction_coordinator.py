@@ -92,8 +92,7 @@ class TransactionCoordinator:
 
     def close_all(self) -> None:
         """Forget all transactional ids, because __transaction_state was deleted."""
-        for partition in self.runtime.served():
-            self.runtime.remove(partition)
+        self.runtime.remove_all()
         self._prepared.clear()
 
     def shutdown(self) -> None:

@@ -126,3 +126,17 @@ def test_damaged_partition_is_read_again_after_it_was_unloaded(log: MemoryLog) -
         runtime.get(0)
     runtime.remove(0)
     assert runtime.get(0).names == set()
+
+
+def test_first_listing_with_a_damaged_partition_has_the_other_partitions() -> None:
+    log = MemoryLog(ManualClock(), partitions=2)
+    log.append(0, [(b"a", b"")])
+
+    def load_partition_0(batches: Iterable[CoordinatorBatch]) -> set[str]:
+        names = load(batches)
+        if not names:
+            raise CorruptBatch("the CRC is wrong")
+        return names
+
+    runtime = CoordinatorRuntime(log, load_partition_0, lambda partition, loaded: Names(loaded))
+    assert [shard.names for shard in runtime.all()] == [{"a"}]

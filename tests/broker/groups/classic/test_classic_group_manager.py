@@ -133,7 +133,7 @@ def test_waiting_requests_are_answered_when_the_broker_stops() -> None:
 def test_requests_get_load_in_progress_while_the_partition_is_loaded() -> None:
     world = World()
     (client,) = world.stable(1)
-    world.coordinator.close_partition(0)
+    world.coordinator.close_all()
     world.coordinator.runtime.begin_loading([0])
     assert client.heartbeat() is ErrorCode.none  # as if nothing was: its session begins anew afterwards
     client.join()
