@@ -22,6 +22,7 @@ from uuid import UUID
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.classic.classic_requests import NO_GENERATION
 from kafkalog_broker.groups.offset_requests import NO_OFFSET
 from kafkalog_broker.groups.offset_store import CommittedOffset
 from kafkalog_broker.groups.offset_validation import check_fetch
@@ -88,7 +89,7 @@ def _response(groups: list[GroupOffsets]) -> OffsetFetchResponse:
 def _groups(request: Request) -> list[Any]:
     """Return the group structs of a request. A group of which all topics are requested is returned once."""
     if request.version < _FIRST_VERSION_WITH_SEVERAL_GROUPS:
-        return [request.entity]  # it has the fields of a group struct
+        return [request.entity]  # it has the fields of a group struct, except the member
     numbered = enumerate(request.entity.groups)
     once = {(group.group_id, None if group.topics is None else number): group for number, group in numbered}
     return list(once.values())
@@ -130,7 +131,8 @@ def _check_member(broker: Broker, group: Any) -> None:
     """Raise BrokerError for a stale member of a consumer group. Members of classic groups are not checked."""
     modern_group = broker.groups.shard(group.group_id).consumer_or_streams_group(group.group_id)
     if modern_group is not None:
-        check_fetch(modern_group, group.member_id, group.member_epoch)
+        member_id, member_epoch = getattr(group, "member_id", None), getattr(group, "member_epoch", NO_GENERATION)
+        check_fetch(modern_group, member_id, member_epoch)
 
 
 def _committed_partitions(broker: Broker, group_id: str) -> Partitions:

@@ -8,6 +8,7 @@ import pytest
 from kafkalog_broker.api.groups import offset_fetch
 from kafkalog_broker.api.groups.offset_fetch import PARTITIONS_PER_STEP
 from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.groups.consumer.consumer_group_heartbeat import ConsumerHeartbeatRequest
 from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey
 from kafkalog_broker.storage.topic import Topic
 from tests.broker.api.helpers.group_calls import COMMIT, FETCH, FakeBroker, call, commit_values, error_answer, versions
@@ -66,6 +67,16 @@ def test_several_groups_are_told_each_for_itself(version: int) -> None:
     offsets = [group["topics"][0]["partitions"][0]["committed_offset"] for group in answer["groups"]]
     assert [group["group_id"] for group in answer["groups"]] == ["other", "g"]
     assert offsets == [-1, 10]
+
+
+@pytest.mark.parametrize("version", versions(FETCH))
+def test_offsets_of_a_consumer_group_are_fetched_without_naming_a_member(version: int) -> None:
+    broker = FakeBroker()
+    heartbeat = ConsumerHeartbeatRequest("g", "m", 0, topics=("orders",), owned={}, rebalance_timeout_ms=60_000)
+    epoch = broker.groups.consumer_group_heartbeat(heartbeat).member_epoch
+    call(broker, COMMIT, 9, **commit_values(member_id="m", generation_id_or_member_epoch=epoch))
+    group = only_group(call(broker, FETCH, version, **fetch_values()), version)
+    assert [part["committed_offset"] for part in group["topics"][0]["partitions"]] == [10, 11, -1]
 
 
 def test_offsets_of_a_topic_that_was_deleted_are_not_those_of_its_successor() -> None:
