@@ -40,8 +40,9 @@ from kafkalog_broker.groups.modern import group_record_codec
 from kafkalog_broker.groups.modern.group_changes import AnyRecord, GroupResult
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType
+from kafkalog_broker.groups.modern.member_timers import schedule_timers_of_loaded_groups
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
-from kafkalog_broker.groups.modern.modern_groups import G, ModernGroups, existing_group_records
+from kafkalog_broker.groups.modern.modern_groups import G, ModernGroups, RemoveMember, existing_group_records
 from kafkalog_broker.groups.offset_commit import PreparedCommit
 from kafkalog_broker.groups.offset_expiration import CommittingGroup, expired_offsets
 from kafkalog_broker.groups.offset_records import OffsetKey, offset_key
@@ -81,18 +82,22 @@ class GroupShard:
         self.timer = CoordinatorTimer(context.scheduler, commit)
         self._executor = CoordinatorExecutor(lambda task, done: context.background(task, done), commit)
         self.classic = ClassicGroupManager(context, self.timer, append)
-        self.consumer = self._modern_groups(GroupType.CONSUMER, ConsumerGroup)
-        self.share = self._modern_groups(GroupType.SHARE, lambda group_id: ShareGroup(group_id, self._now_ms))
-        self.streams = self._modern_groups(GroupType.STREAMS, StreamsGroup)
+        self.consumer = self._modern_groups(GroupType.CONSUMER, ConsumerGroup, consumer_group_members.remove_member)
+        self.share = self._modern_groups(
+            GroupType.SHARE, lambda group_id: ShareGroup(group_id, self._now_ms), share_group_members.remove_member
+        )
+        self.streams = self._modern_groups(GroupType.STREAMS, StreamsGroup, streams_group_members.remove_member)
         self._by_type: dict[GroupType, ModernGroups[Any]] = {
             groups.group_type: groups for groups in (self.consumer, self.share, self.streams)
         }
         self._load_modern_groups(loaded)
         self._load_classic_groups(loaded)
 
-    def _modern_groups(self, group_type: GroupType, new_group: Callable[[str], G]) -> ModernGroups[G]:
+    def _modern_groups(
+        self, group_type: GroupType, new_group: Callable[[str], G], remove_member: RemoveMember[G]
+    ) -> ModernGroups[G]:
         return ModernGroups(
-            group_type, new_group, self._context, self.timer, self._executor, self.classic, self.type_of
+            group_type, new_group, self._context, self.timer, self._executor, self.classic, self.type_of, remove_member
         )
 
     # ---- loading and unloading. Members get a new session, because their last heartbeats are not in the log.
@@ -106,9 +111,9 @@ class GroupShard:
         for group_type, groups in self._by_type.items():
             for record in records[group_type]:
                 groups.replay(record)
-        consumer_group_members.schedule_timers_of_loaded_groups(self.consumer)
-        share_group_members.schedule_timers_of_loaded_groups(self.share)
-        streams_group_members.schedule_timers_of_loaded_groups(self.streams)
+        schedule_timers_of_loaded_groups(self.consumer, self._context.consumer_settings)
+        schedule_timers_of_loaded_groups(self.share, self._context.share_settings)
+        schedule_timers_of_loaded_groups(self.streams, self._context.streams_settings)
 
     def _load_classic_groups(self, loaded: LoadedPartition) -> None:
         others = self.consumer.groups.keys() | self.streams.groups.keys()

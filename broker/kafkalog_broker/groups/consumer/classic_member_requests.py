@@ -32,8 +32,6 @@ from kafkalog_broker.groups.consumer.consumer_group_members import (
     put_reconciled_member,
     put_removal,
     put_returned_member,
-    remove_member,
-    schedule_session_timeout,
 )
 from kafkalog_broker.groups.consumer.consumer_target_assignment import put_consumer_target_assignment
 from kafkalog_broker.groups.consumer.group_downgrade import downgrade, is_downgraded_replacing
@@ -46,6 +44,7 @@ from kafkalog_broker.groups.modern.member_timers import (
     CLASSIC_JOIN_TIMER,
     CLASSIC_SYNC_TIMER,
     schedule_removal,
+    schedule_session_timeout,
     timer_key,
 )
 from kafkalog_broker.groups.modern.target_assignment import TargetAssignment
@@ -149,7 +148,7 @@ def _expect_sync(groups: ConsumerGroups, request: JoinRequest, member_id: str) -
     groups.timer.cancel(timer_key(CLASSIC_JOIN_TIMER, group_id, member_id))
     schedule_removal(
         groups, CLASSIC_SYNC_TIMER, group_id, member_id, request.rebalance_timeout_ms,
-        "the member failed to sync within timeout", remove_member,
+        "the member failed to sync within timeout",
     )  # fmt: skip
 
 
@@ -213,7 +212,7 @@ def _expect_join(groups: ConsumerGroups, group: ConsumerGroup, member: ConsumerM
     if not groups.timer.is_scheduled(key):
         schedule_removal(
             groups, CLASSIC_JOIN_TIMER, group.group_id, member.member_id, member.rebalance_timeout_ms,
-            "the classic member failed to join within the rebalance timeout", remove_member,
+            "the classic member failed to join within the rebalance timeout",
         )  # fmt: skip
 
 

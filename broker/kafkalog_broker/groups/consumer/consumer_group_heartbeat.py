@@ -16,7 +16,6 @@ from kafkalog_broker.groups.consumer.consumer_group_members import (
     put_reconciled_member,
     put_removal,
     put_returned_member,
-    schedule_session_timeout,
 )
 from kafkalog_broker.groups.consumer.consumer_target_assignment import put_consumer_target_assignment
 from kafkalog_broker.groups.consumer.group_upgrade import upgrade
@@ -31,6 +30,7 @@ from kafkalog_broker.groups.modern.heartbeat import (
     check_not_blank,
     check_reconciling_member_epoch,
 )
+from kafkalog_broker.groups.modern.member_timers import schedule_session_timeout
 from kafkalog_broker.groups.modern.modern_group import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,

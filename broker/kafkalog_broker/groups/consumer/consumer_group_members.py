@@ -1,4 +1,4 @@
-"""Sessions, reconciliation and removal of the members of a consumer group, and the removal of the group itself."""
+"""Reconciliation and removal of the members of a consumer group, and the removal of the group itself."""
 
 from __future__ import annotations
 
@@ -18,13 +18,7 @@ from kafkalog_broker.groups.consumer.group_downgrade import (
 from kafkalog_broker.groups.modern.current_assignment import Reported, next_assignment, still_owns, with_assignment
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_records import GroupType, MemberState
-from kafkalog_broker.groups.modern.member_timers import (
-    REBALANCE_TIMER,
-    SESSION_TIMER,
-    cancel_member_timers,
-    schedule_removal,
-    timer_key,
-)
+from kafkalog_broker.groups.modern.member_timers import cancel_member_timers, schedule_rebalance_timeout
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 from kafkalog_broker.groups.modern.target_assignment import TargetAssignment
 
@@ -73,41 +67,6 @@ def _without_unsubscribed(
     if still_owns(pending, reported):
         return with_assignment(member, member.epoch, MemberState.UNREVOKED_PARTITIONS, assigned, pending)
     return replace(member, previous_epoch=member.epoch, assigned=assigned)
-
-
-# ---- timers
-
-
-def schedule_session_timeout(groups: ConsumerGroups, group_id: str, member_id: str, timeout_ms: int) -> None:
-    schedule_removal(
-        groups, SESSION_TIMER, group_id, member_id, timeout_ms, "the member session expired", remove_member
-    )
-
-
-def schedule_rebalance_timeout(groups: ConsumerGroups, group_id: str, member: ConsumerMember) -> None:
-    """Give a member its rebalance timeout to revoke partitions. Classic members have other timers for that."""
-    if member.classic is not None:
-        return
-    if member.state is not MemberState.UNREVOKED_PARTITIONS:
-        groups.timer.cancel(timer_key(REBALANCE_TIMER, group_id, member.member_id))
-        return
-    timeout_ms = member.rebalance_timeout_ms
-    schedule_removal(
-        groups, REBALANCE_TIMER, group_id, member.member_id, timeout_ms,
-        f"it failed to transition from epoch {member.epoch} within {timeout_ms}ms", remove_member, epoch=member.epoch,
-    )  # fmt: skip
-
-
-def schedule_timers_of_loaded_groups(groups: ConsumerGroups) -> None:
-    """Start a session for each member of groups that were loaded, and the rebalance timeouts that are due."""
-    for group in groups.groups.values():
-        timeout_ms = groups.context.consumer_settings(group.group_id).session_timeout_ms
-        for member in group.members.values():
-            schedule_session_timeout(groups, group.group_id, member.member_id, timeout_ms)
-            schedule_rebalance_timeout(groups, group.group_id, member)
-
-
-# ---- removal
 
 
 def remove_member(groups: ConsumerGroups, group: ConsumerGroup, member: ConsumerMember) -> GroupResult[None]:

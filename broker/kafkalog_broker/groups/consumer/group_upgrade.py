@@ -10,10 +10,11 @@ from kafkalog_broker.groups.classic.classic_group import ClassicGroup
 from kafkalog_broker.groups.classic.classic_group_records import group_key
 from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE, parse_assignment, parse_subscription
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
-from kafkalog_broker.groups.consumer.consumer_group_members import ConsumerGroups, schedule_session_timeout
+from kafkalog_broker.groups.consumer.consumer_group_members import ConsumerGroups
 from kafkalog_broker.groups.consumer.topic_partitions import partitions_by_id
 from kafkalog_broker.groups.modern.group_changes import GroupChanges
 from kafkalog_broker.groups.modern.group_records import ClassicMetadata, Partitions
+from kafkalog_broker.groups.modern.member_timers import schedule_session_timeout
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 
 _log = logging.getLogger(__name__)

@@ -4,50 +4,78 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 from kafkalog_broker.groups.modern.group_changes import GroupResult
-from kafkalog_broker.groups.modern.modern_group import ModernGroup
+from kafkalog_broker.groups.modern.group_records import MemberState
+from kafkalog_broker.groups.modern.group_settings import GroupSettings
+from kafkalog_broker.groups.modern.modern_group import ReconcilingMember
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 
 _log = logging.getLogger(__name__)
 
-G = TypeVar("G", bound=ModernGroup[Any])
-
-SESSION_TIMER = "session"  # restarted by every request of the member
-REBALANCE_TIMER = "rebalance"  # runs while the member has partitions to revoke
+_SESSION_TIMER = "session"  # restarted by every request of the member
+_REBALANCE_TIMER = "rebalance"  # runs while the member has partitions to revoke
 CLASSIC_JOIN_TIMER = "join-again"  # runs while a classic member was told to join again and has not
 CLASSIC_SYNC_TIMER = "sync-again"  # runs until a classic member has fetched its assignment
-_TIMERS = (SESSION_TIMER, REBALANCE_TIMER, CLASSIC_JOIN_TIMER, CLASSIC_SYNC_TIMER)
-
-RemoveMember = Callable[[ModernGroups[G], G, Any], GroupResult[Any]]
-"""Returns the result of removing a member from a group."""
+_TIMERS = (_SESSION_TIMER, _REBALANCE_TIMER, CLASSIC_JOIN_TIMER, CLASSIC_SYNC_TIMER)
 
 
 def timer_key(timer: str, group_id: str, member_id: str) -> tuple[str, str, str]:
     return timer, group_id, member_id
 
 
+def schedule_session_timeout(groups: ModernGroups[Any], group_id: str, member_id: str, timeout_ms: int) -> None:
+    schedule_removal(groups, _SESSION_TIMER, group_id, member_id, timeout_ms, "the member session expired")
+
+
+def schedule_rebalance_timeout(groups: ModernGroups[Any], group_id: str, member: ReconcilingMember) -> None:
+    """Give a member its rebalance timeout to revoke partitions or tasks. Classic members have other timers for that."""
+    if member.classic is not None:
+        return
+    if member.state is not MemberState.UNREVOKED_PARTITIONS:
+        groups.timer.cancel(timer_key(_REBALANCE_TIMER, group_id, member.member_id))
+        return
+    timeout_ms = member.rebalance_timeout_ms
+    schedule_removal(
+        groups, _REBALANCE_TIMER, group_id, member.member_id, timeout_ms,
+        f"it failed to transition from epoch {member.epoch} within {timeout_ms}ms", epoch=member.epoch,
+    )  # fmt: skip
+
+
+def schedule_timers_of_loaded_groups(groups: ModernGroups[Any], settings: Callable[[str], GroupSettings]) -> None:
+    """Start a session for each member of groups that were loaded, and the rebalance timeouts that are due.
+
+    Args:
+        settings: Returns the settings of a group, by its ID.
+    """
+    for group in groups.groups.values():
+        timeout_ms = settings(group.group_id).session_timeout_ms
+        for member in group.members.values():
+            schedule_session_timeout(groups, group.group_id, member.member_id, timeout_ms)
+            if isinstance(member, ReconcilingMember):
+                schedule_rebalance_timeout(groups, group.group_id, member)
+
+
 def schedule_removal(
-    groups: ModernGroups[G], timer: str, group_id: str, member_id: str, delay_ms: int, reason: str,
-    remove: RemoveMember[G], *, epoch: int | None = None,
+    groups: ModernGroups[Any], timer: str, group_id: str, member_id: str, delay_ms: int, reason: str, *,
+    epoch: int | None = None,
 ) -> None:  # fmt: skip
     """Start or restart a timer that removes a member.
 
     Args:
         timer: One of the timers above.
         reason: Why the member is removed, for the log.
-        remove: Called when the timer runs out.
         epoch: If given, the member is removed only if it is still in this epoch.
     """
 
-    def expire() -> GroupResult[Any] | None:
+    def expire() -> GroupResult[None] | None:
         group = groups.groups.get(group_id)
         member = None if group is None else group.members.get(member_id)
         if group is None or member is None or epoch not in (None, member.epoch):
             return None
         _log.info("group %.200r: member %.200r is removed because %s", group_id, member_id, reason)
-        return remove(groups, group, member)
+        return groups.remove_member(groups, group, member)
 
     groups.timer.schedule(timer_key(timer, group_id, member_id), delay_ms, expire)
 

@@ -11,7 +11,7 @@ from kafkalog_broker.coordinator.coordinator_timer import CoordinatorTimer
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
 from kafkalog_broker.groups.classic.classic_group_records import group_key
-from kafkalog_broker.groups.modern.group_changes import GroupChanges
+from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType, RecordKind
 from kafkalog_broker.groups.modern.modern_group import ModernGroup
@@ -37,11 +37,13 @@ class ModernGroups(Generic[G]):
         executor: CoordinatorExecutor,
         classic: ClassicGroupManager,
         type_of: Callable[[str], GroupType | None],
+        remove_member: RemoveMember[G],
     ) -> None:
         """
         Args:
             new_group: Makes an empty group with an ID.
             type_of: Returns the type of a group of the same partition, or None if there is no group with that ID.
+            remove_member: See `RemoveMember`. Called when a timer of a member runs out.
         """
         self.group_type = group_type
         self.groups: dict[str, G] = {}
@@ -51,6 +53,7 @@ class ModernGroups(Generic[G]):
         self.executor = executor
         self.classic = classic
         self._type_of = type_of
+        self.remove_member = remove_member
 
     def group(self, group_id: str) -> G:
         """Raises BrokerError: group_id_not_found, also if the group is of another type."""
@@ -89,6 +92,10 @@ class ModernGroups(Generic[G]):
         if group is None:
             group = self.groups[record.group_id] = self.new_group(record.group_id)
         group.replay(record)
+
+
+RemoveMember = Callable[[ModernGroups[G], G, Any], GroupResult[None]]
+"""Returns the result of removing a member from a group."""
 
 
 def new_group_replacing_classic(groups: ModernGroups[G], changes: GroupChanges) -> G:

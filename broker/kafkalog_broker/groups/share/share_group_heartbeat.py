@@ -24,6 +24,7 @@ from kafkalog_broker.groups.modern.heartbeat import (
     check_member_epoch,
     check_not_blank,
 )
+from kafkalog_broker.groups.modern.member_timers import schedule_session_timeout
 from kafkalog_broker.groups.modern.modern_group import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,
@@ -37,7 +38,7 @@ from kafkalog_broker.groups.modern.target_assignment import (
     put_target_assignment,
 )
 from kafkalog_broker.groups.share.share_group import ShareGroup
-from kafkalog_broker.groups.share.share_group_members import put_removal, schedule_session_timeout
+from kafkalog_broker.groups.share.share_group_members import put_removal
 from kafkalog_broker.groups.share.share_partition_initialization import ShareGroups, put_initialization
 
 ASSIGNOR = "simple"  # name of the only assignor, in descriptions of groups

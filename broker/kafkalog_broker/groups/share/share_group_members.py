@@ -1,29 +1,15 @@
-"""Sessions and removal of the members of a share group, and the removal of the group itself."""
+"""Removal of the members of a share group, and of the group itself."""
 
 from __future__ import annotations
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_records import GroupType
-from kafkalog_broker.groups.modern.member_timers import SESSION_TIMER, cancel_member_timers, schedule_removal
+from kafkalog_broker.groups.modern.member_timers import cancel_member_timers
 from kafkalog_broker.groups.modern.modern_group import ModernMember
 from kafkalog_broker.groups.modern.target_assignment import cancel_background_assignment
 from kafkalog_broker.groups.share.share_group import ShareGroup
 from kafkalog_broker.groups.share.share_partition_initialization import ShareGroups
-
-
-def schedule_session_timeout(groups: ShareGroups, group_id: str, member_id: str, timeout_ms: int) -> None:
-    schedule_removal(
-        groups, SESSION_TIMER, group_id, member_id, timeout_ms, "the member session expired", remove_member
-    )
-
-
-def schedule_timers_of_loaded_groups(groups: ShareGroups) -> None:
-    """Start a session for each member of groups that were loaded."""
-    for group in groups.groups.values():
-        timeout_ms = groups.context.share_settings(group.group_id).session_timeout_ms
-        for member_id in group.members:
-            schedule_session_timeout(groups, group.group_id, member_id, timeout_ms)
 
 
 def remove_member(groups: ShareGroups, group: ShareGroup, member: ModernMember) -> GroupResult[None]:

@@ -24,6 +24,7 @@ from kafkalog_broker.groups.modern.heartbeat import (
     check_not_blank,
     check_reconciling_member_epoch,
 )
+from kafkalog_broker.groups.modern.member_timers import schedule_rebalance_timeout, schedule_session_timeout
 from kafkalog_broker.groups.modern.modern_group import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,
@@ -34,12 +35,7 @@ from kafkalog_broker.groups.modern.modern_groups import new_group_replacing_clas
 from kafkalog_broker.groups.streams.configured_topology import ConfiguredTopology, configure_topology
 from kafkalog_broker.groups.streams.streams_endpoints import endpoints
 from kafkalog_broker.groups.streams.streams_group import StreamsGroup, StreamsMember
-from kafkalog_broker.groups.streams.streams_group_members import (
-    StreamsGroups,
-    put_removal,
-    schedule_rebalance_timeout,
-    schedule_session_timeout,
-)
+from kafkalog_broker.groups.streams.streams_group_members import StreamsGroups, put_removal
 from kafkalog_broker.groups.streams.streams_group_status import Status, StatusCode
 from kafkalog_broker.groups.streams.streams_target_assignment import (
     put_streams_target_assignment,

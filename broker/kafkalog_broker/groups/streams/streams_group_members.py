@@ -1,50 +1,17 @@
-"""Sessions and removal of the members of a streams group, and the removal of the group itself."""
+"""Removal of the members of a streams group, and of the group itself."""
 
 from __future__ import annotations
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
-from kafkalog_broker.groups.modern.group_records import GroupType, MemberState
-from kafkalog_broker.groups.modern.member_timers import (
-    REBALANCE_TIMER,
-    SESSION_TIMER,
-    cancel_member_timers,
-    schedule_removal,
-    timer_key,
-)
+from kafkalog_broker.groups.modern.group_records import GroupType
+from kafkalog_broker.groups.modern.member_timers import cancel_member_timers
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 from kafkalog_broker.groups.modern.target_assignment import cancel_background_assignment
 from kafkalog_broker.groups.streams.streams_group import StreamsGroup, StreamsMember
 from kafkalog_broker.groups.streams.streams_target_assignment import cancel_initial_rebalance
 
 StreamsGroups = ModernGroups[StreamsGroup]
-
-
-def schedule_session_timeout(groups: StreamsGroups, group_id: str, member_id: str, timeout_ms: int) -> None:
-    schedule_removal(
-        groups, SESSION_TIMER, group_id, member_id, timeout_ms, "the member session expired", remove_member
-    )
-
-
-def schedule_rebalance_timeout(groups: StreamsGroups, group_id: str, member: StreamsMember) -> None:
-    """Give a member its rebalance timeout to revoke tasks."""
-    if member.state is not MemberState.UNREVOKED_PARTITIONS:
-        groups.timer.cancel(timer_key(REBALANCE_TIMER, group_id, member.member_id))
-        return
-    timeout_ms = member.rebalance_timeout_ms
-    schedule_removal(
-        groups, REBALANCE_TIMER, group_id, member.member_id, timeout_ms,
-        f"it failed to transition from epoch {member.epoch} within {timeout_ms}ms", remove_member, epoch=member.epoch,
-    )  # fmt: skip
-
-
-def schedule_timers_of_loaded_groups(groups: StreamsGroups) -> None:
-    """Start a session for each member of groups that were loaded, and the rebalance timeouts that are due."""
-    for group in groups.groups.values():
-        timeout_ms = groups.context.streams_settings(group.group_id).session_timeout_ms
-        for member in group.members.values():
-            schedule_session_timeout(groups, group.group_id, member.member_id, timeout_ms)
-            schedule_rebalance_timeout(groups, group.group_id, member)
 
 
 def remove_member(groups: StreamsGroups, group: StreamsGroup, member: StreamsMember) -> GroupResult[None]:
