@@ -85,8 +85,6 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
         """Return the partition of a group ID or transactional ID."""
         return partition_for(key, self.log.partitions)
 
-    # ---- operations
-
     def run(
         self: CoordinatorRuntime[LoadedT, ReplayingShardT],
         partition: int,
@@ -140,8 +138,6 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
         except BrokerError as error:
             raise BrokerError(coordinator_error_code(error.code), error.what) from error
 
-    # ---- shards
-
     def get(self, partition: int) -> ShardT:
         """Return the shard of a partition, and load it if it is not loaded.
 
@@ -192,8 +188,6 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
         if partition in self._loading:
             name = f"{self.log.name}-{partition}"
             raise BrokerError(ErrorCode.coordinator_load_in_progress, f"{name} is still being read")
-
-    # ---- loading and unloading
 
     def read(self, partition: int) -> LoadedT:
         """Load the state of a partition from its batches, in any thread.

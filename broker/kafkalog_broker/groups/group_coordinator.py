@@ -51,8 +51,12 @@ T = TypeVar("T")
 
 
 class GroupCoordinator:
-    """Not thread-safe; call from the event loop. No method blocks, except that a partition that is not loaded yet is
-    loaded at its first use. Requests that have to wait are answered through a callback."""
+    """Not thread-safe; call from the event loop.
+
+    No method blocks, except that a partition that is not loaded yet is loaded at its first use. Requests that have to
+    wait are answered through a callback. The heartbeats of consumer, share and streams groups and the changes of share
+    partitions raise BrokerError, and then nothing has changed.
+    """
 
     def __init__(self, log: CoordinatorLog, context: GroupContext) -> None:
         """
@@ -63,8 +67,6 @@ class GroupCoordinator:
         self.runtime: CoordinatorRuntime[LoadedPartition, GroupShard] = CoordinatorRuntime(log, load, self._serve)
         interval_ms = context.config.offsets_retention_check_interval_ms
         self._next_expiry_ms = context.clock.monotonic_ms() + interval_ms
-
-    # ---- partitions
 
     def _serve(self, partition: int, loaded: LoadedPartition) -> GroupShard:
         append, commit = partial(self.runtime.append, partition), partial(self.runtime.commit, partition)
@@ -79,8 +81,6 @@ class GroupCoordinator:
         """Answer all waiting members. Afterwards all requests fail with COORDINATOR_NOT_AVAILABLE."""
         self.runtime.stop()
         self.close_all()
-
-    # ---- shards
 
     def shard(self, group_id: str) -> GroupShard:
         """Return the shard of a group that exists or not. The group of old clients that commit without one is "".
@@ -126,8 +126,6 @@ class GroupCoordinator:
                 f"group.coordinator.rebalance.protocols leaves the {group_type.value} protocol out",
             )
 
-    # ---- heartbeats of consumer, share and streams groups. Each raises BrokerError, and then nothing has changed.
-
     def consumer_group_heartbeat(self, request: ConsumerHeartbeatRequest) -> HeartbeatResponse:
         self._check_protocol(GroupType.CONSUMER)
         return self._run(request.group_id, lambda shard: consumer_group_heartbeat(shard.consumer, request))
@@ -138,8 +136,6 @@ class GroupCoordinator:
     def streams_group_heartbeat(self, request: StreamsHeartbeatRequest) -> StreamsHeartbeatResponse:
         self._check_protocol(GroupType.STREAMS)
         return self._run(request.group_id, lambda shard: streams_group_heartbeat(shard.streams, request))
-
-    # ---- share partitions of share groups, see share_partition_initialization.py. Each raises BrokerError.
 
     def initialize_share_group_state(self, group_id: str, topics: SharedTopics) -> None:
         operation = share_partition_initialization.initialize_share_group_state
@@ -169,8 +165,6 @@ class GroupCoordinator:
 
     def delete_share_group(self, group_id: str) -> None:
         self._run(group_id, lambda shard: remove_group(shard.share, shard.share.group(group_id)))
-
-    # ---- JoinGroup, SyncGroup and Heartbeat of classic and consumer groups
 
     def join(self, request: JoinRequest, answer: JoinCallback) -> None:
         """Call `answer` exactly once, now or later."""
@@ -206,8 +200,6 @@ class GroupCoordinator:
                 return error.code
         return ErrorCode.none
 
-    # ---- offsets
-
     def prepare_commit(self, request: CommitRequest) -> PreparingCommit:
         """Encode the records of a commit in steps. Commit them with `GroupShard.commit`, which checks the group."""
         return prepare_commit(request, self.context.config.offset_metadata_max_bytes, self.context.clock.now_ms())
@@ -217,8 +209,6 @@ class GroupCoordinator:
         shard = self.runtime.if_open(partition)
         if shard is not None:
             shard.offsets.end_transaction(producer_id, commit=commit)
-
-    # ---- ListGroups
 
     def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
         """Return the groups with one of the states and types, ignoring case; an empty filter accepts all of them.
@@ -235,8 +225,6 @@ class GroupCoordinator:
             if (not accepted_states or group.group_state.lower().replace("notready", "not_ready") in accepted_states)
             and (not accepted_types or group.group_type in accepted_types)
         ]
-
-    # ---- housekeeping
 
     def tick(self) -> None:
         """Remove expired offsets and groups, every offsets.retention.check.interval.ms."""

@@ -100,9 +100,8 @@ class GroupShard:
             group_type, new_group, self._context, self.timer, self._executor, self.classic, self.type_of, remove_member
         )
 
-    # ---- loading and unloading. Members get a new session, because their last heartbeats are not in the log.
-
     def _load_modern_groups(self, loaded: LoadedPartition) -> None:
+        """Replay the records. Members get a new session, because their last heartbeats are not in the log."""
         records: dict[GroupType, list[GroupRecord]] = {group_type: [] for group_type in self._by_type}
         for record in loaded.records:
             records[record.group_type].append(record)
@@ -136,8 +135,6 @@ class GroupShard:
         for group in list(self.classic.groups.values()):
             self.classic.forget(group, ErrorCode.not_coordinator)
 
-    # ---- records
-
     def encode(self, record: AnyRecord) -> Record:
         return group_record_codec.encode(record) if isinstance(record, GroupRecord) else record
 
@@ -145,8 +142,6 @@ class GroupShard:
         """Apply the record of a consumer, share or streams group. Classic groups change when they append a record."""
         if isinstance(record, GroupRecord):
             self._by_type[record.group_type].replay(record)
-
-    # ---- groups
 
     def type_of(self, group_id: str) -> GroupType | None:
         """Return the type of a group, or None if it does not exist."""
@@ -160,8 +155,6 @@ class GroupShard:
     def committing_groups(self) -> list[CommittingGroup]:
         """Return all groups that can commit offsets."""
         return [*self.classic.groups.values(), *self.consumer.groups.values(), *self.streams.groups.values()]
-
-    # ---- JoinGroup, SyncGroup, Heartbeat and LeaveGroup of classic and consumer groups
 
     def join(self, request: JoinRequest, answer: JoinCallback) -> None:
         """Call `answer` once, now or when the join phase has ended. Or raise BrokerError."""
@@ -200,8 +193,6 @@ class GroupShard:
             return codes
         return self.classic.leave(group_id, leaving)
 
-    # ---- OffsetCommit
-
     def commit(self, request: CommitRequest, prepared: PreparedCommit) -> list[ErrorCode]:
         """Commit offsets and return an error code for each partition, in their order.
 
@@ -236,8 +227,6 @@ class GroupShard:
                 self.offsets.put(key, value)
             else:
                 self.offsets.put_pending(request.producer.producer_id, key, value)
-
-    # ---- OffsetDelete, DeleteGroups, ListGroups, DescribeGroups
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
         """Delete committed offsets and return an error code for each (topic, partition), in their order.
@@ -302,8 +291,6 @@ class GroupShard:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         return group
 
-    # ---- expiration
-
     def expire(self) -> None:
         """Remove expired offsets, and empty groups without offsets. Raises BrokerError."""
         now_ms, retention_ms = self._now_ms(), self._config.offsets_retention_minutes * 60_000
@@ -326,8 +313,6 @@ class GroupShard:
         """Remove the share partitions of deleted topics from share groups. Raises BrokerError."""
         for group in list(self.share.groups.values()):
             self._commit(forget_deleted_topics(self.share, group, topic_ids))
-
-    # ---- removal
 
     def _remove_offsets(self, keys: Sequence[OffsetKey]) -> None:
         for start in range(0, len(keys), MAX_TOMBSTONES_PER_BATCH):

@@ -113,8 +113,6 @@ class OffsetStore:
     def __len__(self) -> int:
         return sum(len(partitions) for topics in self._groups.values() for partitions in topics.values())
 
-    # ---- transactions
-
     def put_pending(
         self, producer_id: int, key: OffsetKey, committed: OffsetAndMetadata | None, position: int | None = None
     ) -> None:
@@ -143,8 +141,6 @@ class OffsetStore:
 
     def has_open_transaction(self, group_id: str) -> bool:
         return group_id in self._producers
-
-    # ---- OffsetFetch
 
     def fetch(
         self, group_id: str, topic: str, partitions: Iterable[int], topic_id: UUID | None = None, *,

@@ -129,8 +129,6 @@ class ClassicGroup:
         self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = self._now_ms()
 
-    # ---- members
-
     def add(self, member: ClassicGroupMember) -> None:
         if not self.members:
             self.protocol_type = member.protocol_type
@@ -243,8 +241,6 @@ class ClassicGroup:
     def rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
-    # ---- protocols
-
     def _forget_protocols(self, member: ClassicGroupMember) -> None:
         self._supported.subtract(member.protocol_names)
         self._supported = +self._supported  # drops protocols that no member supports any more
@@ -290,8 +286,6 @@ class ClassicGroup:
     def is_subscribed_to(self, topic: str) -> bool:
         """Return whether a member subscribes to a topic, or the subscriptions of consumers are unknown."""
         return self.protocol_type == PROTOCOL_TYPE if self.topics is None else topic in self.topics
-
-    # ---- responses to waiting requests
 
     def answer_join(self, member: ClassicGroupMember, answer: JoinResponse) -> None:
         waiting, member.awaiting_join = member.awaiting_join, None

@@ -45,8 +45,6 @@ class ClassicGroupManager:
         self._now_ms = context.clock.now_ms
         self._new_id = context.new_id
 
-    # ---- JoinGroup
-
     def join(self, request: JoinRequest, answer: JoinCallback) -> None:
         """Call `answer` once, now or when the join phase has ended. Or raise BrokerError."""
         group = self.groups.get(request.group_id)
@@ -179,8 +177,6 @@ class ClassicGroupManager:
             response = response._replace(leader=old_leader)
         group.answer_join(member, response)
 
-    # ---- SyncGroup
-
     def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
         """Call `answer` once, now or when the leader has sent the assignment. Or raise BrokerError."""
         group = self.groups.get(request.group_id)
@@ -209,8 +205,6 @@ class ClassicGroupManager:
                 self._has_synced(group, member.member_id)
                 answer(SyncResponse(ErrorCode.none, group.protocol_type, group.protocol, member.assignment))
 
-    # ---- Heartbeat
-
     def heartbeat(self, group_id: str, member_id: str, generation: int, group_instance_id: str | None) -> None:
         """Raises BrokerError: rebalance_in_progress if the member has to join again; unknown_member_id and others."""
         group = self.groups.get(group_id)
@@ -221,8 +215,6 @@ class ClassicGroupManager:
         self.expect_heartbeat(group, group.members[member_id])
         if group.state is ClassicGroupState.PREPARING_REBALANCE:
             raise BrokerError(ErrorCode.rebalance_in_progress, f"group {group_id!r} is in its join phase")
-
-    # ---- LeaveGroup
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
         """Return an error code for each member, in their order."""
@@ -282,8 +274,6 @@ class ClassicGroupManager:
         if rebalance is not None:
             self.prepare(group, rebalance)
 
-    # ---- members and their sessions
-
     def _drop(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         """Remove a member. Its waiting requests are answered with UNKNOWN_MEMBER_ID, so that a client joins again."""
         self._timer.cancel(("heartbeat", group.group_id, member.member_id))
@@ -317,8 +307,6 @@ class ClassicGroupManager:
                 self._rebalance_or_complete(group, f"no heartbeat of member {member_id}")
         if group.state is ClassicGroupState.PREPARING_REBALANCE and group.has_all_joined:
             self._complete_join(group)
-
-    # ---- join phase
 
     def _rebalance_or_complete(self, group: ClassicGroup, reason: str) -> None:
         if group.state in PREVIOUS_STATES[ClassicGroupState.PREPARING_REBALANCE]:
@@ -401,8 +389,6 @@ class ClassicGroupManager:
             member.is_new = False
             group.pending_sync.add(member.member_id)
         self._timer.schedule(("sync", group.group_id), group.rebalance_timeout_ms, lambda: self._sync_expired(group))
-
-    # ---- sync phase
 
     def _sync_expired(self, group: ClassicGroup) -> None:
         not_synced = sorted(group.pending_sync)

@@ -49,8 +49,6 @@ from kafkalog_broker.groups.modern.member_timers import (
 )
 from kafkalog_broker.groups.modern.target_assignment import TargetAssignment
 
-# ---- JoinGroup
-
 
 def join_consumer_group(
     groups: ConsumerGroups, group: ConsumerGroup, request: JoinRequest
@@ -152,9 +150,6 @@ def _expect_sync(groups: ConsumerGroups, request: JoinRequest, member_id: str) -
     )  # fmt: skip
 
 
-# ---- SyncGroup
-
-
 def sync_consumer_group(groups: ConsumerGroups, request: SyncRequest) -> SyncResponse:
     """Process a SyncGroup request (GroupMetadataManager.classicGroupSyncToConsumerGroup).
 
@@ -185,9 +180,6 @@ def sync_consumer_group(groups: ConsumerGroups, request: SyncRequest) -> SyncRes
     return SyncResponse(ErrorCode.none, request.protocol_type, request.protocol, assignment)
 
 
-# ---- Heartbeat
-
-
 def heartbeat_to_consumer_group(
     groups: ConsumerGroups, group_id: str, member_id: str, generation: int, instance_id: str | None
 ) -> None:
@@ -214,9 +206,6 @@ def _expect_join(groups: ConsumerGroups, group: ConsumerGroup, member: ConsumerM
             groups, CLASSIC_JOIN_TIMER, group.group_id, member.member_id, member.rebalance_timeout_ms,
             "the classic member failed to join within the rebalance timeout",
         )  # fmt: skip
-
-
-# ---- LeaveGroup
 
 
 def leave_consumer_group(

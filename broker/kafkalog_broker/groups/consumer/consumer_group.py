@@ -75,8 +75,6 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
             self.regexes[regex] = resolved
             self.matched_topics.update(resolved.topics)
 
-    # ---- members
-
     def identified_member(self, member_id: str, instance_id: str | None) -> ConsumerMember:
         """Return the member with this ID, and instance ID if that is given.
 
@@ -103,8 +101,6 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
                 counts.update({name for name, _ in member.classic.protocols})
         return any(counts[name] == self.classic_members for name in protocols)
 
-    # ---- subscriptions
-
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         """Return the topics that a member subscribes to, by name or regular expression, whether they exist or not."""
         resolved = self.regexes.get(member.regex) if member.regex else None
@@ -128,8 +124,6 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         """Return the topics matched by resolved expressions once some members have left and others have joined."""
         regexes = self.subscribed_regexes_after(leaving, joining) if self.regexes else ()
         return {topic for regex in regexes if regex in self.regexes for topic in self.regexes[regex].topics}
-
-    # ---- owners of partitions
 
     def is_free_for(self, member: ConsumerMember, topic_id: UUID, partition: int) -> bool:
         """Return whether no other member owns a partition."""

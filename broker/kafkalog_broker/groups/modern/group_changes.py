@@ -40,8 +40,6 @@ class GroupChanges:
     def on_commit(self, call: Callable[[], None]) -> None:
         self._on_commit.append(call)
 
-    # ---- records of all types of groups
-
     def put_member(self, member: ModernMember) -> None:
         self._put(RecordKind.MEMBER, member.member_id, member_fields(self.group_type, member))
 
@@ -74,8 +72,6 @@ class GroupChanges:
     def remove_epoch(self) -> None:
         """Remove the record without which a group does not exist."""
         self._put(RecordKind.EPOCH, "", None)
-
-    # ---- records of one type of groups
 
     def put_regex(self, regex: str, resolved: ResolvedRegex) -> None:
         self._put(RecordKind.REGEX, regex, resolved)

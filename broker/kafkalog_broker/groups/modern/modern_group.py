@@ -136,8 +136,6 @@ class ModernGroup(Generic[M]):
                 setattr(copied, name, value.copy())
         return copied
 
-    # ---- members
-
     def member(self, member_id: str) -> M:
         """Raises BrokerError: unknown_member_id."""
         member = self.members.get(member_id)
@@ -189,8 +187,6 @@ class ModernGroup(Generic[M]):
         for member in joining:
             topics.update(member.topics)
         return set(+topics)
-
-    # ---- records
 
     def replay(self, record: GroupRecord) -> None:
         value = record.value

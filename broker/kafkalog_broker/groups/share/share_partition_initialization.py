@@ -20,9 +20,6 @@ from kafkalog_broker.groups.share.shared_topics import SharedTopics, difference,
 ShareGroups = ModernGroups[ShareGroup]
 
 
-# ---- initialization
-
-
 def put_initialization(
     groups: ShareGroups, changes: GroupChanges, group: ShareGroup, epoch: int, subscribed: Collection[str]
 ) -> None:
@@ -119,9 +116,6 @@ def alter_share_group_offsets(groups: ShareGroups, group_id: str, topics: Shared
     if topics:
         changes.put_state_partitions(_with_initializing(group.partitions, topics))
     return changes.result(group.epoch)
-
-
-# ---- deletion
 
 
 def initiate_delete_share_group_offsets(

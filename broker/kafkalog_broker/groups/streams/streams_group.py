@@ -77,8 +77,6 @@ class StreamsGroup(ModernGroup[StreamsMember]):
         if not self.members:
             self.shutdown_member_id = None
 
-    # ---- owners of tasks
-
     def is_free_for(self, member: StreamsMember, key: TasksKey, partition: int) -> bool:
         """Return whether a task can be assigned to a member.
 
@@ -107,8 +105,6 @@ class StreamsGroup(ModernGroup[StreamsMember]):
         raise stale_member_epoch(
             member, f"Task {subtopology_id}-{partition.partition} is not assigned or pending revocation for member."
         )
-
-    # ---- topics
 
     def is_subscribed_to(self, topic: str) -> bool:
         return bool(self.members) and self.topology is not None and topic in self.topology.by_source

@@ -210,9 +210,6 @@ def assignment_configs(context: GroupContext, group_id: str) -> tuple[tuple[str,
     return (("num.standby.replicas", str(replicas)),)
 
 
-# ---- checks of the request
-
-
 def _check_request(request: StreamsHeartbeatRequest) -> None:
     """Raises BrokerError: invalid_request, streams_invalid_topology."""
     subtopologies = () if request.topology is None else request.topology.subtopologies
@@ -262,9 +259,6 @@ def _invalid_join(request: StreamsHeartbeatRequest) -> str | None:
                 f"{topic.partitions}.",
             )
     return None
-
-
-# ---- steps of the heartbeat, in their order
 
 
 def _group(groups: StreamsGroups, changes: GroupChanges, *, is_joining: bool) -> StreamsGroup:
@@ -349,9 +343,6 @@ def _shutdown(member_id: str) -> Status:
         f"Streams group member {member_id} encountered a fatal error and requested a shutdown for the entire "
         "application.",
     )
-
-
-# ---- leaving
 
 
 def _leave(groups: StreamsGroups, request: StreamsHeartbeatRequest) -> GroupResult[StreamsHeartbeatResponse]:

@@ -81,8 +81,6 @@ class _Assignment:
         self.active_quota = _Quota(active, len(members))
         self.total_quota = _Quota(active + standby, len(members))
 
-    # ---- active tasks
-
     def assign_active(self, topology: Mapping[str, TaskCount]) -> None:
         unassigned = {name: set(range(count.tasks)) for name, count in topology.items()}
         self._keep_active(unassigned)
@@ -134,8 +132,6 @@ class _Assignment:
     def _record_active(self, count: int) -> None:
         self.active_quota.record(count)
         self.total_quota.record(count)
-
-    # ---- standby tasks
 
     def assign_standby(self, tasks: list[Task]) -> None:
         for member in self.members.values():

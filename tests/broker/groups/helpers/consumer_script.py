@@ -78,8 +78,6 @@ class Script:
             return answer.hex()
         return self._names.get(answer, answer) if isinstance(answer, str) else answer
 
-    # ---- members
-
     def beat(self, label: str, group: str, member: str, epoch: int, version: int = 1, **changes: Any) -> Answer:
         return self.ask(label, HEARTBEAT, version, **self.heartbeat(group, member, epoch, **changes))
 
