@@ -14,7 +14,7 @@ def codes(answer: dict[str, object]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("version", versions(COMMIT))
-def test_what_exists_is_committed_and_the_rest_refused(version: int) -> None:
+def test_existing_partitions_are_committed_and_the_others_have_errors(version: int) -> None:
     broker = FakeBroker()
     answer = call(broker, COMMIT, version, **commit_values())
     missing = "unknown_topic_or_partition"
@@ -26,22 +26,22 @@ def test_what_exists_is_committed_and_the_rest_refused(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_a_retention_time_goes_with_the_offset(version: int) -> None:
+def test_retention_time_is_stored_with_the_offset(version: int) -> None:
     broker = FakeBroker()
     call(broker, COMMIT, version, **commit_values(retention_time=5000))
     committed = broker.groups.shard("g").offsets.get(OffsetKey("g", "orders", 0))
     assert committed.expire_timestamp_ms == committed.commit_timestamp_ms + 5000
 
 
-def test_what_a_simple_consumer_commits_needs_neither_generation_nor_member() -> None:
-    """Version 0 has no field for them, and an active group refuses what comes without."""
+def test_version_0_commit_to_a_group_with_members_is_refused() -> None:
+    """Version 0 has no generation and member ID, which the commit of a member needs."""
     broker = FakeBroker()
     member(broker)
     assert codes(call(broker, COMMIT, 0, **commit_values()))[0][:2] == ["unknown_member_id"] * 2
 
 
 @pytest.mark.parametrize("named", [-1, 1_000])
-def test_version_1_may_name_the_time_of_each_commit(named: int) -> None:
+def test_version_1_may_have_the_timestamp_of_each_commit(named: int) -> None:
     broker = FakeBroker()
     values = commit_values()
     values["topics"][0]["partitions"][0]["commit_timestamp"] = named
@@ -54,12 +54,12 @@ def test_version_1_may_name_the_time_of_each_commit(named: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(COMMIT)[1:])
-def test_an_unknown_group_has_another_name_from_version_9_on(version: int) -> None:
+def test_unknown_group_has_another_error_code_from_version_9_on(version: int) -> None:
     answer = call(FakeBroker(), COMMIT, version, **commit_values(generation_id_or_member_epoch=3, member_id="m"))
     assert codes(answer)[0][0] == ("group_id_not_found" if version >= 9 else "illegal_generation")
 
 
-def test_a_member_commits_in_its_generation() -> None:
+def test_member_commits_in_its_generation() -> None:
     broker = FakeBroker()
     joined = member(broker)
     mine = {"generation_id_or_member_epoch": 1, "member_id": joined["member_id"]}
@@ -69,20 +69,20 @@ def test_a_member_commits_in_its_generation() -> None:
     assert codes(call(broker, COMMIT, 8, **commit_values()))[0][:2] == ["unknown_member_id"] * 2
 
 
-def test_a_failed_append_is_told_for_every_partition() -> None:
+def test_failed_append_is_an_error_of_every_partition() -> None:
     broker = FakeBroker()
     broker.world.log.failure = ErrorCode.kafka_storage_error
     answer = call(broker, COMMIT, 9, **commit_values())
     assert codes(answer)[0] == ["not_coordinator", "not_coordinator", "unknown_topic_or_partition"]
 
 
-def test_a_request_without_partitions_commits_nothing() -> None:
+def test_request_without_partitions_commits_nothing() -> None:
     broker = FakeBroker()
     assert call(broker, COMMIT, 9, **commit_values(topics=[])) == {"topics": []}
     assert broker.world.log.records() == []
 
 
 @pytest.mark.parametrize("version", versions(COMMIT))
-def test_a_failure_of_the_request_has_an_answer(version: int) -> None:
+def test_error_of_the_whole_request_is_encoded(version: int) -> None:
     answer = error_answer(COMMIT, version, ErrorCode.not_coordinator, **commit_values())
     assert codes(answer) == [["not_coordinator"] * 3, ["not_coordinator"]]

@@ -28,18 +28,18 @@ def test_offsets_of_a_group_without_members_are_deleted() -> None:
     assert broker.world.log.records()[-1][1] is None
 
 
-def test_offsets_of_topics_that_members_read_stay() -> None:
+def test_offsets_of_topics_that_members_subscribe_to_are_kept() -> None:
     broker = FakeBroker()
     member(broker)
     assert codes(delete(broker))[0] == ["group_subscribed_to_topic", "unknown_topic_or_partition"]
 
 
-def test_an_unknown_group_is_not_found() -> None:
+def test_unknown_group_is_group_id_not_found() -> None:
     assert delete(FakeBroker()) == {"error_code": "group_id_not_found", "topics": []}
     assert delete(FakeBroker(), "") == {"error_code": "invalid_group_id", "topics": []}
 
 
-def test_a_group_that_the_coordinator_cannot_look_into_must_be_empty() -> None:
+def test_offsets_of_an_active_group_of_another_protocol_type_are_not_deleted() -> None:
     broker = FakeBroker()
     member(broker, protocol_type="consumer")
     broker.world.group().protocol_type = "connect"

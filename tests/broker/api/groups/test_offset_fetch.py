@@ -38,7 +38,7 @@ def only_group(answer: dict[str, Any], version: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", versions(FETCH))
-def test_what_is_committed_is_told(version: int) -> None:
+def test_committed_offsets_are_returned_in_every_version(version: int) -> None:
     group = only_group(call(committed_broker(), FETCH, version, **fetch_values()), version)
     orders, nothing = group["topics"]
     told = [(p["partition_index"], p["committed_offset"], p["metadata"], p["error_code"]) for p in orders["partitions"]]
@@ -53,7 +53,7 @@ def test_what_is_committed_is_told(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_null_topics_are_all_topics(version: int) -> None:
+def test_null_topics_return_all_topics(version: int) -> None:
     group = only_group(call(committed_broker(), FETCH, version, **fetch_values(everything=True)), version)
     (topic,) = group["topics"]
     assert [part["committed_offset"] for part in topic["partitions"]] == [10, 11]
@@ -62,7 +62,7 @@ def test_null_topics_are_all_topics(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(8, 11))
-def test_several_groups_are_told_each_for_itself(version: int) -> None:
+def test_several_groups_have_results_of_their_own(version: int) -> None:
     answer = call(committed_broker(), FETCH, version, **fetch_values(("other", "g")))
     offsets = [group["topics"][0]["partitions"][0]["committed_offset"] for group in answer["groups"]]
     assert [group["group_id"] for group in answer["groups"]] == ["other", "g"]
@@ -79,14 +79,14 @@ def test_offsets_of_a_consumer_group_are_fetched_without_naming_a_member(version
     assert [part["committed_offset"] for part in group["topics"][0]["partitions"]] == [10, 11, -1]
 
 
-def test_offsets_of_a_topic_that_was_deleted_are_not_those_of_its_successor() -> None:
+def test_offsets_of_a_deleted_topic_are_not_returned_for_a_new_topic_with_its_name() -> None:
     broker = committed_broker()
     broker.topics["orders"] = Topic("orders", UUID(int=77), 2)
     group = only_group(call(broker, FETCH, 9, **fetch_values()), 9)
     assert [part["committed_offset"] for part in group["topics"][0]["partitions"]] == [-1, -1, -1]
 
 
-def test_topics_that_do_not_exist_have_no_id_to_be_told_by() -> None:
+def test_null_topics_leave_out_deleted_topics_from_version_10_on() -> None:
     broker = committed_broker()
     del broker.topics["orders"]
     assert only_group(call(broker, FETCH, 10, **fetch_values(everything=True)), 10)["topics"] == []
@@ -94,7 +94,7 @@ def test_topics_that_do_not_exist_have_no_id_to_be_told_by() -> None:
 
 
 @pytest.mark.parametrize("version", range(7, 11))
-def test_an_offset_in_an_open_transaction_is_unstable(version: int) -> None:
+def test_offset_in_an_open_transaction_is_unstable(version: int) -> None:
     broker = committed_broker()
     store = broker.groups.shard("g").offsets
     store.put_pending(4, OffsetKey("g", "orders", 0), OffsetAndMetadata(99, -1, "", 0))
@@ -122,7 +122,7 @@ def test_loading_coordinator_responds_load_in_progress(version: int) -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["a group that is not here", "the request"])
-def test_version_1_has_only_errors_of_partitions(whole: bool) -> None:
+def test_version_1_has_errors_of_partitions_only(whole: bool) -> None:
     count = 10 * PARTITIONS_PER_STEP
     values = fetch_values(topics=[{"name": "orders", "topic_id": None, "partition_indexes": list(range(count))}])
     broker = FakeBroker()
