@@ -242,11 +242,11 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
                 _log.exception("the %s of %s-%d cannot be loaded", what, self.log.name, partition)
                 self.remove(partition)
 
-    def remove(self, partition: int) -> ShardT | None:
-        """Unload a partition that is gone, belongs to another broker or cannot be loaded, and return its shard."""
+    def remove(self, partition: int) -> None:
+        """Unload a partition, or end its loading. Its next use loads it again."""
         self._loading.discard(partition)
         self._damaged.pop(partition, None)
-        return self._served.pop(partition, None)
+        self._served.pop(partition, None)
 
     def remove_all(self) -> list[ShardT]:
         """Unload all partitions, as after the topic was deleted, and return their shards."""

@@ -38,13 +38,13 @@ from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
 
+_FIRST_JOIN_VERSION_WITH_REBALANCE_TIMEOUT = 1
 _FIRST_JOIN_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 _FIRST_JOIN_VERSION_WITH_NULL_PROTOCOL = 7
 _FIRST_JOIN_VERSION_WITH_SKIP_ASSIGNMENT = 9
 _FIRST_LEAVE_VERSION_WITH_SEVERAL_MEMBERS = 3
 _NO_REASON = "not provided"
 _MS = timedelta(milliseconds=1)
-_FIRST_JOIN_VERSION_WITH_REBALANCE_TIMEOUT = 1
 
 T = TypeVar("T")
 
@@ -52,10 +52,8 @@ T = TypeVar("T")
 @api(11, 0, 9)
 async def join_group(request: Request, broker: Broker) -> Any:
     body = request.entity
-    session_timeout_ms = body.session_timeout // _MS
-    rebalance_timeout = (
-        body.rebalance_timeout if request.version >= _FIRST_JOIN_VERSION_WITH_REBALANCE_TIMEOUT else None
-    )
+    has_rebalance_timeout = request.version >= _FIRST_JOIN_VERSION_WITH_REBALANCE_TIMEOUT
+    rebalance_timeout = body.rebalance_timeout if has_rebalance_timeout else body.session_timeout
     join = JoinRequest(
         group_id=body.group_id,
         member_id=body.member_id,
@@ -63,8 +61,8 @@ async def join_group(request: Request, broker: Broker) -> Any:
         client_host=f"/{request.connection.host}",
         protocol_type=body.protocol_type,
         protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
-        session_timeout_ms=session_timeout_ms,
-        rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else rebalance_timeout // _MS,
+        session_timeout_ms=body.session_timeout // _MS,
+        rebalance_timeout_ms=rebalance_timeout // _MS,
         group_instance_id=body.group_instance_id,
         reason=body.reason or _NO_REASON,
         requires_known_member_id=request.version >= _FIRST_JOIN_VERSION_WITH_MEMBER_ID_REQUIRED,
