@@ -117,6 +117,14 @@ def test_tags_must_rise() -> None:
         message("OffsetCommitValue").decode(value[:-1] + b"\2\3\0\3\0")
 
 
+@pytest.mark.parametrize("length", [-1, -2, -(2**31)])
+def test_every_negative_length_in_a_record_is_null_as_in_kafka(length: int) -> None:
+    data = bytes(4) + struct.pack(">i", length)
+    assert message("ConsumerProtocolAssignment").read[0](data, 0) == (((), None), 8)
+    with pytest.raises(Malformed, match="the array assigned_partitions is null"):
+        message("ConsumerProtocolAssignment").read[0](struct.pack(">i", length), 0)
+
+
 def test_a_traceback_shows_the_line_of_the_generated_reader() -> None:
     try:
         message("OffsetCommitValue").write[4]((1, "no number", "m", 9, -1, None))

@@ -58,7 +58,12 @@ class Fetcher:
     clock: Clock
 
     async def fetch(
-        self, request: FetchRequest, find_log: FindLog, connection: ConnectionInfo, remote: RemoteReads | None
+        self,
+        request: FetchRequest,
+        find_log: FindLog,
+        connection: ConnectionInfo,
+        remote: RemoteReads | None,
+        time_slice: TimeSlice,
     ) -> FetchResult:
         """Read the requested partitions, and wait for records if there are too few.
 
@@ -70,11 +75,11 @@ class Fetcher:
             find_log: Returns the log of a partition, if the sender may read it.
             connection: Connection of its sender.
             remote: Reads from remote storage, None without it.
+            time_slice: Slice in which the handler began. A request with many partitions may have used it up.
 
         Raises:
             BrokerError: The session does not exist or does not accept the request.
         """
-        time_slice = TimeSlice()
         context = self.sessions.context(request, self.clock.now_ms())
         read = self._reader(request, context, find_log, connection, remote)
         if time_slice.over:

@@ -34,6 +34,7 @@ MAX_PARTITIONS = 100_000
 """Limit on the partitions of all sessions together. Kafka limits only the number of sessions, each of which may have a
 million partitions. A consumer without a session sends its partitions in every request."""
 _MAX_EPOCH = 2**31 - 1
+_new_tuple = tuple.__new__  # _Reported without the cost of its constructor
 _EVICTION_MS = 120_000
 """Time for which a session is safe from eviction (Kafka: MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
 
@@ -91,7 +92,7 @@ class Session:
             return True
         has_error = bool(fetched.error_code) or fetched.diverging_epoch is not None
         before = self._reported.get(key, _NEVER_REPORTED)
-        self._reported[key] = _Reported(fetched.high_watermark, fetched.log_start_offset, has_error)
+        self._reported[key] = _new_tuple(_Reported, (fetched.high_watermark, fetched.log_start_offset, has_error))
         if fetched.size:
             del self._partitions[key]
             self._partitions[key] = partition

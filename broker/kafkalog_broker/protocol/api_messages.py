@@ -15,6 +15,7 @@ as Kafka's default. Names are Kafka's in snake_case. These differ:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -50,16 +51,13 @@ def message(api_key: int, kind: str, version: int) -> CompiledMessage:
     Args:
         kind: REQUEST or RESPONSE.
 
+    Thread-safe.
+
     Raises:
         KeyError: If Kafka has no such API or version.
     """
-    definition = _definition(api_key, kind)
-    if version not in versions(definition):
-        raise KeyError(f"{definition['name']} has the versions {definition['validVersions']}, not {version}")
-    compiled = CompiledMessage(struct_of(definition, version, _attribute), _OBJECTS)
-    compiled.message.__api_key__ = api_key  # type: ignore[attr-defined]
-    compiled.message.__version__ = version  # type: ignore[attr-defined]
-    return compiled
+    with _compiling:
+        return _compiled(api_key, kind, version)
 
 
 def request_class(api_key: int, version: int) -> Any:
@@ -114,6 +112,22 @@ def api_versions(api_key: int) -> range:
 def api_keys() -> list[int]:
     """Return the keys of all APIs."""
     return [key for key, kind in _heads() if kind == REQUEST]
+
+
+_compiling = threading.Lock()
+"""Two threads that compile a message at the same time would make two classes, and `encode_response` refuses responses
+of the other one. `cache` by itself does not prevent this."""
+
+
+@cache
+def _compiled(api_key: int, kind: str, version: int) -> CompiledMessage:
+    definition = _definition(api_key, kind)
+    if version not in versions(definition):
+        raise KeyError(f"{definition['name']} has the versions {definition['validVersions']}, not {version}")
+    compiled = CompiledMessage(struct_of(definition, version, _attribute), _OBJECTS)
+    compiled.message.__api_key__ = api_key  # type: ignore[attr-defined]
+    compiled.message.__version__ = version  # type: ignore[attr-defined]
+    return compiled
 
 
 @cache

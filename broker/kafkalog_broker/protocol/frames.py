@@ -68,7 +68,7 @@ class _Served(NamedTuple):
 _served: dict[tuple[int, int], _Served | None] = {}
 """Loaded messages by API key and version. None stands for an unserved version of ApiVersions, which gets a response of
 version 0."""
-_loading = threading.Lock()  # so that no message is compiled twice, into two different classes
+_loading = threading.Lock()  # so that requests that arrive together compile a reader and a writer once
 
 
 def decode_request(frame: Body, connection: ConnectionInfo | None = None) -> Request:

@@ -196,7 +196,8 @@ class ReaderSource(Source):
         else:
             self.line(f"{name}, = {'i16' if is_text else 'i32'}(data, at); at += {width}")
         with self.block(f"if {name} < 0:"):
-            self.line(f"if {name} < -1: malformed(f'{what} has the length {{{name}}}', at - {width})")
+            if not self._values.is_tuple:  # Kafka reads every negative length as null; records may have one
+                self.line(f"if {name} < -1: malformed(f'{what} has the length {{{name}}}', at - {width})")
             self.line(f"{name} = None" if is_nullable else f"malformed('{what} is null', at - {width})")
         return self.block("else:")
 

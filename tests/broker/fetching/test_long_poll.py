@@ -12,7 +12,8 @@ from kafkalog_broker.api.records import fetch as fetch_api
 from kafkalog_broker.fetching import fetch, fetch_read, long_poll
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE
 from kafkalog_broker.protocol.request import ConnectionInfo, Request
-from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.runtime import fair_scheduling
+from kafkalog_broker.runtime.fair_scheduling import FIRST_S, TimeSlice
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_spark.format.layout import ControlType
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess, _decoded
@@ -281,7 +282,7 @@ def test_others_have_their_turn_between_the_partitions_of_a_request(polls, monke
             turns.append(1)
             await super().next()
 
-    monkeypatch.setattr(fetch, "TimeSlice", Short)
+    monkeypatch.setattr(fetch_api, "TimeSlice", Short)
     asked = [("x", n, 0) for n in range(96)]
     begun = polls.begin(asked, min_bytes=0, session_epoch=session_epoch)
     polls.turn(500)
@@ -315,6 +316,26 @@ def test_a_request_that_is_larger_than_any_session_has_none_and_ends_the_one_it_
     asked = [("t", 0, 0), ("t", 1, 0), ("u", 0, 0)]
     assert len(polls.answer(polls.begin(asked, min_bytes=0, session_epoch=0, session_id=session_id))) == 3
     assert len(polls.broker.fetcher.sessions) == 0
+
+
+def test_a_request_whose_partitions_took_its_slice_waits_before_it_reads(polls, monkeypatch):
+    now, reads_before_turns = 1.0, []
+    collect, next_slice = fetch_api._partitions, TimeSlice.next
+
+    def collect_slowly(*args, **named):
+        nonlocal now
+        now += FIRST_S
+        return collect(*args, **named)
+
+    async def counted(time_slice):
+        reads_before_turns.append(polls.reads)
+        await next_slice(time_slice)
+
+    monkeypatch.setattr(fair_scheduling, "perf_counter", lambda: now)
+    monkeypatch.setattr(fetch_api, "_partitions", collect_slowly)
+    monkeypatch.setattr(TimeSlice, "next", counted)
+    assert polls.answer(polls.begin([("t", 0, 0)], min_bytes=0)) == [("t", 0, 0)]
+    assert reads_before_turns == [0]
 
 
 def test_many_requests_that_one_append_wakes_stand_in_line(polls, monkeypatch):

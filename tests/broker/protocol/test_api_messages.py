@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import subprocess
 import sys
 from typing import Any
 
@@ -108,6 +109,33 @@ def test_requests_are_written_as_kio_writes_them(key: int, data: st.DataObject) 
     _, _, drawn = data.draw(requests_of(key, version))
     kind = request_class(key, version)
     assert b"".join(writer(kind)(ours_of(kind, drawn), bytearray())) == encode(drawn)
+
+
+COMPILE_IN_THREADS = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from kafkalog_broker.protocol import api_messages
+
+threads = threading.Barrier(2)
+compile_struct = api_messages.struct_of
+
+def compile_slowly(*arguments):
+    try:
+        threads.wait(timeout=0.5)
+    except threading.BrokenBarrierError:  # the other thread does not compile it too
+        pass
+    return compile_struct(*arguments)
+
+api_messages.struct_of = compile_slowly
+with ThreadPoolExecutor(2) as pool:
+    first, second = pool.map(lambda _: api_messages.response_class(2, 7), range(2))
+print(first is second is api_messages.response_class(2, 7))
+"""
+
+
+def test_two_threads_that_need_a_message_at_once_get_the_same_class() -> None:
+    ran = subprocess.run([sys.executable, "-c", COMPILE_IN_THREADS], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "True\n"), ran.stderr
 
 
 def test_a_body_that_ends_early_is_malformed() -> None:

@@ -51,13 +51,16 @@ _FIRST_BATCH_VERSION = 4
 _FIRST_SESSION_VERSION = 7
 _FIRST_TOPIC_ID_VERSION = 13
 _LAST_REPLICA_ID_VERSION = 14  # last version with replica_id; later ones have it in replica_state
-_new_tuple = tuple.__new__  # FetchRequest without the cost of its constructor
+_UNKNOWN_PARTITION = ErrorCode.unknown_topic_or_partition  # a look-up of an enum member would be slow
+_new_tuple = tuple.__new__  # named tuples without the cost of their constructors
 _LONG_RESPONSE = 2_000
 """A response with more partitions than this is made in a time slice of its own."""
 
 
 @api(1, 0, 18)
 async def fetch(request: Request, broker: Broker) -> FetchResponse:
+    time_slice = TimeSlice()
+
     def find_log(partition: FetchPartition) -> Log:
         topic = partition.topic
         name = topic if isinstance(topic, str) else broker.topic_name(topic)
@@ -67,7 +70,9 @@ async def fetch(request: Request, broker: Broker) -> FetchResponse:
 
     remote_reads = None if broker.remote is None else broker.remote.reads
     try:
-        result = await broker.fetcher.fetch(_fetch_request(request, broker), find_log, request.connection, remote_reads)
+        result = await broker.fetcher.fetch(
+            _fetch_request(request, broker), find_log, request.connection, remote_reads, time_slice
+        )
     except BrokerError as error:
         return FetchResponse((), error.code)
     fetched = result.fetched
@@ -77,7 +82,7 @@ async def fetch(request: Request, broker: Broker) -> FetchResponse:
     if broker.traffic is not None:
         broker.traffic.fetched(fetched.partitions)
     if len(fetched.partitions) > _LONG_RESPONSE:
-        await TimeSlice().next()
+        await time_slice.next()
     return _response(result)
 
 
@@ -114,7 +119,7 @@ def _session_request(request: Request) -> SessionRequest | None:
         for topic in entity.forgotten_topics_data
         for partition in topic.partitions
     ]
-    return SessionRequest(session_id, epoch, forgotten, by_id)
+    return _new_tuple(SessionRequest, (session_id, epoch, forgotten, by_id))
 
 
 def _partitions(
@@ -127,21 +132,21 @@ def _partitions(
     by_id = request.version >= _FIRST_TOPIC_ID_VERSION
     found: dict[PartitionKey, FetchPartition] = {}
     missing: dict[TopicKey, MissingPartitions] = {}
-    count, code = 0, ErrorCode.none
+    count, code = 0, _UNKNOWN_PARTITION
     for topic in request.entity.topics:
         name = (topic.topic_id or ZERO_ID) if by_id else topic.topic
         if not has_session:
             try:
-                count, code = _count_partitions(name, request, broker), ErrorCode.unknown_topic_or_partition
+                count, code = _count_partitions(name, request, broker), _UNKNOWN_PARTITION
             except BrokerError as error:
                 count, code = 0, error.code
         for partition in topic.partitions:
             index = partition.partition
             if has_session or 0 <= index < count:
-                found[name, index] = FetchPartition(
+                found[name, index] = _new_tuple(FetchPartition, (
                     name, index, partition.fetch_offset, partition.partition_max_bytes,
                     partition.current_leader_epoch, partition.last_fetched_epoch,
-                )  # fmt: skip
+                ))  # fmt: skip
             else:
                 if name not in missing:
                     missing[name] = MissingPartitions(code)
