@@ -34,6 +34,7 @@ from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.errors import KafkalogError, OptionError
+from kafkalog_spark.exit_codes import FAILED, OK, WRONG_USAGE
 from kafkalog_spark.format.names import is_internal
 
 _log = logging.getLogger(__name__)
@@ -140,9 +141,6 @@ class ServedMirror:
             await asyncio.sleep(LOG_INTERVAL_S)
             _log.info("mirror: %s", summary(mirror, before, LOG_INTERVAL_S))
             before = mirror.received_bytes
-
-
-OK, FAILED, WRONG_USAGE = 0, 1, 2
 
 
 def options_of(arguments: argparse.Namespace) -> MirrorOptions:
