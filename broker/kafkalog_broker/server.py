@@ -303,6 +303,4 @@ async def _mirror_topics(mirror: ServedMirror, broker: Broker) -> None:
         async for _ in turn.spread(broker.groups.on_topics_deleted({topic})):
             pass
 
-    await mirror.run(
-        broker.logs, broker.topics, broker.config, broker.workers, broker.clock, forget, broker.lifecycle.fail
-    )
+    await mirror.run(broker.logs, broker.topics, broker.workers, broker.clock, forget, broker.lifecycle.fail)

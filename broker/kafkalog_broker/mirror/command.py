@@ -111,7 +111,6 @@ class ServedMirror:
         self,
         logs: LogManager,
         topics: TopicRegistry,
-        config: BrokerConfig,
         workers: Workers,
         clock: Clock,
         on_deleted: Callable[[str], Awaitable[None]],
@@ -123,7 +122,7 @@ class ServedMirror:
             on_deleted: See `Mirror.on_deleted`.
             on_failure: Called with a message if the mirror cannot continue.
         """
-        self.mirror = mirror = Mirror(self._options, logs, topics, config, workers, clock, on_deleted=on_deleted)
+        self.mirror = mirror = Mirror(self._options, logs, topics, workers, clock, on_deleted=on_deleted)
         logging_task = asyncio.create_task(self._log_progress(mirror))
         try:
             await mirror.run()
@@ -189,7 +188,7 @@ async def run_mirror(options: MirrorOptions) -> int:
             on_all_offline=failed.set,
         )  # fmt: skip
         await workers.run_blocking(logs.load)
-        mirror = Mirror(options, logs, topics, config, workers, clock)
+        mirror = Mirror(options, logs, topics, workers, clock)
         begun = time.monotonic()
         try:
             await _until_done(mirror, logs, clock, stop, failed, once=options.once)
