@@ -47,7 +47,7 @@ from kafkalog_broker.startup.loaded_logs import load_logs
 from kafkalog_broker.startup.open_transactions import settle_transactions
 from kafkalog_broker.startup.periodic_tasks import PeriodicTasks
 from kafkalog_broker.startup.remote_storage import open_remote, start_remote
-from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
+from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.telemetry.client_instances import ClientInstances
 
 if TYPE_CHECKING:
@@ -89,14 +89,12 @@ class Server:
     Attributes:
         broker: Its parts.
         network: Its listeners and connections.
-        dirs: Its log directories, which are locked.
         periodic: What it does once a second.
         metrics_address: Host and port of the metrics, or None.
     """
 
     broker: Broker
     network: Network
-    dirs: LogDirectories
     periodic: PeriodicTasks
     metrics_address: tuple[str, int] | None
     _started: AsyncExitStack = field(init=False)  # stops everything when it unwinds
@@ -187,12 +185,10 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
             ConvertingReader(workers),
             clock,
         ),
-        offsets_topic=coordinators.offsets_topic,
         groups=coordinators.groups,
         transactions=coordinators.transactions,
         transaction_ends=coordinators.transaction_ends,
         write_marker=coordinators.write_marker,
-        share_state_topic=coordinators.share_state_topic,
         share_coordinator=coordinators.share_coordinator,
         share_partitions=coordinators.share_partitions,
         create_missing_topic=ensure_topic,
@@ -230,7 +226,7 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
         metrics.collector.attach(broker, network)
     lifecycle.enter(BrokerState.RUNNING)
     started.callback(lifecycle.enter, BrokerState.SHUTTING_DOWN)
-    return Server(broker, network, dirs, periodic, None if metrics is None else metrics.address)
+    return Server(broker, network, periodic, None if metrics is None else metrics.address)
 
 
 async def _start_metrics(
