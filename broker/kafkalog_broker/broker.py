@@ -18,7 +18,6 @@ from kafkalog_broker.config.dynamic_configs import DynamicConfigs
 from kafkalog_broker.config.internal_topic_configs import internal_topic_configs
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.config.state_copies import StateCopies
-from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.log_flushes import LogFlushes
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch import Fetcher
@@ -82,12 +81,10 @@ class Broker:
     remote: RemoteLogManager | None  # None without remote.log.storage.system.enable
     fetcher: Fetcher
 
-    offsets_topic: CoordinatorLog
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     transaction_ends: TransactionEnds
     write_marker: WriteMarker
-    share_state_topic: CoordinatorLog
     share_coordinator: ShareCoordinator
     share_partitions: SharePartitionManager
 

@@ -1,8 +1,8 @@
 """The command kafkalog-broker.
 
-    kafkalog-broker --log-dir ./data                                  one node on 127.0.0.1:9092, topics created on
-    demand kafkalog-broker server.properties --override num.partitions=4     Kafka's own configuration file
-    kafkalog-broker --log-dir ./mirror --mirror-of kafka1:9092        serves another cluster's topics, read-only
+    kafkalog-broker --log-dir ./data                               one node on 127.0.0.1:9092, topics created on demand
+    kafkalog-broker server.properties --override num.partitions=4  Kafka's own configuration file
+    kafkalog-broker --log-dir ./mirror --mirror-of kafka1:9092     serves another cluster's topics, read-only
 
 A line on stdout reports that it serves. Logs go to stderr. SIGTERM and SIGINT stop it cleanly, a second signal
 immediately. Exit codes: 0 after a stop by signal; 1 if it could not start or all log directories have failed (a

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from kafkalog_broker import api
 from kafkalog_broker.admin.client_quotas import install_quota_handlers
@@ -47,7 +47,7 @@ from kafkalog_broker.startup.loaded_logs import load_logs
 from kafkalog_broker.startup.open_transactions import settle_transactions
 from kafkalog_broker.startup.periodic_tasks import PeriodicTasks
 from kafkalog_broker.startup.remote_storage import open_remote, start_remote
-from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
+from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.telemetry.client_instances import ClientInstances
 
 if TYPE_CHECKING:
@@ -82,36 +82,25 @@ class Options:
     scheduler: Scheduler = schedule
 
 
-@dataclass(frozen=True, slots=True)
-class ServerParts:
-    """The parts of a started server; see `Server`."""
-
-    broker: Broker
-    network: Network
-    dirs: LogDirectories
-    periodic: PeriodicTasks
-    metrics_address: tuple[str, int] | None
-
-
+@dataclass(eq=False, repr=False)
 class Server:
     """A broker that serves clients, made by `Server.start`. One per process and log directory.
 
     Attributes:
         broker: Its parts.
         network: Its listeners and connections.
-        dirs: Its log directories, which are locked.
         periodic: What it does once a second.
         metrics_address: Host and port of the metrics, or None.
     """
 
-    def __init__(self, parts: ServerParts, started: AsyncExitStack) -> None:
-        """`started` stops everything when it unwinds."""
-        self.broker, self.network, self.dirs, self.periodic = parts.broker, parts.network, parts.dirs, parts.periodic
-        self.metrics_address = parts.metrics_address
-        self._started = started
+    broker: Broker
+    network: Network
+    periodic: PeriodicTasks
+    metrics_address: tuple[str, int] | None
+    _started: AsyncExitStack = field(init=False)  # stops everything when it unwinds
 
-    @classmethod
-    async def start(cls, config: BrokerConfig, options: Options | None = None) -> Self:
+    @staticmethod
+    async def start(config: BrokerConfig, options: Options | None = None) -> Server:
         """Bind the listeners, lock and load the log directories, and serve.
 
         Raises:
@@ -121,14 +110,16 @@ class Server:
         api.load_all()
         options = options or Options()
         async with AsyncExitStack() as started:
-            return cls(await _start(config, options, started), started.pop_all())
+            server = await _start(config, options, started)
+            server._started = started.pop_all()
+            return server
 
     async def stop(self) -> None:
         """Stop everything in reverse order. The next start has to recover only directories in `logs.to_recover`."""
         await self._started.aclose()
 
 
-async def _start(static_config: BrokerConfig, options: Options, started: AsyncExitStack) -> ServerParts:
+async def _start(static_config: BrokerConfig, options: Options, started: AsyncExitStack) -> Server:
     """Start all parts. Each pushes its own stop onto `started`, so a failed start and a stop run the same code."""
     clock, mirror = options.clock, options.mirror
     is_mirror = mirror is not None
@@ -194,12 +185,10 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
             ConvertingReader(workers),
             clock,
         ),
-        offsets_topic=coordinators.offsets_topic,
         groups=coordinators.groups,
         transactions=coordinators.transactions,
         transaction_ends=coordinators.transaction_ends,
         write_marker=coordinators.write_marker,
-        share_state_topic=coordinators.share_state_topic,
         share_coordinator=coordinators.share_coordinator,
         share_partitions=coordinators.share_partitions,
         create_missing_topic=ensure_topic,
@@ -237,7 +226,7 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
         metrics.collector.attach(broker, network)
     lifecycle.enter(BrokerState.RUNNING)
     started.callback(lifecycle.enter, BrokerState.SHUTTING_DOWN)
-    return ServerParts(broker, network, dirs, periodic, None if metrics is None else metrics.address)
+    return Server(broker, network, periodic, None if metrics is None else metrics.address)
 
 
 async def _start_metrics(
@@ -303,6 +292,4 @@ async def _mirror_topics(mirror: ServedMirror, broker: Broker) -> None:
         async for _ in turn.spread(broker.groups.on_topics_deleted({topic})):
             pass
 
-    await mirror.run(
-        broker.logs, broker.topics, broker.config, broker.workers, broker.clock, forget, broker.lifecycle.fail
-    )
+    await mirror.run(broker.logs, broker.topics, broker.workers, broker.clock, forget, broker.lifecycle.fail)

@@ -148,10 +148,11 @@ def serve_until_directories_fail(monkeypatch, directories, failing):
 
     async def start_and_fail(*arguments):
         started = await start(*arguments)
-        for log_dir in started.dirs.all:
+        dirs = started.broker.logs.dirs
+        for log_dir in dirs.all:
             if log_dir.path in failing:
                 log_dir.fail(OSError(errno.EIO, "no such disk"))
-        if started.dirs.online:
+        if dirs.online:
             asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
         return started
 

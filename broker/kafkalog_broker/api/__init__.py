@@ -15,7 +15,8 @@ from kafkalog_broker.api.error_responses import default_error_response
 from kafkalog_broker.protocol.api_registry import Api, registry
 
 _ERRORS_PER_ITEM_ONLY = frozenset((0, 1, 3))
-"""Produce, Fetch and Metadata. Their responses have no field for an error of the whole request."""
+"""Produce, Fetch and Metadata report errors by topic or partition. A request that fails as a whole closes its
+connection: their encoders do not accept what `default_error_response` makes."""
 
 
 def load_all() -> Mapping[int, Api]:

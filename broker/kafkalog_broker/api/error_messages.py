@@ -1,4 +1,4 @@
-"""Kafka's messages for error codes (`Errors`), where a response has one although the error has a message of its own."""
+"""Kafka's generic messages of error codes (`Errors`), for responses that have them instead of a specific message."""
 
 UNKNOWN_TOPIC_OR_PARTITION = "This server does not host this topic-partition."
 UNKNOWN_TOPIC_ID = "This server does not host this topic ID."

@@ -41,7 +41,7 @@ class TlsSettings:
     """TLS of one listener.
 
     Attributes:
-        client_auth: None, requested or required.
+        client_auth: "none", "requested" or "required".
         protocols: The allowed ones of TLS_1_2 and TLS_1_3.
         cipher_suites: Names of the RFCs; empty for OpenSSL's default.
     """

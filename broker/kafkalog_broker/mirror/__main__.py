@@ -12,6 +12,7 @@ import sys
 from kafkalog_broker.runtime.optional_packages import importing
 from kafkalog_spark.argument_parser import Parser
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.exit_codes import WRONG_USAGE
 
 _LEVELS = ("debug", "info", "warning", "error")
 
@@ -54,14 +55,14 @@ in the list of processes. docs/mirror.md says more.""",
 
 
 def main() -> int:
-    """Run the command, and return its exit code; 2 if packages that a mirror needs are missing."""
+    """Run the command, and return its exit code; WRONG_USAGE if packages that a mirror needs are missing."""
     arguments = parser().parse_args()
     try:
         with importing():
             from kafkalog_broker.mirror import command
     except OptionError as error:
         print(f"kafkalog-mirror: {error}", file=sys.stderr)
-        return 2
+        return WRONG_USAGE
     return command.main(arguments)
 
 

@@ -34,6 +34,7 @@ from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.errors import KafkalogError, OptionError
+from kafkalog_spark.exit_codes import FAILED, OK, WRONG_USAGE
 from kafkalog_spark.format.names import is_internal
 
 _log = logging.getLogger(__name__)
@@ -110,7 +111,6 @@ class ServedMirror:
         self,
         logs: LogManager,
         topics: TopicRegistry,
-        config: BrokerConfig,
         workers: Workers,
         clock: Clock,
         on_deleted: Callable[[str], Awaitable[None]],
@@ -122,7 +122,7 @@ class ServedMirror:
             on_deleted: See `Mirror.on_deleted`.
             on_failure: Called with a message if the mirror cannot continue.
         """
-        self.mirror = mirror = Mirror(self._options, logs, topics, config, workers, clock, on_deleted=on_deleted)
+        self.mirror = mirror = Mirror(self._options, logs, topics, workers, clock, on_deleted=on_deleted)
         logging_task = asyncio.create_task(self._log_progress(mirror))
         try:
             await mirror.run()
@@ -140,9 +140,6 @@ class ServedMirror:
             await asyncio.sleep(LOG_INTERVAL_S)
             _log.info("mirror: %s", summary(mirror, before, LOG_INTERVAL_S))
             before = mirror.received_bytes
-
-
-OK, FAILED, WRONG_USAGE = 0, 1, 2
 
 
 def options_of(arguments: argparse.Namespace) -> MirrorOptions:
@@ -191,7 +188,7 @@ async def run_mirror(options: MirrorOptions) -> int:
             on_all_offline=failed.set,
         )  # fmt: skip
         await workers.run_blocking(logs.load)
-        mirror = Mirror(options, logs, topics, config, workers, clock)
+        mirror = Mirror(options, logs, topics, workers, clock)
         begun = time.monotonic()
         try:
             await _until_done(mirror, logs, clock, stop, failed, once=options.once)

@@ -11,7 +11,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.mirror.backoff import Backoff
 from kafkalog_broker.mirror.client_properties import ClientSettings
@@ -85,7 +84,6 @@ class Mirror:
     _options: MirrorOptions
     _logs: LogManager
     _topics: TopicRegistry
-    _config: BrokerConfig
     _workers: Workers
     _clock: Clock
     _: KW_ONLY
@@ -96,7 +94,7 @@ class Mirror:
     def __post_init__(self) -> None:
         options = self._options
         self._source = Source(options.bootstrap, options.settings, options.most)
-        self._local = MirroredTopics(self._topics, self._logs, self._config, self._workers, self.on_deleted)
+        self._local = MirroredTopics(self._topics, self._logs, self._workers, self.on_deleted)
         self._producer_ids = ProducerIds([options.directory])
         self._rate = RateLimit(options.max_bytes_per_second)
         self._fetchers: dict[int, NodeFetcher] = {}

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.mirror.topic_plan import TopicPlan
 from kafkalog_broker.protocol.mirror_messages import NO_ID
@@ -36,7 +34,6 @@ class MirroredTopics:
 
     _topics: TopicRegistry
     _logs: LogManager
-    _config: BrokerConfig
     _workers: Workers
     _on_deleted: Callable[[str], Awaitable[None]] | None = None
     _warned: set[tuple[str, str]] = field(init=False, default_factory=set)
@@ -88,7 +85,7 @@ class MirroredTopics:
             _log.warning("%s", text)
 
     async def _make_logs(self, topic: Topic, first: int) -> None:
-        config = LogConfig.of(self._config, topic.configs)
+        config = self._logs.config_of(topic)
         topic_ids = {(topic.name, index): topic.id for index in range(first, topic.partitions)}
         prepared = await self._workers.run_blocking(self._logs.prepare_partitions, topic_ids)
         try:

@@ -66,11 +66,7 @@ class Acceptor:
         for _ in range(ACCEPTS_PER_ITERATION):
             try:
                 peer, _address = self._socket.accept()
-            except (
-                BlockingIOError,
-                InterruptedError,
-                ConnectionAbortedError,
-            ):  # no connection, or it has ended
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):  # no connection, or it has ended
                 return
             except OSError as error:
                 self._pause(error)

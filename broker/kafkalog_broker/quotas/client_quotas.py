@@ -117,8 +117,6 @@ class ClientQuotas:
                 return AppliedQuota(Holder(_shortened(holder.user), _shortened(holder.client_id)), values[key])
         return None
 
-    # ---- rates
-
     def record(self, key: str, client: Client, value: float) -> int:
         """Record bytes, or percents of a second for REQUEST, and return the throttle time of the client in ms."""
         applied = self.quota_of(key, client)
@@ -168,10 +166,8 @@ class ClientQuotas:
     def _rate(self, key: str, holder: Holder) -> Rate:
         return self._rates["user" if holder.client_id is None else "client"](key, holder)
 
-    # ---- controller mutations (KIP-599)
-
     def charge_mutation(self, client: Client, partitions: int, *, may_refuse: bool = True) -> bool:
-        """Charge a client for creating or deleting partitions.
+        """Charge a client for creating or deleting partitions (controller mutations, KIP-599).
 
         Args:
             may_refuse: False to charge even if the quota is already exceeded, for clients that do not know

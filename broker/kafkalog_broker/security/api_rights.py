@@ -20,7 +20,8 @@ class Right:
 
     Attributes:
         of: For rights that a whole request requires, the request's field with the resource's name; None for the
-        cluster. unless: A right that suffices instead; its refusal is not logged.
+            cluster.
+        unless: A right that suffices instead; its refusal is not logged.
     """
 
     operation: Operation
@@ -118,7 +119,7 @@ RIGHTS: Mapping[int, Rights] = {
     60: Rights(),  # authorized operations with DESCRIBE CLUSTER only
     61: _each(_O.READ, _R.TOPIC),
     65: _each(_O.DESCRIBE, _R.TRANSACTIONAL_ID),  # topics without DESCRIBE TOPIC are left out
-    66: _each(_O.DESCRIBE, _R.TRANSACTIONAL_ID),  # refused groups are left out
+    66: _each(_O.DESCRIBE, _R.TRANSACTIONAL_ID),  # refused IDs are left out
     68: Rights((_READ_GROUP,)),  # DESCRIBE TOPIC for each topic that is subscribed to by its name
     69: _each(_O.DESCRIBE, _R.GROUP),  # and DESCRIBE TOPIC for each topic that its members are assigned
     75: _each(_O.DESCRIBE, _R.TOPIC),

@@ -63,12 +63,10 @@ class ShareInitializer:
 class Coordinators:
     """All coordinators. They load their topics once the broker serves."""
 
-    offsets_topic: CoordinatorLog
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     transaction_ends: TransactionEnds
     write_marker: WriteMarker
-    share_state_topic: CoordinatorLog
     share_coordinator: ShareCoordinator
     share_partitions: SharePartitionManager
     share_initializer: ShareInitializer
@@ -105,8 +103,8 @@ def make_coordinators(
     def share_settings(group_id: str) -> ShareGroupSettings:
         return share_group_settings(current_config.get(), dynamic_configs.of_group(group_id))
 
-    share_state_topic = state_log(SHARE_STATE_TOPIC, config.share_coordinator_load_buffer_size)
-    share_coordinator = ShareCoordinator(config, clock, share_state_topic, loaded.topics)
+    share_state = state_log(SHARE_STATE_TOPIC, config.share_coordinator_load_buffer_size)
+    share_coordinator = ShareCoordinator(config, clock, share_state, loaded.topics)
     started.callback(share_coordinator.runtime.stop)
     share_partitions = SharePartitionManager(
         config.group_share_max_share_sessions,
@@ -118,7 +116,6 @@ def make_coordinators(
         workers.run_blocking,
     )
     share_initializer = ShareInitializer()
-    offsets_topic = state_log(OFFSETS_TOPIC)
     context = GroupContext(
         config,
         clock,
@@ -133,7 +130,7 @@ def make_coordinators(
         context.config = new_config
 
     current_config.subscribe(update_config)
-    groups = GroupCoordinator(offsets_topic, context)
+    groups = GroupCoordinator(state_log(OFFSETS_TOPIC), context)
     write_marker = marker_writer(groups, partitions.log, clock)
     transactions = TransactionCoordinator(
         config,
@@ -149,15 +146,7 @@ def make_coordinators(
     started.callback(transactions.shutdown)
     started.push_async_callback(transaction_ends.stop)
     return Coordinators(
-        offsets_topic,
-        groups,
-        transactions,
-        transaction_ends,
-        write_marker,
-        share_state_topic,
-        share_coordinator,
-        share_partitions,
-        share_initializer,
+        groups, transactions, transaction_ends, write_marker, share_coordinator, share_partitions, share_initializer
     )
 
 

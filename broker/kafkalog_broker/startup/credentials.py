@@ -22,7 +22,7 @@ from kafkalog_broker.security.sasl_exchange import CredentialStore
 from kafkalog_broker.security.scram_users import ScramUsers
 from kafkalog_broker.startup.background_tasks import repeat, run_until_stop
 
-KEY_CHECK_S = 1.0  # interval at which it is checked whether keys must be reloaded; each listener has its own interval
+KEY_CHECK_S = 1.0  # interval of checks for listeners whose keys are due to be reloaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Credentials:
         check_token = _refuse_token if tokens is None else tokens.check
         store = CredentialStore(self.scram_users.find, check_token, self.clock.now_ms)
         settings = partial(_sasl_settings, current_config, listener)
-        return partial(SaslGate, settings, store, clock=partial(monotonic_s, self.clock))
+        return partial(SaslGate, settings, store, clock=partial(_monotonic_s, self.clock))
 
 
 async def load_credentials(
@@ -60,7 +60,7 @@ async def load_credentials(
     scram_users = ScramUsers(directories)
     await workers.run_blocking(scram_users.load, new_users)
     tokens = {
-        name: Tokens(security.sasl.oauth, clock.now_ms, partial(monotonic_s, clock))
+        name: Tokens(security.sasl.oauth, clock.now_ms, partial(_monotonic_s, clock))
         for name, security in config.listener_security.items()
         if security.sasl is not None and security.sasl.oauth is not None
     }
@@ -87,7 +87,7 @@ async def _reload_keys(signed: Sequence[Tokens], workers: Workers) -> None:
             await workers.run_blocking(tokens.load_if_due)
 
 
-def monotonic_s(clock: Clock) -> float:
+def _monotonic_s(clock: Clock) -> float:
     """Monotonic seconds of a clock."""
     return clock.monotonic_ms() / 1000
 

@@ -36,11 +36,7 @@ class Subscription:
             BrokerError: invalid_config, for a pattern that is not valid.
             ConfigError: For another invalid value.
         """
-        names = (
-            properties.METRICS,
-            properties.INTERVAL_MS,
-            properties.MATCH,
-        )
+        names = (properties.METRICS, properties.INTERVAL_MS, properties.MATCH)
         metrics, interval_ms, match = (properties.client_metrics_value(name, overrides) for name in names)
         return cls(metrics, interval_ms, _parse_patterns(match))
 

@@ -23,7 +23,6 @@ from kafkalog_spark.format.messages.classes import StructValue
 
 _log = logging.getLogger(__name__)
 
-
 FETCH, METADATA = 1, 3
 
 BY_LOG = frozenset({0, FETCH, 2, 21, 23, 61})
@@ -86,7 +85,7 @@ class Faults:
 
     Attributes:
         all: Faults by number, in the order in which they were added. Call `changed` after a change. Only the first
-        fault that matches a request affects it.
+            fault that matches a request affects it.
     """
 
     def __init__(self, broker: Broker) -> None:

@@ -15,6 +15,7 @@ import pytest
 from kafkalog_broker.mirror import command
 from kafkalog_broker.mirror.__main__ import parse_bytes, parser
 from kafkalog_broker.mirror.progress import Progress, summary
+from kafkalog_spark.exit_codes import WRONG_USAGE
 
 ROOT = Path(__file__).parents[3]
 GIVEN = ("--bootstrap", "127.0.0.1:1", "--log-dir", "mirror", "--topics", "orders")
@@ -48,7 +49,7 @@ def test_a_password_may_come_from_the_environment(monkeypatch):
 )
 def test_what_cannot_be_used_is_said_and_nothing_is_made(arguments, said, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert command.main(parser().parse_args([*GIVEN, *arguments])) == command.WRONG_USAGE
+    assert command.main(parser().parse_args([*GIVEN, *arguments])) == WRONG_USAGE
     assert said in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -79,7 +80,7 @@ def test_help_needs_no_package_of_the_extra():
     )
     assert (help_.returncode, help_.stderr) == (0, "")
     assert "kafkalog-mirror --bootstrap" in help_.stdout
-    assert run.returncode == command.WRONG_USAGE
+    assert run.returncode == WRONG_USAGE
     assert run.stderr.startswith("kafkalog-mirror: a mirror needs the package aiokafka; pip install ")
 
 

@@ -87,7 +87,7 @@ class Running:
             bootstrap=parse_bootstrap(self.source.bootstrap), directory=self.directory, topics=re.compile(".*"),
             refresh_s=0.05, own_internal_topics=self.own, **self.options,
         )  # fmt: skip
-        self.mirror = Mirror(options, self.logs, self.topics, config, self.workers, clock)
+        self.mirror = Mirror(options, self.logs, self.topics, self.workers, clock)
         self.running = asyncio.create_task(self.mirror.run())
         return self
 
@@ -345,6 +345,24 @@ def test_another_cluster_at_the_same_address_is_a_source_that_is_away(tmp_path, 
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(run())
+
+
+def test_new_topic_gets_the_configuration_in_force(tmp_path: Path) -> None:
+    source = ScriptedSource(honest())
+
+    async def run() -> None:
+        async with source.serving(), Running(source, tmp_path / "mirror") as mirror:
+            await mirror.until_copied(("clicks", 0))
+            config = mirror.logs.config.with_dynamic({"log.segment.bytes": "2000000"}, {})
+            for _ in mirror.logs.updating_config(config):
+                pass
+            source.topics["late"] = ScriptedTopic([batches(0, 3)])
+            await mirror.until_copied(("late", 0))
+            log = mirror.logs.get("late", 0)
+            assert log is not None
+            assert log.config.segment_bytes == 2_000_000
+
+    asyncio.run(run())
 
 
 def test_records_deleted_by_the_sources_log_start_are_logged(tmp_path, caplog):

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.mirror.command import FAILED, OK, run_mirror
+from kafkalog_broker.mirror.command import run_mirror
 from kafkalog_broker.mirror.mirror import MirrorOptions
 from kafkalog_broker.mirror.source import SourceUnreachable, parse_bootstrap
 from kafkalog_broker.mirror.topic_plan import unmatched_names
 from kafkalog_broker.protocol.mirror_messages import METADATA
 from kafkalog_spark.errors import UnknownPartition
+from kafkalog_spark.exit_codes import FAILED, OK
 from tests.broker.mirror.helpers.mirrors import log_data
 from tests.broker.mirror.helpers.scripted_source import ScriptedSource, ScriptedTopic
 from tests.broker.mirror.test_hostile_source import WAIT_S, batches, honest

@@ -128,7 +128,7 @@ def test_pruning_keeps_the_last_snapshot_and_later_records(topic: Topic) -> None
 def test_pruning_waits_until_the_superseding_snapshot_is_on_disk(tmp_path: Path) -> None:
     """Or after a power cut the log would end below its start, and the state of all share groups would be gone."""
     with BrokerInProcess(tmp_path / "data", {"share.coordinator.state.topic.num.partitions": "1"}) as broker:
-        state_topic = broker.broker.share_state_topic
+        state_topic = broker.broker.share_coordinator.runtime.log
         broker.run(broker.broker.ensure_internal_topic(SHARE_STATE_TOPIC))
         for number in range(4):
             state_topic.append(0, [(b"key", b"snapshot %d" % number)])

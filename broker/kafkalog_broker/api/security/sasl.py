@@ -1,4 +1,4 @@
-"""SASL authentication. `net/dispatch.py` decides when these requests are allowed.
+"""SASL authentication. `net/sasl_gate.py` decides when these requests are allowed.
 
 17 SaslHandshake, versions 0 and 1: the mechanism that a client will use.
 v0  the mechanism's messages follow as frames without a request header

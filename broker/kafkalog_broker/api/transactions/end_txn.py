@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.api.transactions.producer_response import producer_error_response, producer_response
+from kafkalog_broker.api.transactions.producer_response import END_TXN, producer_response
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
-from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP
 
-_END_TXN = 26
 _FIRST_VERSION_WITH_EPOCH_BUMP = 5
 
 
-@api(_END_TXN, 0, 5)
+@api(END_TXN, 0, 5)
 async def end_txn(request: Request, broker: Broker) -> Any:
     body = request.entity
     producer = broker.transactions.end(
@@ -34,8 +32,3 @@ async def end_txn(request: Request, broker: Broker) -> Any:
     await broker.transaction_ends.flush(body.transactional_id)
     await broker.transaction_ends.complete(body.transactional_id)
     return producer_response(request, producer)
-
-
-@on_error(_END_TXN)
-def end_txn_error(request: Request, code: ErrorCode) -> Any:
-    return producer_error_response(request, code)

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.api.transactions.producer_response import NO_PRODUCER, producer_error_response, producer_response
+from kafkalog_broker.api.transactions.producer_response import INIT_PRODUCER_ID, NO_PRODUCER, producer_response
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
-_INIT_PRODUCER_ID = 22
 
-
-@api(_INIT_PRODUCER_ID, 0, 5)
+@api(INIT_PRODUCER_ID, 0, 5)
 async def init_producer_id(request: Request, broker: Broker) -> Any:
     body = request.entity
     current = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
@@ -51,8 +49,3 @@ async def init_producer_id(request: Request, broker: Broker) -> Any:
         await broker.transaction_ends.complete(body.transactional_id)
         raise
     return producer_response(request, producer)
-
-
-@on_error(_INIT_PRODUCER_ID)
-def init_producer_id_error(request: Request, code: ErrorCode) -> Any:
-    return producer_error_response(request, code)

@@ -7,10 +7,12 @@ from typing import Any
 from kafkalog_broker.api.error_responses import code_for_version
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol.api_registry import on_error
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
+INIT_PRODUCER_ID, END_TXN = 22, 26
 NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
@@ -18,6 +20,7 @@ def producer_response(request: Request, producer: ProducerIdAndEpoch, code: Erro
     return respond(request, error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 
+@on_error(INIT_PRODUCER_ID)
+@on_error(END_TXN)
 def producer_error_response(request: Request, code: ErrorCode) -> Any:
-    """Return the response to a request that failed."""
     return producer_response(request, NO_PRODUCER, code_for_version(request, code))
