@@ -7,7 +7,6 @@ applies the batch.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -24,8 +23,6 @@ from kafkalog_spark.format.layout import (
 )
 from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION, ProducerEntry
 from kafkalog_spark.format.transaction_index import AbortedTransaction
-
-_log = logging.getLogger(__name__)
 
 BATCHES_KEPT = 5  # a producer has at most five requests in flight, so a duplicate is among its last five batches
 
