@@ -183,13 +183,13 @@ class RemoteLogManager:
         """Wait until no segment is copied or deleted any more, at most a little longer than STOP_S."""
         self.begin_stop()
         until = asyncio.get_running_loop().time() + STOP_S
-        await asyncio.gather(self._copier.stop(until), self._expirer.stop(until))
+        await asyncio.gather(self._copier.tasks.stop(until), self._expirer.tasks.stop(until))
         self.reads.stop()
 
     async def idle(self) -> None:
         """Return when no segment is being copied or deleted."""
-        await self._copier.idle()
-        await self._expirer.idle()
+        await self._copier.tasks.idle()
+        await self._expirer.tasks.idle()
 
     # ---- partitions
 
