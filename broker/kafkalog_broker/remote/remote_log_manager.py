@@ -91,8 +91,6 @@ class RemoteLogManager:
             jitter=jitter or random.Random(),
         )  # fmt: skip
 
-    # ---- start and stop
-
     async def start(self, topic: Topic, settle: Callable[[], None] = lambda: None) -> None:
         """Load the remote segments' metadata, and restore logs that end before their remote segments. Before the broker
         serves.
@@ -190,8 +188,6 @@ class RemoteLogManager:
         """Return when no segment is being copied or deleted."""
         await self._copier.tasks.idle()
         await self._expirer.tasks.idle()
-
-    # ---- partitions
 
     def _attach(self, log: Log) -> RemotePartition:
         """Connect a log with its remote segments, and correct its log start offset.
