@@ -204,9 +204,8 @@ class RemoteLogManager:
         log.highest_offset_in_remote_storage = remote.highest_offset(lineage, log.log_end_offset)
         first = remote.first_offset(lineage)
         begins = log.segments[0].base_offset
-        if first is not None or (
-            lineage and _has_epochs(log)
-        ):  # epochs are truncated before the offset is checkpointed
+        # After a crash the epochs may show a later log start than the checkpoint, because they are truncated first.
+        if first is not None or (lineage and _has_epochs(log)):
             begins = max(begins if first is None else min(first, begins), lineage[0].start_offset)
         log.move_log_start(min(begins, log.high_watermark))
         partition = self.partitions.setdefault(key, RemotePartition(remote))

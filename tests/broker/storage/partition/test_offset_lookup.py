@@ -123,17 +123,17 @@ def test_batch_that_cannot_be_decompressed_is_corrupt_message_and_log_stays_onli
     log.discard()
 
 
-def test_lookups_in_many_threads_unpack_one_batch_at_a_time(tmp_path, monkeypatch):
+def test_lookups_in_many_threads_decompress_one_batch_at_a_time(tmp_path, monkeypatch):
     """A batch of 60 kB may decompress to 60 MB, and ten threads read remote segments."""
-    unpacking = threading.Semaphore(1)
+    decompressing = threading.Semaphore(1)
 
     def unpacked(*args):
-        assert unpacking.acquire(blocking=False), "two batches are unpacked at the same time"
+        assert decompressing.acquire(blocking=False), "two batches are decompressed at the same time"
         time.sleep(0)  # lets another thread run
         try:
             return recompression.unpacked(*args)
         finally:
-            unpacking.release()
+            decompressing.release()
 
     monkeypatch.setattr(offset_lookup, "unpacked", unpacked)
     log = loaded(tmp_path / "log", b"".join(batch(n, [V2Record(n, NOW + n)], codec=4) for n in range(200)))
