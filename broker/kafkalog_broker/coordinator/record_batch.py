@@ -11,16 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch, Record
-from kafkalog_broker.storage.append.recompression import release_frames
+from kafkalog_broker.storage.append.recompression import unpacked
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, check_crc
 from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.records import RecordView, read_records
-from kafkalog_spark.log.codecs.decompress import decompress
-from kafkalog_spark.log.codecs.output import Output
-from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords, batches_of, build_batch
 
 _log = logging.getLogger(__name__)
@@ -112,14 +109,7 @@ def _keyed_records(header: BatchHeader, data: bytes) -> list[Record]:
 def _views(header: BatchHeader, data: bytes) -> tuple[memoryview, list[RecordView]]:
     payload = memoryview(data)[layout.RECORDS_AT :]
     if header.codec:
-        scratch = Scratch()
-        try:
-            end = decompress(header.codec, payload, Output(scratch, 0, layout.MAX_DECOMPRESSED))
-        except CorruptBatch as error:
-            del scratch
-            release_frames(error)
-            raise
-        payload = memoryview(bytes(scratch.room(0, end)))
+        payload = memoryview(bytes(unpacked(header.codec, payload)))
     try:
         return payload, list(read_records(payload, header.record_count, header.base_timestamp))
     except CorruptBatch as error:

@@ -91,8 +91,6 @@ class RemoteLogManager:
             jitter=jitter or random.Random(),
         )  # fmt: skip
 
-    # ---- start and stop
-
     async def start(self, topic: Topic, settle: Callable[[], None] = lambda: None) -> None:
         """Load the remote segments' metadata, and restore logs that end before their remote segments. Before the broker
         serves.
@@ -183,15 +181,13 @@ class RemoteLogManager:
         """Wait until no segment is copied or deleted any more, at most a little longer than STOP_S."""
         self.begin_stop()
         until = asyncio.get_running_loop().time() + STOP_S
-        await asyncio.gather(self._copier.stop(until), self._expirer.stop(until))
+        await asyncio.gather(self._copier.tasks.stop(until), self._expirer.tasks.stop(until))
         self.reads.stop()
 
     async def idle(self) -> None:
         """Return when no segment is being copied or deleted."""
-        await self._copier.idle()
-        await self._expirer.idle()
-
-    # ---- partitions
+        await self._copier.tasks.idle()
+        await self._expirer.tasks.idle()
 
     def _attach(self, log: Log) -> RemotePartition:
         """Connect a log with its remote segments, and correct its log start offset.
@@ -208,9 +204,8 @@ class RemoteLogManager:
         log.highest_offset_in_remote_storage = remote.highest_offset(lineage, log.log_end_offset)
         first = remote.first_offset(lineage)
         begins = log.segments[0].base_offset
-        if first is not None or (
-            lineage and _has_epochs(log)
-        ):  # epochs are truncated before the offset is checkpointed
+        # After a crash the epochs may show a later log start than the checkpoint, because they are truncated first.
+        if first is not None or (lineage and _has_epochs(log)):
             begins = max(begins if first is None else min(first, begins), lineage[0].start_offset)
         log.move_log_start(min(begins, log.high_watermark))
         partition = self.partitions.setdefault(key, RemotePartition(remote))

@@ -90,8 +90,6 @@ class RemoteLogMetadataCache:
     def __len__(self) -> int:
         return len(self._segments)
 
-    # ---- events
-
     def apply(self, event: RemoteLogEvent) -> None:
         """Apply an event of `__remote_log_metadata`."""
         if isinstance(event, PartitionDeletion):
@@ -131,8 +129,6 @@ class RemoteLogMetadataCache:
         ends = [following.start_offset - 1 for _, following in pairwise(epochs)]
         for (epoch, start), end in zip(epochs, [*ends, segment.end_offset], strict=True):
             self._epochs.setdefault(epoch, EpochSegments()).add(segment, start, end)
-
-    # ---- queries
 
     def event(self, segment_id: UUID) -> SegmentEvent | None:
         """Return the latest event of a segment, or None if it is unknown."""

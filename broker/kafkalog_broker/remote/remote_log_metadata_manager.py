@@ -124,8 +124,6 @@ class RemoteLogMetadataManager:
         key = (partition.topic_id, partition.partition)
         return self.partitions.setdefault(key, RemoteLogMetadataCache(partition))
 
-    # ---- events of this broker
-
     async def add(self, segment: RemoteSegment) -> None:
         """Record COPY_SEGMENT_STARTED, before the first object of a segment is written. Raises BrokerError."""
         await self._append(segment.partition, [SegmentEvent(segment, COPY_STARTED)])

@@ -114,7 +114,7 @@ def restore_lineage(log: Log, remote: RemoteLogMetadataCache, storage: RemoteSto
 
     Raises:
         BrokerError, RemoteStorageError, CorruptLog: If the remote segment's epochs cannot be read, or the file cannot
-        be written.
+            be written.
     """
     last = newest(remote.in_state(COPY_FINISHED))
     local_start = log.segments[0].base_offset
@@ -169,11 +169,9 @@ def restore_log(log: Log, remote: RemoteLogMetadataCache, storage: RemoteStorage
     producers = parse_producer_snapshot(storage.fetch_index(last, RemoteFile.PRODUCER_SNAPSHOT))
     start = remote.first_offset(epochs)
     _log.warning(
-        "%s ends at offset %d, but its remote segments at %d: continuing there",
-        log.name,
-        log.log_end_offset,
-        last.until,
-    )
+        "%s ends at offset %d, but its remote segments end at %d: continuing there",
+        log.name, log.log_end_offset, last.until,
+    )  # fmt: skip
     removed = Follower(log).truncate_fully_and_start_at(last.until)
     with log.offline_on_error():
         log.epochs.replace(epochs)

@@ -29,7 +29,11 @@ _QUOTA_CHECK_S = 0.05
 
 
 class SegmentCopier:
-    """Copies the segments of partitions in the background. Used from the event loop; files are read in threads."""
+    """Copies the segments of partitions in the background. Used from the event loop; files are read in threads.
+
+    Attributes:
+        tasks: Waiting and running copies.
+    """
 
     def __init__(
         self,
@@ -57,7 +61,7 @@ class SegmentCopier:
             now.remote_log_manager_copy_quota_window_num, now.remote_log_manager_copy_quota_window_size_seconds,
             clock.monotonic_ms,
         )  # fmt: skip
-        self._tasks = PartitionTasks(
+        self.tasks = PartitionTasks(
             self._copy_partition, lambda: config().remote_log_manager_copier_thread_pool_size, "kafkalog-remote-copy"
         )
         self._is_stopping = False  # True makes a copy fail before its next part
@@ -65,19 +69,11 @@ class SegmentCopier:
     def add(self, partition: RemotePartition) -> None:
         """Copy the due segments of a partition when its turn comes, unless it still waits after a failure."""
         if self._clock.monotonic_ms() >= partition.next_try_ms:
-            self._tasks.add(partition)
-
-    async def idle(self) -> None:
-        """Return when no segment is being copied."""
-        await self._tasks.idle()
+            self.tasks.add(partition)
 
     def begin_stop(self) -> None:
         """Start no more copies, and abort running ones before their next part."""
         self._is_stopping = True
-
-    async def stop(self, until: float) -> None:
-        """See `PartitionTasks.stop`."""
-        await self._tasks.stop(until)
 
     async def _copy_partition(self, partition: RemotePartition) -> None:
         try:
@@ -95,7 +91,7 @@ class SegmentCopier:
                 try:
                     await self._metadata.add(remote)
                     loop = asyncio.get_running_loop()
-                    custom = await loop.run_in_executor(self._tasks.threads, self._copy_files, remote, data)
+                    custom = await loop.run_in_executor(self.tasks.threads, self._copy_files, remote, data)
                     if partition.log is None or log.is_closed:
                         break
                     await self._metadata.update([remote], COPY_FINISHED, custom)

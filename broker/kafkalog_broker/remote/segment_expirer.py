@@ -32,7 +32,11 @@ _SEGMENTS_PER_EVENT = 100
 
 
 class SegmentExpirer:
-    """Deletes segments of partitions in the background. Used from the event loop; objects are deleted in threads."""
+    """Deletes segments of partitions in the background. Used from the event loop; objects are deleted in threads.
+
+    Attributes:
+        tasks: Waiting and running deletions.
+    """
 
     def __init__(
         self,
@@ -50,26 +54,18 @@ class SegmentExpirer:
         """
         self._storage, self._metadata, self._clock = storage, metadata, clock
         self._counts, self._forget = counts, forget
-        self._tasks = PartitionTasks(
+        self.tasks = PartitionTasks(
             self._expire, lambda: config().remote_log_manager_expiration_thread_pool_size, "kafkalog-remote-delete"
         )
         self._is_stopping = False
 
     def add(self, partition: RemotePartition) -> None:
         """Delete the due segments of a partition when its turn comes."""
-        self._tasks.add(partition)
-
-    async def idle(self) -> None:
-        """Return when no segment is being deleted."""
-        await self._tasks.idle()
+        self.tasks.add(partition)
 
     def begin_stop(self) -> None:
         """Do not count or log failures from now on."""
         self._is_stopping = True
-
-    async def stop(self, until: float) -> None:
-        """See `PartitionTasks.stop`."""
-        await self._tasks.stop(until)
 
     async def _expire(self, partition: RemotePartition) -> None:
         remote, log = partition.remote, partition.log
@@ -124,7 +120,7 @@ class SegmentExpirer:
             log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset,
             only_local_bytes=sum(one.size for one in log.segments if one.base_offset >= first_local_only),
         )  # fmt: skip
-        expired = await asyncio.get_running_loop().run_in_executor(self._tasks.threads, decide)
+        expired = await asyncio.get_running_loop().run_in_executor(self.tasks.threads, decide)
         if expired.log_start_offset is not None:
             log.check()
             log.move_log_start(min(expired.log_start_offset, log.high_watermark))
@@ -148,7 +144,7 @@ class SegmentExpirer:
             try:
                 for segment in some:
                     self._counts.delete_requests += 1
-                    await loop.run_in_executor(self._tasks.threads, self._storage.delete, segment)
+                    await loop.run_in_executor(self.tasks.threads, self._storage.delete, segment)
                     deleted.append(segment)
                     lag = partition.delete_lag = Lag(lag.segments - 1, lag.size - segment.size)
             finally:

@@ -78,8 +78,6 @@ class ActiveSharePartition:
         for fetch in list(self._parked):
             fetch.set()
 
-    # ---- waiting fetches
-
     def park(self, fetch: asyncio.Event) -> None:
         """Let a fetch that could not acquire records wait for the next change."""
         self._parked[fetch] = self._changes
@@ -107,8 +105,6 @@ class ActiveSharePartition:
             self._drop(self)
         else:
             self.notify_change()
-
-    # ---- state changes
 
     def persist(self, change: StateChange) -> None:
         """Persist a change and commit it.
@@ -141,8 +137,6 @@ class ActiveSharePartition:
         with suppress(BrokerError):
             self.persist(release_member(self.partition, member_id, self.settings.limits))
         self.notify_change()
-
-    # ---- acquisition locks
 
     def arm_lock_timer(self) -> None:
         """Set the timer to the earliest lock deadline. A newer lock can be the first to expire, if the lock duration of

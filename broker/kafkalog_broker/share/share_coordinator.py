@@ -67,8 +67,6 @@ class ShareCoordinator:
         """Return the partition of __share_group_state that has the state of a share partition."""
         return self.runtime.partition_for(f"{key.group_id}:{uuid_to_text(key.topic_id)}:{key.partition}")
 
-    # ---- operations
-
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
         """Create or reset the state of a share partition, see `ShareStateShard.initialize`."""
         self.runtime.run(self.partition_for(key), lambda shard: shard.initialize(key, state_epoch, start_offset))
@@ -97,8 +95,6 @@ class ShareCoordinator:
     def delete(self, key: SharePartitionKey) -> None:
         """Delete the state of a share partition. No-op if it has none."""
         self.runtime.run(self.partition_for(key), lambda shard: shard.delete(key))
-
-    # ---- maintenance
 
     def snapshot_cold_if_due(self) -> Generator[None, None, None]:
         """Snapshot share partitions that have not changed for long, step by step, every

@@ -105,8 +105,6 @@ class ShareFetch:
             remove_callback()
             self._unpark()
 
-    # ---- waiting
-
     def _time_out(self) -> None:
         self._is_timed_out = True
         self._woken.set()
@@ -142,8 +140,6 @@ class ShareFetch:
         for active in self._parked_at:
             active.unpark(self._woken)
         self._parked_at = []
-
-    # ---- reading
 
     async def _try(self, turn: TimeSlice, *, may_wait: bool) -> FetchedShares | None:
         """Acquire records. Return None, after parking the fetch, if `may_wait` and there are fewer than min_bytes."""
@@ -208,8 +204,6 @@ class ShareFetch:
             return None
         data = FileSlice(_RecordsInMemory(read.records), 0, len(read.records))
         return ReadableRange(active, offset, readable_end, data, read.next_offset, read.aborted or ())
-
-    # ---- acquiring
 
     async def _acquire_all(self, ranges: Sequence[ReadableRange], fetched: FetchedShares, turn: TimeSlice) -> None:
         """Acquire records of `ranges`, and add them to `fetched`."""

@@ -76,8 +76,6 @@ class SharePartition:
                 self._loaded_gap = _LoadedGap(self.end_offset, gap_start)
             self.advance_start_offset()
 
-    # ---- queries
-
     @property
     def in_flight_count(self) -> int:
         """Number of offsets from start to end offset in any state, as Kafka counts them."""
@@ -136,8 +134,6 @@ class SharePartition:
         if first >= self.start_offset:
             return last - first + 1
         return max(0, last - self.start_offset + 1)
-
-    # ---- changes
 
     def add_batch(self, batch: InFlightBatch) -> None:
         at = bisect_left(self._first_offsets, batch.first)

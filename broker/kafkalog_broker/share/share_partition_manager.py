@@ -65,8 +65,6 @@ class SharePartitionManager:
         """Return the time in ms of the clock that acquisition locks use."""
         return self._clock.monotonic_ms()
 
-    # ---- loading
-
     async def load(self, key: SharePartitionKey) -> ActiveSharePartition:
         """Return a share partition, after loading it if it is not loaded.
 
@@ -130,8 +128,6 @@ class SharePartitionManager:
             del self._active[active.key]
             active.close()
 
-    # ---- acknowledgements
-
     def acknowledge(self, key: SharePartitionKey, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> None:
         """Acknowledge records that a member has acquired, and persist their states.
 
@@ -144,8 +140,6 @@ class SharePartitionManager:
             raise BrokerError(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
         limits = active.settings.limits
         active.persist(acknowledge(active.partition, member_id, acknowledgements, self.now_ms(), limits))
-
-    # ---- sessions
 
     def bind_session(self, connection: ConnectionInfo, session: ShareSession) -> None:
         """End a new session when the connection on which it began is closed."""

@@ -34,7 +34,10 @@ UNKNOWN_PARTITION = "This server does not host this topic-partition."  # message
 
 
 class ShareStateShard:
-    """State of the share partitions. Not thread-safe; loaded in any thread, then used from the event loop."""
+    """State of the share partitions. Not thread-safe; loaded in any thread, then used from the event loop.
+
+    All operations raise BrokerError invalid_request or unknown_topic_or_partition; their docstrings name other errors.
+    """
 
     def __init__(self, updates_per_snapshot: int, clock: Clock, topics: TopicRegistry) -> None:
         """Create without share partitions.
@@ -48,8 +51,6 @@ class ShareStateShard:
         self._topics = topics
         self._entries: dict[SharePartitionKey, _Entry] = {}
         self._last_snapshot_offset = 0  # offset of the last snapshot or tombstone
-
-    # ---- records
 
     def encode(self, record: ShareRecord) -> Record:
         return encode_record(record)
@@ -82,8 +83,6 @@ class ShareStateShard:
 
     def _needs_snapshot(self, entry: _Entry) -> bool:
         return entry.updates >= self._updates_per_snapshot
-
-    # ---- operations. Each raises BrokerError invalid_request or unknown_topic_or_partition.
 
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int
@@ -172,8 +171,6 @@ class ShareStateShard:
             return SnapshotRecord(key, state)
         batches = combine_batches((), update.batches, update.start_offset)
         return UpdateRecord(key, update._replace(batches=batches))
-
-    # ---- maintenance, in steps that each return the records to write
 
     def prune_offset(self) -> int:
         """Return the offset below which records can be deleted: that of the oldest snapshot that is still needed.

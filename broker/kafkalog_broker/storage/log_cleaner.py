@@ -96,8 +96,6 @@ class LogCleaner:
         self.uncleanable: set[LogEntry] = set()
         self.totals = CleanerTotals()
 
-    # ---- threads
-
     def start(self) -> None:
         """Start the threads unless log.cleaner.enable is false. The logs must be loaded."""
         if self._config.log_cleaner_enable:
@@ -153,8 +151,6 @@ class LogCleaner:
             # log.cleaner.backoff.ms may be 2^63 - 1, which is longer than a condition can wait.
             seconds = min(seen.log_cleaner_backoff_ms / 1000, threading.TIMEOUT_MAX)
             self._changed.wait_for(lambda: self._stopping.is_set() or self._config is not seen, seconds)
-
-    # ---- choosing a log (LogCleanerManager)
 
     def _grab_filthiest(self, now_ms: int) -> tuple[_Candidate, Cleanable] | None:
         """Choose the due log with the largest dirty ratio, and reserve it for this thread. Raises CleaningAborted."""
@@ -266,8 +262,6 @@ class LogCleaner:
                 _log.warning("%s: the cleaner checkpoint was not written: %r", log_dir.path, error)
             else:
                 self._table.call_soon(partial(log_dir.fail, error))
-
-    # ---- one log
 
     def clean_filthiest(self) -> bool:
         """Clean the dirtiest due log (Kafka: `cleanFilthiestLog`), and return False if none is due.

@@ -78,8 +78,6 @@ class LogManager(LogTable):
         """True while a log is flushed so that the next tick can delete its old segments."""
         return self._housekeeping.retention_waits_for_flush
 
-    # ---- loading
-
     def load(self, progress: Callable[[LoadProgress], None] | None = None) -> None:
         """Find the partitions, recover logs that were not shut down cleanly, create missing ones.
 
@@ -224,8 +222,6 @@ class LogManager(LogTable):
         if prepared is not None:
             prepared.remove_unused()
 
-    # ---- creating and deleting
-
     def prepare_partitions(self, topic_ids: Mapping[Key, uuid.UUID]) -> NewPartitions:
         """Create the directories and files of new partitions, each in the log directory with the fewest partitions.
 
@@ -325,8 +321,6 @@ class LogManager(LogTable):
         for path in paths:
             self._schedule_removal(path, config.file_delete_delay_ms)
 
-    # ---- configuration
-
     def update_topic_config(self, name: str) -> None:
         """Apply changed overrides of a topic to its open logs."""
         topic = self.topics.get(name)
@@ -344,8 +338,6 @@ class LogManager(LogTable):
         for topic in list(self.topics):
             self.update_topic_config(topic.name)
             yield
-
-    # ---- shutdown
 
     def shutdown(self) -> None:
         """Flush and close all logs, write checkpoints and then clean-shutdown markers, release the locks. Blocks.

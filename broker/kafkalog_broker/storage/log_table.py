@@ -169,8 +169,6 @@ class LogTable:
         """False on the thread that answers requests."""
         return threading.get_ident() != self._serving_thread
 
-    # ---- the partitions
-
     def get(self, topic: str, partition: int) -> Log | None:
         """Return the partition's log, opened at first use; None if this broker does not have the partition.
 
@@ -295,8 +293,6 @@ class LogTable:
         failed = partial(_log_failed, entry.log_dir)
         return Log(identity, config, loaded, now_ms, call_soon=self.call_soon, on_failure=failed)
 
-    # ---- queries that do not open logs, unless stated
-
     def if_open(self, topic: str, partition: int) -> Log | None:
         """Return the partition's log if it is open and online."""
         entry = self.entries.get((topic, partition))
@@ -334,8 +330,6 @@ class LogTable:
             self.entries.get((topic.name, partition)) for topic in topics for partition in range(topic.partitions)
         )
         return [entry for entry in entries if entry is not None and entry.is_online and entry.leader_epoch is None]
-
-    # ---- the directories
 
     def log_dir(self, topic: str, partition: int) -> LogDirectory | None:
         entry = self.entries.get((topic, partition))

@@ -38,9 +38,8 @@ ID_GAP = 4_000_000 * BLOCK
 """Gap between the IDs of a Kafka broker whose directory this was and those allocated here. If that broker gets its
 directory back, it continues at its own next block, and must not reach the IDs allocated here. It takes a block per
 start."""
-_MAX_OWN_ID = (
-    2 * MAX_CLUSTER_ID
-)  # larger than any ID that this broker, which starts near MAX_CLUSTER_ID at most, can reach
+_MAX_OWN_ID = 2 * MAX_CLUSTER_ID
+"""Larger than any ID that this broker can reach, because it starts near MAX_CLUSTER_ID at most."""
 
 
 def largest_cluster_id(ids: npt.ArrayLike) -> int:

@@ -67,8 +67,6 @@ class TopicRegistry:
         self.created_generation = 0
         self.was_read = False
 
-    # ---- reading
-
     @property
     def topics(self) -> Mapping[str, Topic]:
         """Topics by name; a snapshot that later changes do not modify."""
@@ -96,8 +94,6 @@ class TopicRegistry:
 
     def __len__(self) -> int:
         return len(self._state.topics)
-
-    # ---- changing
 
     def create_all(self, topics: Iterable[Topic]) -> list[Outcome]:
         """Add topics in one write.
@@ -220,8 +216,6 @@ class TopicRegistry:
             outcomes = [_outcome(make, name) for name in names]
             self._commit(topic for topic in outcomes if isinstance(topic, Topic))
         return outcomes
-
-    # ---- disk
 
     def load(self) -> None:
         """Read the copy with the highest generation. Raises UnsupportedFormat for a file of a later release."""

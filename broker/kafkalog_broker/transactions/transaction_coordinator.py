@@ -84,8 +84,6 @@ class TransactionCoordinator:
         self._next_abort_ms = started_ms + config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self._next_expiry_ms = started_ms + config.transaction_remove_expired_transaction_cleanup_interval_ms
 
-    # ---- partitions of __transaction_state
-
     def _serve(self, partition: int, loaded: Transactions) -> TransactionShard:
         self._note_unflushed(partition, loaded)
         return TransactionShard(loaded, self._prepared)
@@ -128,8 +126,6 @@ class TransactionCoordinator:
         if is_awaited:
             self._note_unflushed(partition, [transactional_id])
 
-    # ---- flushes
-
     def _note_unflushed(self, partition: int, transactional_ids: Iterable[str]) -> None:
         """Note that the last records of these ids may not be on disk."""
         if self._flushes is not None and self._flushes.registered:
@@ -154,8 +150,6 @@ class TransactionCoordinator:
             return UnflushedRecord(state, end)
         del self._unflushed_ends[transactional_id]
         return None
-
-    # ---- queries
 
     def served(self) -> list[TransactionMetadata]:
         """Return the metadata of all ids in partitions that are loaded."""
@@ -187,8 +181,6 @@ class TransactionCoordinator:
                 ErrorCode.invalid_producer_id_mapping, f"there is no transactional id {transactional_id!r}"
             )
         return metadata
-
-    # ---- InitProducerId
 
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
@@ -248,8 +240,6 @@ class TransactionCoordinator:
         )
         self.write(new)
         return new
-
-    # ---- AddPartitionsToTxn, AddOffsetsToTxn, and verification for Produce and TxnOffsetCommit
 
     def add_partitions(
         self,
@@ -314,8 +304,6 @@ class TransactionCoordinator:
                 code if operation is SupportedOperation.GENERIC_ERROR else ErrorCode.invalid_txn_state,
                 f"{partition} was not added to the transaction of {transactional_id!r}",
             )
-
-    # ---- EndTxn
 
     def end(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, client_version: int
@@ -399,8 +387,6 @@ class TransactionCoordinator:
         # No response waits for this record: after a power cut the transaction is prepared, and is completed again.
         self.write(metadata.completed(self._clock.now_ms()), is_awaited=False)
         return True
-
-    # ---- periodic tasks
 
     def tick(self, now_ms: int) -> None:
         """Abort timed out transactions and remove expired transactional ids, each at its interval."""

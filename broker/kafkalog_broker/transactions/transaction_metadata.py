@@ -40,6 +40,9 @@ class TransactionMetadata:
     """A transactional id, with the fields of TransactionLogValue in their order and `last_producer_epoch`. Times are
     in ms.
 
+    The methods that return changed metadata raise BrokerError unknown_server_error, as Kafka does, if the new state may
+    not follow.
+
     Attributes:
         partitions: Partitions of an open transaction; of a prepared transaction those without a marker.
         previous_producer_id: Producer id before the last transition.
@@ -70,8 +73,6 @@ class TransactionMetadata:
     @property
     def producer(self) -> ProducerIdAndEpoch:
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
-
-    # ---- transitions. Each raises BrokerError unknown_server_error, as Kafka does, if the state may not follow.
 
     def with_producer(
         self, timeout_ms: int, expected_epoch: int | None, now_ms: int, new_producer_id: Callable[[], int]
@@ -143,8 +144,6 @@ class TransactionMetadata:
             what = f"{self.transactional_id!r}: {state.label} after {self.state.label}"
             raise BrokerError(ErrorCode.unknown_server_error, what)
         return replace(self, state=state, last_update_ms=now_ms, previous_producer_id=self.producer_id, **changes)
-
-    # ---- errors that several requests share
 
     def fenced(self, epoch: int) -> BrokerError:
         return BrokerError(

@@ -88,8 +88,6 @@ class UncleanStartPlan:
             with _logging_read_errors(state.partition):
                 self._decide_open(state)
 
-    # ---- open transactions of the coordinator
-
     def _may_have_ended(self, metadata: TransactionMetadata) -> bool:
         """Return whether a partition of an open transaction may contain its marker."""
         if metadata.state is not TransactionState.ONGOING:
@@ -117,8 +115,6 @@ class UncleanStartPlan:
                     if marker is not None and marker.epoch == epoch:
                         return marker.commit
         return False if self._states.highest_epoch(producer_id) > epoch else None
-
-    # ---- open transactions in logs
 
     def _decide_open(self, state: ProducerInLog) -> None:
         producer_id, epoch = state.id_and_epoch
@@ -164,8 +160,6 @@ class UncleanStartPlan:
         if state.partition not in metadata.partitions:
             return True
         return last_marker(state.log, state.producer.id, metadata.start_ms + 1) is not None
-
-    # ---- evidence
 
     def _outcome_of(self, state: ProducerInLog) -> Outcome | None:
         """Return the outcome of an open transaction in __transaction_state; None if there is none.

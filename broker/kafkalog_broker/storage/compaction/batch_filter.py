@@ -90,7 +90,7 @@ class Verdict(NamedTuple):
 
 
 class BatchFilter:
-    """Filters the batches of one cleaning.
+    """Filters the batches of one cleaning. Messages of format v0 and v1 keep their format, and wrappers their codec.
 
     Attributes:
         unreadable_batches: Number of batches kept unchanged because their records are malformed. A broker accepts no
@@ -129,8 +129,6 @@ class BatchFilter:
                 yield from self._compressed(window, verdict, first, last)
             else:
                 yield from self._plain(window, verdict, first, last)
-
-    # ---- v0 and v1: messages keep their format, and wrappers their codec
 
     def _messages(self, window: Window, first: int, last: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
         """Filter messages outside of wrappers; each is a batch of its own."""
@@ -176,8 +174,6 @@ class BatchFilter:
         latest, flags = self._keys.latest_offset, stays.view(np.uint8)
         choose_messages(payload, messages, self._keys.table, self._keys.hash_seed, latest, int(keeps_tombstones), flags)
         return stays
-
-    # ---- v2
 
     def _plain(self, window: Window, verdict: Verdict, first: int, last: int) -> Iterator[RetainedBatches]:
         kept = ~verdict.drop[first:last]

@@ -115,8 +115,6 @@ class Cleaner:
         self._statistics.first_unreadable = batches.first_unreadable
         return end, self._statistics
 
-    # ---- the map
-
     def _map_keys(self) -> None:
         """Add the keys of the dirty part to the map until it is full."""
         first, until = self._request.first_dirty_offset, self._request.first_uncleanable_offset
@@ -190,8 +188,6 @@ class Cleaner:
                 return False
         return True
 
-    # ---- the segments
-
     def _clean_group(
         self,
         group: Sequence[LogSegment],
@@ -263,8 +259,6 @@ class Cleaner:
         verdict.keep_empty[table[:, HeaderColumn.LAST_OFFSET] + 1 == self._request.first_uncleanable_offset] = True
         verdict.drop[(verdict.rule == RetentionRule.NONE) & ~verdict.keep_empty] = True
         return verdict
-
-    # ---- both
 
     def _read(self, segment: LogSegment, position: int) -> Iterator[Window]:
         path = Path(segment.log_path)

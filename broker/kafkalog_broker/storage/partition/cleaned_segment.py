@@ -155,8 +155,6 @@ class CleanedSegment:
         if fd >= 0:
             os.close(fd)
 
-    # ---- the swap
-
     def to_swap(self) -> None:
         """Rename the files from `.cleaned` to `.swap`. Raises OSError."""
         self._is_swapping = True

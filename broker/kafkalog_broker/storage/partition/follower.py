@@ -60,8 +60,6 @@ class Follower:
             return min(own_end, end_offset, end)
         return min(own_end, end)
 
-    # ---- appending
-
     def append(self, batches: Window, now_ms: int) -> list[Path]:
         """Append fetched batches unchanged to the page cache.
 
@@ -141,8 +139,6 @@ class Follower:
             following = (epochs[row:] != epoch).nonzero()[0]
             row = row + int(following[0]) if len(following) else len(epochs)
 
-    # ---- bounds
-
     def update_high_watermark(self, offset: int) -> None:
         """Raise the high watermark to the leader's, at most to the log end offset. It never falls."""
         bounded = min(offset, self._local.log_end_offset)
@@ -155,8 +151,6 @@ class Follower:
         """Raise the log start offset to the leader's, at most to the high watermark. Raises BrokerError."""
         self._log.check()
         self._log.move_log_start(min(offset, self._log.high_watermark))
-
-    # ---- truncation
 
     def plan_truncation(self, offset: int) -> ProducerState:
         """Return the producer state after a truncation to `offset`, or to the start of the batch that contains it.

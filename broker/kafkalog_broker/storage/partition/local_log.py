@@ -111,8 +111,6 @@ class LocalLog:
     def active(self) -> LogSegment:
         return self.segments[-1]
 
-    # ---- appending
-
     def is_time_to_roll(self, batch: BatchHeader, now_ms: int) -> bool:
         """Return whether `batch` needs a new segment.
 
@@ -226,8 +224,6 @@ class LocalLog:
         self._has_unsynced_segment = True
         self.take_snapshot()
 
-    # ---- reading: byte ranges of whole batches, from one segment at a time
-
     def find_range(self, offset: int, max_bytes: int, up_to: int, at_least_one: bool) -> FoundRange:
         """As `Log.find_range`.
 
@@ -287,8 +283,6 @@ class LocalLog:
             except (KeyError, RuntimeError, StopIteration):
                 pass  # another reading thread removed it first
         positions[offset] = (serial, position)
-
-    # ---- removing
 
     def remove_first(self, count: int) -> list[Path]:
         """Remove the oldest segments; return their files and producer snapshots, renamed `.deleted`. Raises OSError."""
@@ -357,7 +351,7 @@ class LocalLog:
 
         Raises:
             OSError, CorruptLog: If it fails half-way; what remains is a prefix of the old log, which must be loaded
-            again.
+                again.
         """
         old, *removed = segments_from(self.segments, offset)
         bounds = old.locate(offset)
@@ -414,10 +408,10 @@ class LocalLog:
                 del self._snapshots[path]
         return self._remove_snapshots(offset for offset in self.snapshot_offsets() if offset > last_snapshot)
 
-    # ---- producer snapshots, one where each segment begins (ProducerStateManager.takeSnapshot)
-
     def take_snapshot(self) -> bool:
         """Take a producer snapshot at the log end offset; the next flush writes it to its file.
+
+        Each segment has one at its base offset (Kafka: `ProducerStateManager.takeSnapshot`).
 
         Returns:
             False if the snapshot was already taken, or nothing was ever appended.
@@ -452,8 +446,6 @@ class LocalLog:
 
     def _snapshot_path(self, offset: int) -> Path:
         return self.directory / (names.segment_name(offset) + names.PRODUCER_SNAPSHOT_SUFFIX)
-
-    # ---- flushing
 
     def needs_flush(self, now_ms: int) -> bool:
         """True if the settings, a rolled segment or its producer snapshot require a flush."""

@@ -67,7 +67,7 @@ class AppendInfo(NamedTuple):
     Attributes:
         log_append_time_ms: -1 if the topic uses CreateTime.
         duplicate: True if the batch was already in the log and was not appended; the offsets are those of the first
-        copy.
+            copy.
     """
 
     base_offset: int
@@ -87,7 +87,7 @@ class Log:
         failure: Error that took the log offline, or None.
         on_failure: Called once, through `call_soon`, with the log and the error that took it offline.
         highest_offset_in_remote_storage: Last offset copied to remote storage; -1 if none was copied or it is not yet
-        known.
+            known.
     """
 
     def __init__(
@@ -182,8 +182,6 @@ class Log:
         self.epochs.assign(max(leader_epoch, self.leader_epoch), self.log_end_offset)
         self.follows, self.high_watermark = False, self.log_end_offset
 
-    # ---- availability
-
     def check(self) -> None:
         """Raise BrokerError if the log is offline (kafka_storage_error) or closed (unknown_topic_or_partition)."""
         if self.failure is not None:
@@ -244,8 +242,6 @@ class Log:
 
     def unsubscribe(self, callback: Callable[[], None]) -> None:
         self._subscribers.discard(callback)
-
-    # ---- appending
 
     def append(self, batch: EncodedBatch, now_ms: int) -> AppendInfo:
         """Append a producer's validated batch to the page cache.
@@ -335,8 +331,6 @@ class Log:
             producers.forget_ended(self.high_watermark)  # otherwise only reads forget them
         return _new(AppendInfo, (base_offset, last_offset, append_time, local.log_start_offset, False))
 
-    # ---- flushing
-
     def needs_flush(self, now_ms: int) -> bool:
         return self.local.needs_flush(now_ms) and self.failure is None and not self.is_closed
 
@@ -369,7 +363,6 @@ class Log:
             if self._subscribers:
                 self._call_soon(self.wake)
 
-    # ---- deletion
     def move_log_start(self, offset: int) -> None:
         """Raise the log start offset to `offset`, which must not exceed the high watermark
         (`maybeIncrementLogStartOffset`).
@@ -429,8 +422,6 @@ class Log:
             self.move_log_start(deletion.log_start_offset)
             return self.local.remove_first(deletion.count)
 
-    # ---- housekeeping
-
     def update_config(self, config: LogConfig) -> None:
         """Apply a new configuration; segment settings take effect at the next roll."""
         self.config = self.local.config = config
@@ -469,8 +460,6 @@ class Log:
         self.local.abandon()
         self.wake()
         self._subscribers.clear()
-
-    # ---- batches by offset
 
     def read_range(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> ReadResult:
         """Return whole batches from the one that contains `offset`, all below `up_to`.
@@ -541,8 +530,6 @@ class Log:
         with self.offline_on_error(unchanged=True):
             return aborted_in(segments_from(self.segments, offset), offset, up_to)
 
-    # ---- offsets by timestamp
-
     def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
         """Return the first record with a timestamp of at least `timestamp` ms, or None. Raises BrokerError."""
         self.check()
@@ -560,8 +547,6 @@ class Log:
         self.check()
         with self.offline_on_error(unchanged=True):
             return offset_of_max_timestamp(self.segments)
-
-    # ---- leader epochs
 
     @property
     def leader_epoch(self) -> int:

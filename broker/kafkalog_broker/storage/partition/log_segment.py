@@ -97,8 +97,6 @@ class LogSegment(SegmentLookup):
         self.transient_suffix = ""
         self._set_paths()
 
-    # ---- writing
-
     def open_writer(self, index_interval_bytes: int, max_index_size: int, *, is_new: bool) -> None:
         """Open the segment for appends.
 
@@ -199,8 +197,6 @@ class LogSegment(SegmentLookup):
                 continue
             renamed.append(Path(deleted))
         return renamed
-
-    # ---- timestamps
 
     @property
     def max_timestamp(self) -> TimestampOffset:

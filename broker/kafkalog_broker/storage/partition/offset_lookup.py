@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.message_set import inner_messages
-from kafkalog_broker.storage.append.recompression import unpacked
+from kafkalog_broker.storage.append.recompression import release_frames, unpacked
 from kafkalog_broker.storage.append.record_walk import find_timestamp
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.segment_lookup import BatchBounds, SegmentLookup
@@ -24,7 +24,8 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 """Special timestamps of ListOffsets: log end, log start, and the record with the largest timestamp (KIP-734)."""
 
 _decompressing = threading.Lock()
-"""Held while a batch is searched, so that only one thread at a time decompresses up to MAX_DECOMPRESSED bytes."""
+"""Held while a batch in memory is searched, so that only one thread at a time decompresses up to MAX_DECOMPRESSED
+bytes. Not held during a read: a slow remote storage would make all other look-ups wait."""
 MAX_CACHED = 64
 """Results cached per segment, about 20 kB. The consumers of many groups often start at the same timestamp."""
 
@@ -87,9 +88,9 @@ def _cached(
     if key in cache:
         return cast(TimestampAndOffset | None, cache[key])
     try:
-        with _decompressing:
-            found = search()
+        found = search()
     except CorruptBatch as error:  # one damaged batch does not take the log offline
+        release_frames(error)
         position, timestamp, _ = key
         raise BrokerError(
             ErrorCode.corrupt_message,
@@ -106,6 +107,11 @@ def _in_batch(
 ) -> TimestampAndOffset | None:
     batch = segment.handle().read(bounds.position, bounds.size)
     header = parse_header(batch, 0, bounds.position)
+    with _decompressing:
+        return _search(header, batch, timestamp, lowest_offset)
+
+
+def _search(header: BatchHeader, batch: bytes, timestamp: int, lowest_offset: int) -> TimestampAndOffset | None:
     append_time = bool(header.attributes & ATTRIBUTE_LOG_APPEND_TIME)
     if header.magic < 2:
         for offset, message_time in _messages(header, batch):

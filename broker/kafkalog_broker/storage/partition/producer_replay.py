@@ -15,9 +15,7 @@ from kafkalog_spark.errors import CorruptBatch, CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format.atomic_file import descriptor
 from kafkalog_spark.format.control_record import transaction_end
-from kafkalog_spark.format.layout import (
-    HeaderColumn,
-)
+from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.header_windows import Window, header_windows

@@ -7,7 +7,6 @@ applies the batch.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -24,8 +23,6 @@ from kafkalog_spark.format.layout import (
 )
 from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION, ProducerEntry
 from kafkalog_spark.format.transaction_index import AbortedTransaction
-
-_log = logging.getLogger(__name__)
 
 BATCHES_KEPT = 5  # a producer has at most five requests in flight, so a duplicate is among its last five batches
 
@@ -116,8 +113,6 @@ class ProducerState:
         """Return all producers as of now."""
         return list(self._producers.values())
 
-    # ---- appending
-
     def check_append(
         self, batch: BatchHeader, marker: Marker | None = None, *, from_client: bool = True
     ) -> KnownBatch | None:
@@ -198,8 +193,6 @@ class ProducerState:
             return None
         return AbortedTransaction(producer.id, first, last_offset, stable)
 
-    # ---- transactions
-
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
         """Return whether the producer has written to this partition in its current transaction, with that epoch."""
         producer = self._producers.get(producer_id)
@@ -217,8 +210,6 @@ class ProducerState:
         if self._ended:
             self._ended = [ended for ended in self._ended if ended[1] >= high_watermark]
 
-    # ---- log start, expiration
-
     def on_log_start_offset(self, log_start_offset: int) -> None:
         """Adapt to a higher log start offset: ended transactions below it are stable. Producers are kept."""
         self._ended = [ended for ended in self._ended if ended[1] >= log_start_offset]
@@ -231,8 +222,6 @@ class ProducerState:
             if is_old and producer.transaction_first_offset == NO_TRANSACTION:
                 del self._producers[producer.id]
         self.verifications.expire(now_ms, expiration_ms)
-
-    # ---- snapshots
 
     def entries(self) -> list[ProducerEntry]:
         """Return the rows of a snapshot."""

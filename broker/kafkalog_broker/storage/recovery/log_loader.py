@@ -162,8 +162,6 @@ class _Loader:
             unsynced_snapshots=self._new_snapshots if request.clean else (),
         )
 
-    # ---- what has to be recovered
-
     def _recover_from(self) -> int | None:
         """Return the base offset of the first segment to check; None if no segment needs recovery."""
         found: list[int] = []
@@ -204,8 +202,6 @@ class _Loader:
             if size and not any(last):
                 return True
         return False
-
-    # ---- the end of the log
 
     def _recover(self, first: int) -> int:
         """Check the segments from `first` on, and return the log end offset."""
@@ -344,8 +340,6 @@ class _Loader:
     def _remove_segment(self, base: int) -> None:
         for suffix in names.SEGMENT_SUFFIXES:
             self._path(base, suffix).unlink(missing_ok=True)
-
-    # ---- producer state
 
     def _restore_producers(self, start: int, end: int) -> None:
         """Load producer state as of the log end, and remove snapshots that do not belong to the log."""

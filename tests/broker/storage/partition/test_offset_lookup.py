@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -13,6 +16,8 @@ from kafkalog_broker.storage.append import recompression
 from kafkalog_broker.storage.partition import offset_lookup
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
+from kafkalog_spark.format import layout
+from kafkalog_spark.log.codecs.scratch import Scratch
 from tests.broker.storage.helpers.stored_logs import IDENTITY, NOW, log_config, new_log
 from tests.log.helpers.batch_builder import V2Record, batch
 from tests.log.helpers.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyRecord, message_set, wrapper
@@ -118,21 +123,81 @@ def test_batch_that_cannot_be_decompressed_is_corrupt_message_and_log_stays_onli
     log.discard()
 
 
-def test_lookups_in_many_threads_unpack_one_batch_at_a_time(tmp_path, monkeypatch):
+def test_lookups_in_many_threads_decompress_one_batch_at_a_time(tmp_path, monkeypatch):
     """A batch of 60 kB may decompress to 60 MB, and ten threads read remote segments."""
-    unpacking = threading.Semaphore(1)
+    decompressing = threading.Semaphore(1)
 
     def unpacked(*args):
-        assert unpacking.acquire(blocking=False), "two batches are unpacked at the same time"
+        assert decompressing.acquire(blocking=False), "two batches are decompressed at the same time"
         time.sleep(0)  # lets another thread run
         try:
             return recompression.unpacked(*args)
         finally:
-            unpacking.release()
+            decompressing.release()
 
     monkeypatch.setattr(offset_lookup, "unpacked", unpacked)
     log = loaded(tmp_path / "log", b"".join(batch(n, [V2Record(n, NOW + n)], codec=4) for n in range(200)))
     with ThreadPoolExecutor(10) as threads:
         found = list(threads.map(log.offset_for_timestamp, range(NOW, NOW + 200)))
     assert [one.offset for one in found] == list(range(200))
+    log.discard()
+
+
+class SlowRemoteSegment:
+    """A segment whose batches, other than their headers, are read from a store that does not respond."""
+
+    def __init__(self, segment, reading, responds):
+        self._segment, self._reading, self._responds = segment, reading, responds
+
+    def __getattr__(self, name):
+        return getattr(self._segment, name)
+
+    def handle(self):
+        return self
+
+    def read(self, position, size):
+        if size > layout.RECORDS_AT:
+            self._reading.set()
+            assert self._responds.wait(60)
+        return self._segment.handle().read(position, size)
+
+
+def test_lookup_does_not_wait_for_the_read_of_another_lookup(tmp_path):
+    log = loaded(tmp_path / "log", batch(0, [V2Record(0, NOW)], codec=4))
+    remote = loaded(tmp_path / "remote", batch(0, [V2Record(0, NOW)], codec=4))
+    reading, responds = threading.Event(), threading.Event()
+    segment: Any = SlowRemoteSegment(remote.segments[0], reading, responds)
+    with ThreadPoolExecutor(2) as threads:
+        slow = threads.submit(offset_lookup.offset_in_segment, segment, NOW, 0)
+        try:
+            assert reading.wait(60)
+            assert threads.submit(log.offset_for_timestamp, NOW).result(timeout=10) == (NOW, 0, 0)
+        finally:
+            responds.set()
+        assert slow.result() == (NOW, 0, 0)
+    log.discard()
+    remote.discard()
+
+
+def test_error_of_a_malformed_record_does_not_keep_the_decompressed_batch(tmp_path, monkeypatch):
+    """Errors end up in reference cycles, which live until the garbage collector runs."""
+    buffers = []
+
+    class WatchedScratch(Scratch):
+        def _hold(self, data):
+            super()._hold(data)
+            buffers.append(weakref.ref(data))
+
+    monkeypatch.setattr(recompression, "Scratch", WatchedScratch)
+    monkeypatch.setattr(recompression, "_threads", threading.local())
+    made = bytearray(batch(0, [V2Record(0, NOW, b"k", bytes(9 << 20)), V2Record(1, NOW + 5)], codec=4))
+    struct.pack_into(">q", made, layout.MAX_TIMESTAMP_AT, NOW + 9)
+    struct.pack_into(">i", made, layout.RECORD_COUNT_AT, 3)
+    log = new_log(tmp_path / "log", message_timestamp_after_max_ms=2**62)
+    log.append_batch(made, NOW)
+    with pytest.raises(BrokerError, match="a record is malformed") as raised:
+        log.offset_for_timestamp(NOW + 9)
+    assert raised.value.code is ErrorCode.corrupt_message
+    assert buffers
+    assert all(buffer() is None for buffer in buffers)
     log.discard()
