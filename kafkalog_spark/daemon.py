@@ -16,7 +16,12 @@ from pyspark import daemon
 
 TASK_WORKER = "pyspark.worker"
 """Worker module of tasks. The others only plan."""
-FOR_PLANNING = ("pyarrow", "pyspark.sql.datasource", "kafkalog_spark.source.batch_reader")
+FOR_PLANNING = (
+    "pyarrow",
+    "pyspark.sql.datasource",
+    "kafkalog_spark.source.batch_reader",
+    "kafkalog_spark.source.table_reader",
+)
 FOR_TASKS = (
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.pandas.types",

@@ -24,9 +24,8 @@ _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("\r", "
 """Replacements in a column of texts, in order; values with other control characters are escaped by the json module."""
 _TO_ESCAPE = '["\\\\\n\t\r]'
 _RARE = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}]"
-_C1 = re.compile(
-    "[\x7f-\x9f]"
-)  # control characters that JSON does not require to be escaped, but that a terminal executes
+_C1 = re.compile("[\x7f-\x9f]")
+"""Control characters that JSON allows without an escape, but that a terminal executes."""
 JsonColumn = Callable[[pa.RecordBatch], pa.Array]
 """Function from records to the JSON (large_binary) of one of their parts."""
 

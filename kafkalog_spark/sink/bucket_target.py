@@ -68,8 +68,6 @@ class BucketTarget(SegmentTarget):
         ended = {owner for owner, at in newest.items() if owner == job or now - at > KEPT_SECONDS}
         self.directory.delete([f"{STAGED}/{item.name}" for item in staged if item.name.partition("/")[0] in ended])
 
-    # Segments.
-
     def partition_dirs(self) -> Iterable[names.PartitionDir]:
         listing = self.directory.files_in()
         directories = (names.parse_partition_dir(name) for name in listing.names if listing.is_directory(name))

@@ -27,7 +27,6 @@ from kafkalog_spark.format.atomic_file import read_whole
 
 _STAGED = re.compile(r"kafkalog\.sink-(?P<job>[0-9a-f]{32})(\.job|-[0-9a-z-]+\.(log|index|timeindex))")
 
-
 UNKNOWN_OWNER_SECONDS = 7 * 24 * 3600
 """How long staged files of a driver on another machine stay after their last change: transactional.id.expiration.ms."""
 
@@ -146,6 +145,6 @@ def _process(pid: int) -> _Process | None:
         return None
     name, _, rest = text.partition("(")[2].rpartition(")")
     state, parent, *more = rest.split()
-    return (
-        None if state in "ZX" else _Process(name, int(parent), int(more[17]))
-    )  # Z: ended, but not waited for by its parent
+    if state in "ZX":  # Z: ended, but its parent has not waited for it
+        return None
+    return _Process(name, int(parent), int(more[17]))

@@ -80,8 +80,6 @@ class LocalTarget(SegmentTarget):
     def _locks(self) -> DirectoryLocks:
         return DirectoryLocks(self.log_dir, self.wait_s)
 
-    # Jobs.
-
     def begin_job(self, job: str, stream: str | None) -> None:
         made = not self.log_dir.exists()
         atomic_file.make_directories(self.log_dir)
@@ -135,8 +133,6 @@ class LocalTarget(SegmentTarget):
                 running.append(threads.submit(atomic_file.fsync_file, path))
             for flushed in running:
                 flushed.result()
-
-    # Segments.
 
     def partition_dirs(self) -> Iterable[names.PartitionDir]:
         with suppress(FileNotFoundError):

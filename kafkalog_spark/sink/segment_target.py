@@ -43,8 +43,6 @@ class SegmentTarget(ABC):
         with ThreadPoolExecutor(self.parallel, "sink") as threads:
             return [done.result() for done in [threads.submit(call) for call in calls]]
 
-    # The directory and its jobs.
-
     def check(self) -> None:
         """Raise unless the directory is a log directory, or empty, or missing. Changes nothing.
 
@@ -121,8 +119,6 @@ class SegmentTarget(ABC):
     @abstractmethod
     def sweep(self, job: str) -> None:
         """Remove the staged files of the job and of dead jobs."""
-
-    # Segments.
 
     @abstractmethod
     def partition_dirs(self) -> Iterable[names.PartitionDir]:

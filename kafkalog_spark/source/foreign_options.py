@@ -4,9 +4,8 @@ from __future__ import annotations
 
 _NO_GROUP = "there is no consumer group; see `commitGroup`."
 _NOTHING_FETCHED = "nothing is fetched."
-FILE_SOURCE_OPTION = "an option of Spark's file sources; see `maxOffsetsPerTrigger` and `maxBytesPerTrigger`."
 
-IGNORED = {
+IGNORED_OF_CONNECTOR = {
     "kafka.bootstrap.servers": "no broker is read from; `commitGroup` commits offsets to this cluster.",
     "kafka.group.id": _NO_GROUP,
     "groupIdPrefix": _NO_GROUP,
@@ -15,9 +14,13 @@ IGNORED = {
     "fetchOffset.retryIntervalMs": _NOTHING_FETCHED,
     "kafka.*": "every other setting of a Kafka consumer; with `commitGroup`, those of the connection are used "
     "(`kafka.security.protocol`, `kafka.sasl.*`, `kafka.ssl.*`, `kafka.client.id`, `kafka.socket.*`).",
-    "maxFilesPerTrigger": FILE_SOURCE_OPTION,
 }
-"""Options of Spark's Kafka connector and file sources that are accepted without effect, and why."""
+"""Options of Spark's Kafka connector that are accepted without effect, and why."""
+
+IGNORED = IGNORED_OF_CONNECTOR | {
+    "maxFilesPerTrigger": "an option of Spark's file sources; see `maxOffsetsPerTrigger` and `maxBytesPerTrigger`.",
+}
+"""Options of other sources that are accepted without effect, and why."""
 
 SUGGESTED_OPTIONS = {
     "topic": "subscribe",

@@ -15,14 +15,9 @@ from kafkalog_spark.log.decode.scan_request import RecordPredicate
 from kafkalog_spark.log.tables.declarations import RECORDS, TABLES, table_query
 from kafkalog_spark.log.tables.table import TableQuery
 from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
-from kafkalog_spark.options import (
-    GivenOptions,
-    OptionSpec,
-    day_if_seconds,
-    unknown_option,
-)
+from kafkalog_spark.options import GivenOptions, OptionSpec, day_if_seconds, unknown_option
 from kafkalog_spark.source.bounds import AT_LATEST, EARLIEST, LATEST, Bound, check_bounds_agree
-from kafkalog_spark.source.foreign_options import IGNORED, REFUSED, SUGGESTED_OPTIONS
+from kafkalog_spark.source.foreign_options import IGNORED, IGNORED_OF_CONNECTOR, REFUSED, SUGGESTED_OPTIONS
 from kafkalog_spark.source.options import (
     END_OPTIONS,
     OPTION_NAMES,
@@ -44,9 +39,9 @@ from kafkalog_spark.typed.formats import FORMATS, ResolvedFormat, check_options,
 
 _log = logging.getLogger(__name__)
 
-_TYPO_RATIO = (
-    0.85  # difflib's; "kafka.isolationLevel" has 0.95 with "kafka.isolation.level", Kafka's own settings less than 0.7
-)
+_TYPO_RATIO = 0.85
+"""Similarity to "kafka.isolation.level" (difflib) from which on an option is taken for a misspelling of it:
+"kafka.isolationLevel" has 0.95, other settings of Kafka less than 0.7."""
 NO_DIRECTORY = 'name it in .load("/data/kafka-logs")'
 NO_OPTIONS = (
     f"{NO_DIRECTORY}; if this is a table: Spark does not hand a table's options to a source in Python, so use "
@@ -204,7 +199,9 @@ class GivenReadOptions(GivenOptions):
             if key not in used and SequenceMatcher(None, key, level).ratio() >= _TYPO_RATIO:
                 raise unknown_option(name, [level], {})
             if key not in used | without_effect and not key.startswith("kafka."):
-                raise unknown_option(name, [*(spec.name for spec in READ_OPTIONS), *IGNORED], SUGGESTED_OPTIONS)
+                raise unknown_option(
+                    name, [*(spec.name for spec in READ_OPTIONS), *IGNORED_OF_CONNECTOR], SUGGESTED_OPTIONS
+                )
             result.append(name)
         return tuple(result)
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.options import (
-    local_path,
-)
+from kafkalog_spark.options import local_path
 from kafkalog_spark.store.paths import is_local, normalised
 
 

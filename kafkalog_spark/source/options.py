@@ -7,7 +7,6 @@ made from the declarations (python -m docs_site.option_tables).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -32,15 +31,12 @@ from kafkalog_spark.options import (
 )
 from kafkalog_spark.source import option_values, partition_options
 from kafkalog_spark.source.bounds import Bound
-from kafkalog_spark.source.foreign_options import FILE_SOURCE_OPTION, IGNORED
+from kafkalog_spark.source.foreign_options import IGNORED_OF_CONNECTOR
 from kafkalog_spark.source.subscription import Subscription
 from kafkalog_spark.store.storage_options import StorageOptions
 from kafkalog_spark.typed.formats import ResolvedFormat
 
 NoMatch = Literal["error", "latest"]
-
-_log = logging.getLogger(__name__)
-
 
 _PATH_OPTIONS = (
     OptionSpec(
@@ -395,11 +391,6 @@ OPTION_NAMES = frozenset(spec.name.lower() for spec in READ_OPTIONS)
 """Names of all options of a read, in lower case."""
 
 READ_ONLY_OPTIONS = frozenset(
-    OPTION_NAMES - {"path"}
-    | {
-        name.lower()
-        for name, meaning in IGNORED.items()
-        if not name.startswith("kafka.") and meaning != FILE_SOURCE_OPTION
-    }
+    OPTION_NAMES - {"path"} | {name.lower() for name in IGNORED_OF_CONNECTOR if not name.startswith("kafka.")}
 )
 """Names of options that reads have and writes do not, in lower case."""

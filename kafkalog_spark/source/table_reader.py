@@ -38,7 +38,7 @@ def table_schema(query: TableQuery) -> StructType:
 
 
 def narrow_query(query: TableQuery, schema: StructType) -> TableQuery:
-    """Return the query narrow_query to the columns of a schema, named in any case.
+    """Return the query with only the columns of a schema, which may be in any case.
 
     The schema of a count has no columns; the query then reads a cheap one. Raises OptionError for any other schema.
     """

@@ -50,9 +50,8 @@ def group_splits(
     total = sum(costs)
     most = pack_size(total, max_partition_bytes)
     share = total / max(least, round(total / most / cores) * cores)
-    most = min(
-        max_partition_bytes, most + most // 2
-    )  # the nearest multiple of `cores` may need tasks that are larger by half
+    # Rounding the number of tasks to a multiple of `cores` may make them larger by half.
+    most = min(max_partition_bytes, most + most // 2)
     tasks: list[slice] = []
     first = filled = held = 0
     target = share

@@ -160,8 +160,6 @@ class ObjectFile:
                 return self._block_at(position)
         return self._small_piece(position, end)
 
-    # Announced ranges.
-
     def _block_at(self, position: int) -> _Fetched:
         """Return the block with the byte at `position`. One block before it is kept for reads that go back."""
         number = next(number for number, block in enumerate(self._blocks) if block.holds(position))
@@ -197,8 +195,6 @@ class ObjectFile:
             block.forget(self._shared)
         self._blocks.clear()
         self._next = self._until = 0
-
-    # Other reads.
 
     def _small_piece(self, position: int, wanted: int) -> _Fetched:
         """Fetch a piece with the byte at `position`, in this thread."""

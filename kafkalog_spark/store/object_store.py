@@ -223,8 +223,6 @@ class ObjectStore:
         self.client.count(list=max(-(-len(found) // PAGE) - 1, 0))
         return found
 
-    # Writing.
-
     def put(self, path: str, data: Buffer) -> None:
         """Write an object, in parts if it is large. It appears whole."""
         key, large = parse_path(path).key, len(data) > PART

@@ -53,7 +53,7 @@ def parse_path(path: str) -> PathParts:
             f"a {scheme}:// path has credentials in front of the bucket's name",
             hint="paths are shown in plans and logs: give them as options, such as fs.s3a.access.key",
         )
-    if not bucket and scheme in S3_SCHEMES | GCS_SCHEMES | AZURE_SCHEMES:
+    if not bucket and scheme in OBJECT_SCHEMES:
         raise OptionError(f"{path} names no bucket", hint=f"write {scheme}://bucket/path")
     names = [name for name in key.split("/") if name]
     if "." in names or ".." in names:

@@ -217,9 +217,8 @@ def test_many_writers_at_once_lose_and_double_nothing(place: Place, tmp_path: Pa
             done.result()
     found = place.texts()
     assert sorted(found) == sorted(f"{w} {b} {n}" for w in range(4) for b in range(5) for n in range(4))
-    place.bucket().delete(
-        place.staged()
-    )  # what others finished for a writer that was at work on it is theirs to remove
+    # A writer does not remove the staged objects of a commit that another writer completed for it.
+    place.bucket().delete(place.staged())
     place.check(tmp_path)
 
 

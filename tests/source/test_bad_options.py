@@ -167,6 +167,7 @@ def test_unsupported_kafka_configs(name: str) -> None:
         ("Topics", "subscribe"),
         ("partitions", "assign"),
         ("maxOffsets", "maxOffsetsPerTrigger"),
+        ("maxFilePerTrigger", "maxOffsetsPerTrigger"),  # maxFilesPerTrigger has no effect
         ("replica", "replicas"),
     ],
 )

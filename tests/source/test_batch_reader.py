@@ -52,9 +52,6 @@ def rows_of(golden_log: GoldenLog, **narrowed: bool) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "committed"} for row in rows]
 
 
-# Golden directories
-
-
 @every_log
 def test_every_record_is_the_one_that_the_consumer_returned(golden_log: GoldenLog) -> None:
     whole = read(golden_log.directory.parent, **only(golden_log))
@@ -82,9 +79,6 @@ def test_read_committed_is_what_the_read_committed_consumer_returned(golden_log:
 def test_however_it_is_cut_the_rows_are_the_same(golden_log: GoldenLog, isolation: str, cut: dict[str, Any]) -> None:
     options = {**only(golden_log), "isolationLevel": isolation}
     assert read(golden_log.directory.parent, **options, **cut).equals(read(golden_log.directory.parent, **options))
-
-
-# Filters
 
 
 def test_without_pushdown_every_filter_goes_back(three: Path) -> None:
@@ -124,9 +118,6 @@ def test_spark_takes_the_reader_for_one_without_push_filters(three: Path) -> Non
     # the test of plan_data_source_read.py: with it failing, a query is refused while the setting is off
     reader = Load(three)._source.reader(schema=Load(three).schema)
     assert getattr(reader.pushFilters, "__func__", None) is DataSourceReader.pushFilters
-
-
-# What crosses process borders
 
 
 @pytest.mark.parametrize("schema", [None, StructType([StructField("offset", LongType(), True)])])

@@ -10,8 +10,6 @@ from kafkalog_spark.source.bounds import AT_EARLIEST, AT_LATEST, EARLIEST, LATES
 from kafkalog_spark.source.offset_range import OffsetRange
 from tests.source.helpers.bound_logs import T0, T1, T2, edges, log, offsets
 
-# Both ends without a log
-
 
 def test_specific_starts_and_ends_must_name_the_same_partitions() -> None:
     with pytest.raises(OptionError) as caught:
@@ -51,9 +49,6 @@ def test_a_specific_start_after_its_end() -> None:
 )
 def test_bounds_that_cannot_be_compared_yet(start: Bound, end: Bound) -> None:
     check_bounds_agree(start, end)
-
-
-# The same partitions as assigned
 
 
 @pytest.mark.parametrize("specified", [{T0: 0, T1: 0}, {T0: 0, T1: 0, T2: 0, ("t", 3): 0}])
@@ -107,9 +102,6 @@ def test_thousands_of_partitions_do_not_fill_the_error() -> None:
     assert len(str(caught.value)) < 1000
 
 
-# Offsets
-
-
 def test_default_bounds_are_late_bound() -> None:
     (only,) = resolve_bounds(AT_EARLIEST, AT_LATEST, {T0: log(5, 9)})
     assert only == OffsetRange("t", 0, 5, 9, start_is_earliest=True, end_is_latest=True, from_earliest=True)
@@ -157,9 +149,6 @@ def test_a_resolved_start_after_its_end(
         "for topic t partition 0."
     )
     assert caught.value.topic_partition == "t-0"
-
-
-# Timestamps
 
 
 def test_a_timestamp_means_the_first_offset_whose_record_is_not_older() -> None:

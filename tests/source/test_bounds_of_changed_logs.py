@@ -22,9 +22,6 @@ def rebind(planned: OffsetRange, log_start: int, log_end: int, *, fail_on_data_l
     return bound_resolution.rebind(planned, bounds, fail_on_data_loss=fail_on_data_loss)
 
 
-# Data loss
-
-
 @pytest.mark.parametrize(
     ("start", "end", "left", "first_lost"),
     [
@@ -68,9 +65,6 @@ def test_without_fail_on_data_loss_exactly_what_is_left_is_read(
     left = set(range(start, start + size)) & set(range(log_start, log_start + log_size))
     assert set(range(only.start, only.end)) == left
     assert only.size >= 0
-
-
-# Late binding
 
 
 def test_late_bound_sides_move_with_the_log() -> None:

@@ -37,9 +37,6 @@ class NanosecondTimestamp(datetime):
     """Like pandas' Timestamp: there is more to it than a datetime has."""
 
 
-# The shapes that Spark pushes
-
-
 @pytest.mark.parametrize(
     ("pushed", "bounds"),
     [

@@ -107,9 +107,6 @@ def test_topics_by_name_pattern_and_partition() -> None:
     assert read(assign='{"a":[1,0]}').subscription == Subscription(partitions=(("a", 0), ("a", 1)))
 
 
-# Start and end
-
-
 @pytest.mark.parametrize(
     ("options", "start"),
     [
@@ -155,9 +152,6 @@ def test_preferences_on_offset_related_options(side: str) -> None:
 
 def test_strategy_for_timestamps_without_a_match() -> None:
     assert read(startingOffsetsByTimestampStrategy="LATEST").on_no_match == "latest"
-
-
-# Values of ours
 
 
 @pytest.mark.parametrize(
@@ -211,9 +205,6 @@ def test_a_timestamp_in_seconds_is_noticed(caplog: pytest.LogCaptureFixture) -> 
         "startingTimestamp=1700000000 is in 1970-01-20, so everything is read: expected milliseconds, not seconds",
         "endingTimestamp=1700000001 is in 1970-01-20, so nothing is read: expected milliseconds, not seconds",
     ]
-
-
-# Options without effect, and typos
 
 
 def test_options_of_the_connector_alone_are_ignored_with_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -281,9 +272,6 @@ def test_options_that_are_missing_altogether_are_what_spark_makes_of_a_table() -
     with pytest.raises(OptionError) as caught:
         parse_read_options({"subscribe": "a"})
     assert str(caught.value) == 'no log directory is given; name it in .load("/data/kafka-logs")'
-
-
-# The declarations
 
 
 def test_every_default_is_a_text_that_its_option_accepts() -> None:

@@ -79,9 +79,6 @@ def test_every_piece_is_in_one_task_in_order_and_the_limits_hold(
             assert most is None or sum(offsets[task]) <= most
 
 
-# Through the reader and the stream reader
-
-
 @pytest.fixture
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """40 partitions of ten records; two cores."""

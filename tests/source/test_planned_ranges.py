@@ -22,9 +22,6 @@ from tests.source.helpers.planned import RECORDS, SEGMENT_BYTES, edges, planned
 OFFSET = ("offset",)
 
 
-# Late-bound sides
-
-
 def late(splits: Sequence[Split]) -> list[tuple[bool, bool]]:
     return [(split.range.start_is_earliest, split.range.end_is_latest) for split in splits]
 
@@ -60,9 +57,6 @@ def test_a_start_that_a_filter_moved_is_not_late_bound(log_dir: Path) -> None:
     assert splits[0].range.from_earliest  # retention may pass it by
 
 
-# minPartitions and maxRecordsPerPartition
-
-
 def test_min_partitions_cuts_further(log_dir: Path) -> None:
     assert len(planned(log_dir, minPartitions=7)) >= 7
     assert len(planned(log_dir, minPartitions=3, maxPartitionBytes=SEGMENT_BYTES)) == 5
@@ -72,9 +66,6 @@ def test_max_records_per_partition_bounds_every_task(log_dir: Path) -> None:
     splits = planned(log_dir, maxRecordsPerPartition=15, maxPartitionBytes=SEGMENT_BYTES)
     assert max(split.range.size for split in splits) <= 15
     assert len(splits) == 10
-
-
-# The union of the tasks
 
 
 @st.composite

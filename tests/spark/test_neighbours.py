@@ -92,9 +92,8 @@ def test_what_flink_writes_exactly_once_is_there_once_after_a_failure(spark: Spa
         )
         assert "failed once: true" in ran.stdout, (ran.stdout + ran.stderr)[-3000:]
         assert sorted(map(int, committed(spark, broker.log_dir, "numbers"))) == list(range(20000))
-        assert (
-            log_end_offset(broker.log_dir, "numbers") > 20000
-        )  # records of the transaction that the failure aborted, and markers
+        # The log also has the records of the transaction that the failure aborted, and markers.
+        assert log_end_offset(broker.log_dir, "numbers") > 20000
 
 
 def test_words_are_counted_once_by_kafka_streams_that_is_killed(spark: SparkSession, tmp_path: Path) -> None:

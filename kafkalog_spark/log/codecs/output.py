@@ -18,7 +18,7 @@ and a megabyte holds 200 thousand empty ones. Clients fill blocks of 64 KB (lz4)
 
 _FIRST_STEPS = 64 << 10, 128 << 10, 256 << 10, 512 << 10
 _LARGEST_STEP = 1 << 20  # zlib holds up to three times that while it joins the parts of a step
-_CHECK_FROM = 1 << 20  # small batches never pay for `has_enough`
+_CHECK_FROM = 1 << 20  # `check` is never called for small batches
 
 
 def step_sizes() -> Iterator[int]:

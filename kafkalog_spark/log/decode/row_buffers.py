@@ -33,7 +33,7 @@ _BINARY = pa.binary()
 class RowBuffers:
     """Buffers for the columns of a request, for one partition at a time.
 
-    limits, cursor: arrays that the kernels read and write (`kernels.rows.Limit`, `C`).
+    limits, cursor: arrays that the kernels read and write (`kernels.rows.Limit`, `Cursor`).
     """
 
     def __init__(self, topic: str, partition: int, request: ScanRequest) -> None:

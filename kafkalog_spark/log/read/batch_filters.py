@@ -2,7 +2,8 @@
 
 `SegmentScanner.scan` applies them once for each header table, after CRCs and the order of offsets were checked and
 before anything is decompressed. A new reason is a class with the method `excludes`, and a function in `FILTERS` that
-makes it for a scan. The kernel `choose` decides what a header table alone tells: offsets, timestamps, control batches.
+makes it for a scan. The kernel `select_batches` applies the conditions that need only a header table: on offsets,
+timestamps and control batches.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The last stable offset and the aborted transactions of a partition, found by walking batch headers.
 
-A .txnindex has the same information, but a missing or truncated one looks like a log without aborts, and returning a
+A .txnindex has the same information, but a missing or truncated one looks like a log without aborts, and returning an
 aborted record is worse than walking the headers. Offsets of batches are enough: a producer's transaction begins with
 its first transactional batch and ends with its next control batch (KIP-98).
 """

@@ -409,9 +409,8 @@ class PartitionLog:
         for at, path in self.snapshots_up_to(offset):
             if at < self.log_start_offset:
                 break
-            with suppress(
-                CorruptLog, UnsupportedFormat, OSError
-            ):  # an older one, or the log itself, has the same information
+            # If it cannot be read, an older one, or the log itself, has the same information.
+            with suppress(CorruptLog, UnsupportedFormat, OSError):
                 return at, self.read_snapshot(path)
         return None
 

@@ -1,6 +1,6 @@
 """Scan of one segment: from the bytes of its batches to rows in Arrow buffers.
 
-    window (pread) -> sweep (headers) -> order, CRC -> batch filters -> choose (offsets, timestamps) -> decode
+    window (pread) -> sweep (headers) -> order, CRC -> batch filters -> selection (offsets, timestamps) -> decode
 
 `SegmentScanner` knows neither the directory nor the next segment: it stops behind the last good batch, and says why.
 """

@@ -284,9 +284,6 @@ def test_a_damaged_header_does_not_hide_a_batch_from_a_filter(tmp_path: Path) ->
             check_place(raised.value, directory, len(BEFORE), 5)
 
 
-# ---- messages v0, v1
-
-
 def legacy(first: int, count: int = 5) -> list[LegacyRecord]:
     return [LegacyRecord(at, b"key", b"value", TIME + at) for at in range(first, first + count)]
 

@@ -29,8 +29,6 @@ from tests.log.helpers.damaged_log import (
 )
 from tests.log.helpers.rows import plain_rows
 
-# ---- files and directories
-
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotALogDirectory, match=r"orders-0.*No such file"):
@@ -92,9 +90,6 @@ def test_an_index_that_points_past_the_end_or_nowhere_costs_no_row(suffix: str, 
             low = max(start, 6 if request.timestamp_from_ms > 0 else 0)
             rows = plain_rows(scan_partition(log, start, 15, request))
             assert [row["offset"] for row in rows] == list(range(low, 15))
-
-
-# ---- a log that changes while it is read
 
 
 def offsets(batches: Any) -> list[int]:

@@ -42,8 +42,6 @@ from tests.log.helpers.damaged_log import (
 )
 from tests.log.helpers.rows import plain_rows
 
-# ---- the end of the log
-
 
 def test_a_bad_last_batch_is_a_torn_tail_when_nothing_says_that_it_was_flushed(tmp_path: Path) -> None:
     directory = write_segments(tmp_path, {0: BEFORE + HONEST[:-1] + b"!"})
@@ -138,9 +136,6 @@ def test_damaged_length_of_the_only_large_batch_allocates_no_memory(tmp_path: Pa
     check_place(raised.value, directory, len(BEFORE), 5)
 
 
-# ---- transactions
-
-
 def transactional(first: int, producer: int = 7) -> bytes:
     return batch(
         first, records(first), attributes=TRANSACTIONAL, producer_id=producer, producer_epoch=0, base_sequence=0
@@ -181,9 +176,6 @@ def test_a_torn_tail_does_not_keep_the_last_stable_offset_from_being_found(tmp_p
         log = open_log(directory)
         assert (last_stable_offset(log), log.log_end_offset) == (0, 5)
         assert aborted_transactions(log, 0, 5).open == {7: 0}
-
-
-# ---- what real Kafka wrote
 
 
 @pytest.mark.local_only("messages name local paths")

@@ -71,9 +71,8 @@ def write(session: Any, rng: Random, count: int, result: dict[str, Any]) -> None
     """Random rows, with the schema that to_avro makes of them and with one in which nothing may be null."""
     from pyspark.sql.avro.functions import to_avro
 
-    limits = Limits(
-        first_day=-4_000_000, last_day=6_000_000, entries=1
-    )  # the order of a map's entries is Java's HashMap's
+    # One entry in a map, because the order of several is that of Java's HashMap.
+    limits = Limits(first_day=-4_000_000, last_day=6_000_000, entries=1)
     rows = random_rows(rng, count, limits).drop_null()
     if any('"' in field.name for field in rows.type):
         return  # no name of Avro's
