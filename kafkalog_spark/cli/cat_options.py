@@ -7,15 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
 from kafkalog_spark.log.decode.scan_request import RecordPredicate, ScanRequest
 from kafkalog_spark.options import day_if_seconds
-
-if TYPE_CHECKING:
-    pass
 
 
 class Start(NamedTuple):
