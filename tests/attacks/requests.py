@@ -1,7 +1,7 @@
-"""Requests of a client that wishes a broker ill, byte by byte: each a whole frame, its size in front.
+"""Requests of a hostile client. Each is the bytes of a whole frame, with its size in front.
 
-Built by hand from the protocol guide, so that they are the same bytes in each run and no library softens them.
-Tests use them too. Batches for Produce are in batches.py, how a frame is sent in delivery.py.
+They are built by hand from the protocol guide, because a library would refuse or correct some of them. Tests use them
+too. Batches for Produce are in batches.py; delivery.py sends the frames.
 """
 
 from __future__ import annotations

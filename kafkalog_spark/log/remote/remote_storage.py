@@ -92,8 +92,6 @@ class RemoteStorage:
         self.stop_retries()
         self._chunks.close()
 
-    # Location.
-
     def check_settings(self) -> None:
         """Read the key files, and create the client of the store, without a request.
 
@@ -129,8 +127,6 @@ class RemoteStorage:
         except OSError as error:
             raise RemoteStorageError(f"{self.options.root} cannot be read: {error.strerror}", path=path) from None
         return True
-
-    # Writing.
 
     def copy(self, segment: RemoteSegment, data: LogSegmentData, throttle: Throttle = lambda _: None) -> bytes | None:
         """Copy a segment, and return its custom metadata for `__remote_log_metadata`.
@@ -185,8 +181,6 @@ class RemoteStorage:
 
         self._store.upload(self._path(segment, file), throttled, size)
         return written
-
-    # Reading.
 
     def fetch(self, segment: RemoteSegment, begin: int, end: int) -> bytes:
         """Return the bytes [begin, end) of the segment's .log, fewer at its end.
@@ -306,8 +300,6 @@ class RemoteStorage:
         manifest, codec = (None, None) if self.options.layout is Layout.LOCAL_TIERED else self._stored(segment)
         path_of = partial(self._path, segment)
         return read_indexes(self._store, path_of, manifest, codec, kinds, optional=RemoteFile.TRANSACTION_INDEX)
-
-    # Names and errors.
 
     def _path(self, segment: RemoteSegment, file: RemoteFile) -> str:
         prefix = self.options.key_prefix

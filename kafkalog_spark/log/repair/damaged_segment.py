@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.batch_header import BatchHeader
@@ -16,9 +15,6 @@ from kafkalog_spark.log.read.log_end import check_torn
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile, too_large
 from kafkalog_spark.log.read.segment_lookup import locate
-
-if TYPE_CHECKING:
-    pass  # loads the kernels
 
 
 @dataclass(frozen=True, slots=True)

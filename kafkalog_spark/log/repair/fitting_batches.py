@@ -8,7 +8,6 @@ records do not depend on it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +15,6 @@ import numpy.typing as npt
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, HeaderColumn
 from kafkalog_spark.log.read.header_windows import Table
-
-if TYPE_CHECKING:
-    pass  # loads the kernels
 
 Rows = npt.NDArray[np.bool_]
 

@@ -1,5 +1,6 @@
-"""Verdict on each batch of a segment: kept, kept with another leader epoch, or lost. The runs of good
-batches and the damaged stretches of a segment follow from the verdicts.
+"""Verdict on each batch of a segment: kept, kept with another leader epoch, or lost.
+
+The runs of good batches and the damaged stretches of a segment follow from the verdicts.
 
 Offsets are not covered by a batch's CRC. If two batches contradict each other, the batches after them show which one is
 wrong; therefore the last batches of a window are judged together with those of the next window.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import checkpoint, names
@@ -19,9 +18,6 @@ from kafkalog_spark.log.repair.judged_segment import FindBadRecords
 from kafkalog_spark.log.repair.merged_log import MergedLog
 from kafkalog_spark.log.repair.report import CopiedRange, PartitionReport
 from kafkalog_spark.log.repair.segment_repair import RepairState, SegmentRepair
-
-if TYPE_CHECKING:
-    pass
 
 
 def repair_partition(

@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,9 +26,6 @@ from kafkalog_spark.log.repair.lost_keys import lost_keys
 from kafkalog_spark.log.repair.report import Loss, PartitionReport, key_text
 from kafkalog_spark.log.write.segment_recovery import IndexBuilder
 from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES
-
-if TYPE_CHECKING:
-    pass
 
 _COPY = 8 << 20  # bytes that are copied at a time
 _OF_TRANSACTIONS = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL

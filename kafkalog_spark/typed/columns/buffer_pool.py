@@ -26,7 +26,7 @@ class BufferPool:
     """Arrays by column and role.
 
     The operating system maps fresh memory page by page, which is a considerable part of the time to decode a batch of
-    short values (`benchmarks/typed_formats.py`). An array is free if only the pool refers to it; an Arrow buffer refers
+    short values (`benchmarks/typed_stages.py`). An array is free if only the pool refers to it; an Arrow buffer refers
     to the array that it is a view of. Not thread-safe.
     """
 

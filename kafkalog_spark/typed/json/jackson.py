@@ -79,7 +79,7 @@ class JacksonReader:
 
     @property
     def name(self) -> str | None:
-        """Name of the current member (JsonParser.currentName), also at the begin of its object or array."""
+        """Name of the current member (JsonParser.currentName), also at the beginning of its object or array."""
         if self.token in (Token.START_OBJECT, Token.START_ARRAY) and len(self._contexts) > 1:
             return self._contexts[-2].name
         return self._contexts[-1].name
@@ -311,7 +311,7 @@ class JacksonReader:
             if word is not None:
                 self._match(sign + word, 3)
                 return self._non_numeric(sign + word)
-        raise self._unexpected(first, "expected a digit (0-9) to follow the char")
+        raise self._unexpected(first, "expected a digit (0-9) to follow the sign")
 
     def _non_numeric(self, word: str) -> Token:
         if not self._options.non_numeric:

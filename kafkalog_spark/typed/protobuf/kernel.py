@@ -185,8 +185,8 @@ def _begin_message(levels, depth, message, at, end):  # type: ignore[no-untyped-
 def _put_submessage(data, level, seen_row, columns, plan, slot, start):  # type: ignore[no-untyped-def]
     """Advance a field of messages -> (result, position of the next message to decode or -1, its end).
 
-    It appends the list after the last element, and nulls for an absent message. start: begin of the value, where an
-    empty message stands for a default.
+    It appends the list after the last element, and nulls for an absent message. start: position of the value; an empty
+    message there stands for a default.
     """
     slots = plan.slots
     column = slots[slot, Slot.COLUMN]

@@ -21,7 +21,7 @@ class Seen(IntEnum):
 
     COUNT = 0  # number of values
     FIRST_TAG = 1  # position of the first occurrence's tag
-    VALUE = 2  # begin of the last occurrence's value, after its length
+    VALUE = 2  # beginning of the last occurrence's value, after its length
     VALUE_END = 3
 
 

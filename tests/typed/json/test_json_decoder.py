@@ -184,6 +184,12 @@ def test_hostile_value_is_malformed_and_its_neighbours_are_read(name: str) -> No
     assert len(decoded.why(1)) < 500
 
 
+def test_sign_without_a_digit_is_named_as_by_jackson() -> None:
+    decoded = decoder("a double").decode(pa.array([b'{"a":-x}']))
+    assert decoded.bad is not None and decoded.bad.tolist() == [True]
+    assert "expected a digit (0-9) to follow the sign" in decoded.why(0)
+
+
 def test_string_of_60_mb_takes_a_small_multiple_of_its_size() -> None:
     value = b'{"user":"' + b"x" * 60_000_000 + b'","id":1}'
     array = pa.array([value, b'{"id":2}'])
