@@ -269,7 +269,7 @@ def outcome(committer: Committer, job: str, staged: Any) -> str:
     try:
         committer.commit(job, staged, options(Path("/"), **SETTINGS).segment_bytes, "q", 3)
     except WriteUnfinished as error:
-        return "not known" if "it is not known whether" in str(error) else "decided"
+        return "not known" if "the commit may exist or not" in str(error) else "decided"
     except KafkalogError as error:
         return "nothing" if "overloaded or failing" in str(error) else str(error)
     return "complete"
@@ -298,7 +298,7 @@ def test_a_commit_whose_outcome_is_not_known_is_found_out_later(s3: S3Server, tm
     gone: list[str] = []
     sent: list[bytes] = []
     failing = Sending(place.root, place.bucket().store, on_step=fails)
-    with pytest.raises(WriteUnfinished, match=r"not known whether it was: did not answer in time.*look at the log"):
+    with pytest.raises(WriteUnfinished, match=r"the commit may exist or not: did not answer in time.*check the log"):
         bucket_committer(failing).commit(job, staged, 500, "q", 3)
     bucket_committer(place.bucket()).abort([job])
     assert bucket_committer(place.bucket()).commit("ef" * 16, [], 500, "q", 3) != arrives
