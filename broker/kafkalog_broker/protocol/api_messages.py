@@ -43,6 +43,9 @@ API_VERSIONS = 18
 """API key of ApiVersions. Its response header never has tagged fields, and requests of unknown versions get a response
 (KIP-511)."""
 
+FIRST_OWN_API_KEY = 10_000
+"""Smallest key of an API that Kafka does not have."""
+
 
 @cache
 def message(api_key: int, kind: str, version: int) -> CompiledMessage:

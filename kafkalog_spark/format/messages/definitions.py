@@ -2,7 +2,8 @@
 
 `kafka_messages.jsonl` has one definition per line, without comments. They come from the jars of Apache Kafka (JSON
 resources of MessageGenerator, KIP-482; Apache License 2.0): requests, responses, headers and records of internal
-topics. `tests/format/record_messages.py` makes the file.
+topics. `tests/format/record_messages.py` makes the file. Definitions of messages that Kafka does not have belong in
+another `.jsonl` file beside it, in the same form.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_FILE = Path(__file__).with_name("kafka_messages.jsonl")
+_FOLDER = Path(__file__).parent
 
 Definition = Mapping[str, Any]
 """JSON object of a message, a struct or a field."""
@@ -25,11 +26,13 @@ class Head(NamedTuple):
     """Beginning of a line, with its place in the file. Finding a message does not require parsing all lines.
 
     Attributes:
+        file: File of the definition.
         type: header, request, response, coordinator-key, coordinator-value, metadata or data.
         topic: Topic of a coordinator's key or value.
         position, size: Place of the line in the file, in bytes.
     """
 
+    file: Path
     name: str
     api_key: int | None
     type: str
@@ -100,17 +103,18 @@ ToAttribute = Callable[[Definition], Attribute]
 
 @cache
 def heads() -> tuple[Head, ...]:
-    """Return the beginnings of all lines, in file order."""
+    """Return the beginnings of the lines of all files."""
     pattern = r'^\{"name":"(\w+)",(?:"apiKey":(\d+),)?"type":"([\w-]+)"(?:,"topic":"(\w+)")?.*$'
     return tuple(
-        Head(found[1], int(found[2]) if found[2] else None, found[3], found[4], found.start(), len(found[0]))
-        for found in re.finditer(pattern, _FILE.read_text(encoding="ascii"), re.MULTILINE)
+        Head(file, found[1], int(found[2]) if found[2] else None, found[3], found[4], found.start(), len(found[0]))
+        for file in sorted(_FOLDER.glob("*.jsonl"))
+        for found in re.finditer(pattern, file.read_text(encoding="ascii"), re.MULTILINE)
     )
 
 
 def definition(head: Head) -> Definition:
     """Read the definition on a line."""
-    with _FILE.open("rb") as file:
+    with head.file.open("rb") as file:
         file.seek(head.position)
         found: Definition = json.loads(file.read(head.size))
     return found

@@ -45,7 +45,8 @@ CLASSES = [
 
 
 def test_the_apis_and_versions_are_those_of_kio() -> None:
-    assert {key: list(api_messages.api_versions(key)) for key in api_messages.api_keys()} == REQUEST_VERSIONS
+    kafkas = [key for key in api_messages.api_keys() if key < api_messages.FIRST_OWN_API_KEY]
+    assert {key: list(api_messages.api_versions(key)) for key in kafkas} == REQUEST_VERSIONS
 
 
 def test_error_codes_are_those_of_kio() -> None:

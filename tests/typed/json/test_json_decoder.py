@@ -186,7 +186,8 @@ def test_hostile_value_is_malformed_and_its_neighbours_are_read(name: str) -> No
 
 def test_sign_without_a_digit_is_named_as_by_jackson() -> None:
     decoded = decoder("a double").decode(pa.array([b'{"a":-x}']))
-    assert decoded.bad is not None and decoded.bad.tolist() == [True]
+    assert decoded.bad is not None
+    assert decoded.bad.tolist() == [True]
     assert "expected a digit (0-9) to follow the sign" in decoded.why(0)
 
 
