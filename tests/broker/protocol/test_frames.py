@@ -30,7 +30,7 @@ from tests.broker.protocol.helpers.drawn_messages import (
 from tests.broker.protocol.helpers.kio_messages import is_same, kio_response_class
 from tests.searches import examples
 
-pytestmark = pytest.mark.usefixtures("everything_loaded")
+pytestmark = pytest.mark.usefixtures("everything_served")
 
 NAMED = namedtuple("NAMED", "error_code throttle_time")
 KIO_KEYS = served_first(key for key in REQUEST_VERSIONS if key != 0)  # Produce has a parser of its own
