@@ -59,6 +59,8 @@ _FIRST_VERSIONS = {
     codec: facts.first_produce_version for codec, facts in CODECS.items() if facts.first_produce_version is not None
 }
 """First version of Produce requests that may carry a codec."""
+_FLAGS_AT = layout.ATTRIBUTES_AT + 1
+"""Position of the low byte of a batch's attributes, which has the codec and the transactional flag."""
 _ALL_CODECS_VERSION = max(_FIRST_VERSIONS.values())
 _ADMIN_CLIENT = "__admin_client"
 """Client ID that may write to internal topics if it is authorized (Kafka: `AdminUtils.ADMIN_CLIENT_ID`).
@@ -97,8 +99,10 @@ def _lacks_transactional_right(request: Request) -> bool:
     batches: Iterator[memoryview] = (
         records for _, partitions in entity.topics for _, records in partitions if records is not None
     )
-    low, bit = layout.ATTRIBUTES_AT + 1, layout.ATTRIBUTE_TRANSACTIONAL
-    if request.version < FIRST_BATCH_VERSION or not any(len(batch) > low and batch[low] & bit for batch in batches):
+    flags_at, flag = _FLAGS_AT, layout.ATTRIBUTE_TRANSACTIONAL
+    if request.version < FIRST_BATCH_VERSION or not any(
+        len(batch) > flags_at and batch[flags_at] & flag for batch in batches
+    ):
         return False
     name = entity.transactional_id
     return name is None or not request.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
@@ -212,8 +216,7 @@ def _checked_batch(records: memoryview | None, version: int) -> memoryview:
     if not records:
         raise BrokerError(ErrorCode.invalid_record, "a produce request needs one batch per partition, there is none")
     if version < _ALL_CODECS_VERSION:
-        at = layout.ATTRIBUTES_AT + 1
-        codec = records[at] & layout.ATTRIBUTE_CODEC if len(records) > at else Codec.NONE
+        codec = records[_FLAGS_AT] & layout.ATTRIBUTE_CODEC if len(records) > _FLAGS_AT else Codec.NONE
         if version < _FIRST_VERSIONS.get(Codec(codec) if codec in KAFKA_CODECS else Codec.NONE, 0):
             name = "ZStandard" if codec == Codec.ZSTD else Codec(codec).label
             raise BrokerError(

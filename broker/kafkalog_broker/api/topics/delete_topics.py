@@ -89,14 +89,14 @@ def _resolve(
             resolved[key] = topic._replace(error=BrokerError(ErrorCode.invalid_request, message))
         elif topic.topic_id is None:
             resolved[key] = topic
-        elif (known := broker.topics.by_id(topic.topic_id)) is None:
+        elif (existing_topic := broker.topics.by_id(topic.topic_id)) is None:
             resolved[key] = topic._replace(error=BrokerError(ErrorCode.unknown_topic_id, UNKNOWN_TOPIC_ID))
-        elif known.name in names and _may_describe_and_delete(request, known.name):
+        elif existing_topic.name in names and _may_describe_and_delete(request, existing_topic.name):
             message = "The provided topic name maps to an ID that was already supplied."
             error = BrokerError(ErrorCode.invalid_request, message)
-            resolved[key] = topic._replace(name=known.name, error=error)
+            resolved[key] = topic._replace(name=existing_topic.name, error=error)
         else:
-            resolved[key] = topic._replace(name=known.name)
+            resolved[key] = topic._replace(name=existing_topic.name)
         if topic.topic_id is not None and resolved[key].error is not None:
             refused_with_id.add(resolved[key].name)
     # If a topic is refused with its ID, the response has no second result for its name.
