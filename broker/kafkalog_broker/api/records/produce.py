@@ -52,8 +52,8 @@ from kafkalog_spark.format.names import is_written_by_broker
 
 _refusal_log = LogRate(logging.getLogger(__name__))
 
-ALL, LEADER, NONE = -1, 1, 0
-_ACKS = (ALL, LEADER, NONE)
+ACKS_ALL, ACKS_LEADER, ACKS_NONE = -1, 1, 0
+_ACKS = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
 FIRST_BATCH_VERSION = 3
 _FIRST_VERSIONS = {
     codec: facts.first_produce_version for codec, facts in CODECS.items() if facts.first_produce_version is not None
@@ -99,13 +99,14 @@ def _lacks_transactional_right(request: Request) -> bool:
     batches: Iterator[memoryview] = (
         records for _, partitions in entity.topics for _, records in partitions if records is not None
     )
-    flags_at, flag = _FLAGS_AT, layout.ATTRIBUTE_TRANSACTIONAL
-    if request.version < FIRST_BATCH_VERSION or not any(
-        len(batch) > flags_at and batch[flags_at] & flag for batch in batches
-    ):
+    if request.version < FIRST_BATCH_VERSION or not any(map(_is_transactional, batches)):
         return False
     name = entity.transactional_id
     return name is None or not request.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+
+
+def _is_transactional(batch: memoryview) -> bool:
+    return len(batch) > _FLAGS_AT and bool(batch[_FLAGS_AT] & layout.ATTRIBUTE_TRANSACTIONAL)
 
 
 async def _respond_when_appended(
@@ -149,7 +150,7 @@ def _response(request: Request, responses: list[TopicProduceResponse]) -> Produc
     Raises:
         BrokerError: If a request with acks=0 had an error. This closes the connection.
     """
-    if request.entity.acks != NONE:
+    if request.entity.acks != ACKS_NONE:
         return ProduceResponse(responses)
     for topic, partitions in responses:
         for partition in partitions:
@@ -230,7 +231,7 @@ def _checked_message_set(log: Log, records: memoryview | None, acks: int) -> mem
     """Return the message set of a request of version 0 to 2. Raises BrokerError."""
     if records is None:
         raise BrokerError(ErrorCode.invalid_record, "there is no message set")
-    if acks == ALL and log.config.min_insync_replicas > 1:
+    if acks == ACKS_ALL and log.config.min_insync_replicas > 1:
         raise BrokerError(
             ErrorCode.not_enough_replicas,
             f"min.insync.replicas is {log.config.min_insync_replicas}, but there is one replica",

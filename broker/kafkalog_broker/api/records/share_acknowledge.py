@@ -96,7 +96,7 @@ async def acknowledge_all(
                 if existing_topic is None:
                     raise BrokerError(ErrorCode.unknown_topic_id)
                 batches = await run_in_slices(
-                    checked_batches(partition.acknowledgement_batches, may_renew, is_renewing), time_slice
+                    check_batches(partition.acknowledgement_batches, may_renew, is_renewing), time_slice
                 )
                 request.authorize(existing_topic.name)
                 if not 0 <= key.partition < existing_topic.partitions:
@@ -109,7 +109,7 @@ async def acknowledge_all(
     return outcomes
 
 
-def checked_batches(
+def check_batches(
     batches: Sequence[Any], may_renew: bool, is_renewing: bool
 ) -> Generator[None, None, list[Acknowledgement]]:
     """Check the acknowledgements of one partition (Kafka: `KafkaApis.validateAcknowledgementBatches`).

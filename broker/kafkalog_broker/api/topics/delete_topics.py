@@ -28,12 +28,12 @@ _FIRST_VERSION_WITH_IDS = 6
 
 
 class _TopicToDelete(NamedTuple):
-    """A topic as the request names it.
+    """A topic of the request.
 
     Attributes:
-        name: Its name; for a topic by ID the name it has, or None if there is no such topic.
-        topic_id: Its ID, if the request has one.
-        error: Why it is not deleted, as far as the request alone shows it.
+        name: Name of the topic. For a topic by ID it is looked up; None if the ID is unknown.
+        topic_id: ID of the topic, or None if the request has its name.
+        error: Why the topic is not deleted, if the request alone is the reason; else None.
     """
 
     name: str | None
