@@ -57,9 +57,10 @@ class AclStore:
         self.change((), self._copies.load() or ())
 
     def save(self, acls: Collection[Acl]) -> None:
-        """Write a complete set of ACLs to disk."""
-        if self._copies is not None:
-            self._copies.save(acls)
+        """Write a complete set of ACLs to disk. Call `load` first. Raises OSError if no copy was written."""
+        if self._copies is None:
+            raise RuntimeError("ACLs cannot be saved: they were not loaded")
+        self._copies.save(acls)
 
     def change(self, removed: Iterable[Acl], added: Iterable[Acl]) -> None:
         """Change the ACLs in memory."""

@@ -41,7 +41,7 @@ class ScramUsers:
     def load(self, new: Iterable[NewUser] = ()) -> None:
         """Read the newest copy; create and save the users of `new` that are missing. Raises what
         StateCopies.load raises."""
-        users = self.copies.load() or self.users
+        users = self.copies.load() or self.copy()
         missing = [user for user in new if user.name not in users[user.mechanism]]
         for user in missing:
             users[user.mechanism][user.name] = user.credential

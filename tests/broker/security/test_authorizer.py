@@ -176,6 +176,11 @@ def test_acls_are_there_after_a_restart(tmp_path: Path) -> None:
     assert (tmp_path / "a" / FILE).stat().st_mode & 0o077 == 0
 
 
+def test_save_before_load_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="not loaded"):
+        AclStore().save([acl()])
+
+
 DUMPED = acl_file([]).dump(1, [acl()])
 
 

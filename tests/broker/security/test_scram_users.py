@@ -80,6 +80,18 @@ def test_a_damaged_copy_is_passed_over_and_a_damaged_file_is_an_error(tmp_path: 
         loaded(*both)
 
 
+def test_users_that_could_not_be_saved_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    users = ScramUsers([tmp_path])
+
+    def fail(content: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(users.copies, "save", fail)
+    with pytest.raises(OSError, match="disk full"):
+        users.load(parse_add_scram(["SCRAM-SHA-256=[name=alice,password=secret]"]))
+    assert users.find(SHA_256, "alice") is None
+
+
 def deletion(mechanism: int) -> ScramCredentialDeletion:
     return ScramCredentialDeletion(name="alice", mechanism=i8(mechanism))
 
