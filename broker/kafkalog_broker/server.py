@@ -52,7 +52,7 @@ from kafkalog_broker.telemetry.client_instances import ClientInstances
 
 if TYPE_CHECKING:
     from kafkalog_broker.metrics.serving import Metrics  # loaded only with metrics
-    from kafkalog_broker.mirror.command import ServedMirror  # with aiokafka, which only a mirror needs
+    from kafkalog_broker.mirror.served_mirror import ServedMirror  # with aiokafka, which only a mirror needs
 
 TICK_S = 1.0  # interval of periodic work; each part checks whether its own interval has passed
 
