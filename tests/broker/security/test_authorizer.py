@@ -201,7 +201,7 @@ def test_what_is_removed_leaves_nothing() -> None:
     store.change((), [*acls, *acls])
     assert len(store) == len(acls)
     store.change(acls, ())
-    assert (list(store), list(store.about(TOPIC, "orders"))) == ([], [])
+    assert (list(store), list(store.matching(TOPIC, "orders"))) == ([], [])
     store.change([acl()], ())  # of one that is gone
     assert len(store) == 0
 
