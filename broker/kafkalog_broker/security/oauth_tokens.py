@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.oauth_settings import URL, OAuthSettings
+from kafkalog_broker.config.oauth_settings import JWKS_URL, OAuthSettings
 from kafkalog_broker.runtime.log_rate import LogRate
 from kafkalog_broker.security.jwks import parse_jwks, read_jwks
 from kafkalog_broker.security.jwt import InvalidToken, Token, check_signed_token, check_unsecured_token
@@ -81,7 +81,7 @@ class TokenValidator:
             wait_ms = min(self.settings.retry_ms << min(self._failures, 20), self.settings.max_retry_ms)
             self._due = self._clock() + wait_ms / 1000
             self._failures += 1
-            raise ConfigError(f"the keys of {url} cannot be read: {error}", name=URL) from None
+            raise ConfigError(f"the keys of {url} cannot be read: {error}", name=JWKS_URL) from None
         self._failures = 0
         self._due = self._clock() + self.settings.refresh_ms / 1000
 

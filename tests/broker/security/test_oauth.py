@@ -16,7 +16,7 @@ from joserfc.jwk import ECKey, KeySet, OctKey, RSAKey
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.oauth_settings import MODULE, SECURED, UNSECURED, OAuthSettings
+from kafkalog_broker.config.oauth_settings import OAUTH_MODULE, SECURED_HANDLERS, UNSECURED_HANDLER, OAuthSettings
 from kafkalog_broker.config.sasl_settings import OAUTHBEARER, SaslSettings
 from kafkalog_broker.security.jwks import parse_jwks
 from kafkalog_broker.security.jwt import InvalidToken, Token, check_signed_token, check_unsecured_token
@@ -320,17 +320,19 @@ def test_properties() -> None:
     given = {
         URL: "https://a/keys", f"{OWN}{URL}": "file:///keys", "sasl.oauthbearer.expected.audience": "a,b",
         f"{OWN}sasl.oauthbearer.expected.issuer": "i", "sasl.oauthbearer.clock.skew.seconds": "5",
-        "sasl.oauthbearer.sub.claim.name": "name", f"{OWN}sasl.server.callback.handler.class": SECURED[0],
-        f"{OWN}sasl.jaas.config": f"{MODULE} required;",
+        "sasl.oauthbearer.sub.claim.name": "name", f"{OWN}sasl.server.callback.handler.class": SECURED_HANDLERS[0],
+        f"{OWN}sasl.jaas.config": f"{OAUTH_MODULE} required;",
     }  # fmt: skip
     wanted = OAuthSettings("file:///keys", "i", frozenset("ab"), 5000, subject_claim="name")
     assert settings_of(**given) == wanted
 
 
 def test_unsecured_tokens_are_accepted_only_if_configured() -> None:
-    handler = {f"{OWN}sasl.server.callback.handler.class": UNSECURED}
+    handler = {f"{OWN}sasl.server.callback.handler.class": UNSECURED_HANDLER}
     assert settings_of(**handler) == OAuthSettings(None, clock_skew_ms=0)
-    options = f'{MODULE} required unsecuredValidatorRequiredScope="a b" unsecuredValidatorAllowableClockSkewMs="9";'
+    options = (
+        f'{OAUTH_MODULE} required unsecuredValidatorRequiredScope="a b" unsecuredValidatorAllowableClockSkewMs="9";'
+    )
     wanted = OAuthSettings(None, clock_skew_ms=9, scopes=("a", "b"))
     assert settings_of(**handler, **{f"{OWN}sasl.jaas.config": options}) == wanted
 
