@@ -25,9 +25,9 @@ from kafkalog_broker.protocol.mirror_messages import (
     NO_ID,
     SESSIONS,
     TOPIC_IDS,
-    FetchAnswer,
-    Fetched,
+    FetchedSourcePartition,
     Key,
+    SourceFetchResponse,
 )
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
@@ -61,7 +61,9 @@ class NodeFetcher:
     _request_metadata: Callable[[], None]
     partitions: dict[Key, PartitionMirror] = field(init=False, default_factory=dict)
     received_bytes: int = field(init=False, default=0)
-    _response: FetchAnswer | None = field(init=False, default=None)  # the last one, whose buffer is still in use
+    _response: SourceFetchResponse | None = field(
+        init=False, default=None
+    )  # the last one, whose buffer is still in use
     _unappended: list[tuple[PartitionMirror, Received]] = field(init=False, default_factory=list)  # its batches
 
     def __post_init__(self) -> None:
@@ -120,7 +122,7 @@ class NodeFetcher:
 
     async def _handle_response(
         self,
-        response: FetchAnswer,
+        response: SourceFetchResponse,
         session: ClientSession,
         wanted: Mapping[Key, PartitionMirror],
         fetch_offsets: Mapping[Key, int],
@@ -135,7 +137,7 @@ class NodeFetcher:
             return
         session.advance(response.session_id)
         by_topic = {(mirror.topic_id, key[1]): key for key, mirror in wanted.items()}
-        batches: list[tuple[PartitionMirror, Fetched]] = []
+        batches: list[tuple[PartitionMirror, FetchedSourcePartition]] = []
         for fetched in response.partitions:
             topic, partition = fetched.topic, fetched.partition
             key = (topic, partition) if isinstance(topic, str) else by_topic.get((topic, partition))
@@ -199,7 +201,7 @@ class NodeFetcher:
             _log.error("%s: unexpected error in the mirror", mirror.name, exc_info=error)
         mirror.wait(why, failed=True)
 
-    async def _handle_partition_error(self, mirror: PartitionMirror, fetched: Fetched) -> None:
+    async def _handle_partition_error(self, mirror: PartitionMirror, fetched: FetchedSourcePartition) -> None:
         match fetched.error:
             case ErrorCode.none:
                 await self._truncate_diverged(mirror, fetched)
@@ -211,7 +213,7 @@ class NodeFetcher:
             case _:
                 mirror.wait(f"the source responds {error_text(fetched.error)}", failed=True)
 
-    async def _truncate_diverged(self, mirror: PartitionMirror, fetched: Fetched) -> None:
+    async def _truncate_diverged(self, mirror: PartitionMirror, fetched: FetchedSourcePartition) -> None:
         assert fetched.diverging is not None
         check_fetched(fetched)
         before, epoch = mirror.log.log_end_offset, fetched.diverging[0]

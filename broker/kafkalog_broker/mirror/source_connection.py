@@ -23,8 +23,8 @@ from kafkalog_broker.protocol.headers import request_header, without_header
 from kafkalog_broker.protocol.mirror_messages import (
     FETCH,
     VERSIONS,
-    FetchAnswer,
-    FetchCall,
+    SourceFetchRequest,
+    SourceFetchResponse,
     decode_fetch,
     encode_fetch,
 )
@@ -141,7 +141,7 @@ class SourceConnection:
                 return read(read_response(api_key, version, response))
             return await asyncio.to_thread(lambda: read(read_response(api_key, version, response)))
 
-    async def fetch(self, call: FetchCall, version: int, max_partitions: int) -> FetchAnswer:
+    async def fetch(self, call: SourceFetchRequest, version: int, max_partitions: int) -> SourceFetchResponse:
         """Send a Fetch request. Raises SourceUnreachable.
 
         Args:
@@ -159,7 +159,7 @@ class SourceConnection:
             self.close()
             raise SourceUnreachable(f"{self.address}: {error}") from None
 
-    def reuse_buffer(self, response: FetchAnswer) -> None:
+    def reuse_buffer(self, response: SourceFetchResponse) -> None:
         """Allow the buffer of a response to be reused; its records must not be used afterwards."""
         if response.partitions:
             self._frames.give_back(response.partitions[0].records)

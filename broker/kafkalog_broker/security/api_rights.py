@@ -40,7 +40,7 @@ RequestRights = tuple[Right, ...]
 
 @dataclass(frozen=True, slots=True)
 class ApiRights:
-    """Rights that an API requires. The error of a denial depends on the resource type (`acls.REFUSALS`).
+    """Rights that an API requires. The error of a denial depends on the resource type (`acls.DENIALS`).
 
     Attributes:
         on_request: Rights without which a whole request is denied.
