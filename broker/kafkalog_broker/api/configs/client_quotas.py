@@ -34,11 +34,11 @@ async def describe_client_quotas(request: Request, broker: Broker) -> Any:
         FilterComponent(component.entity_type, component.match_type, component.match) for component in body.components
     ]
     try:
-        found = await broker.run_computing(matching_entities, quotas, components, strict=body.strict)
+        matching = await broker.run_computing(matching_entities, quotas, components, strict=body.strict)
     except BrokerError as error:
         return respond(request, error_code=error.code, error_message=error.what, entries=None)
     entries = []
-    async for entity in time_slice.spread(found):
+    async for entity in time_slice.spread(matching):
         values = quotas[entity]
         quota_structs = [{"key": key, "value": values[key]} for key in entity.keys if key in values]
         entries.append({"entity": _component_structs(entity.named()), "values": quota_structs})
@@ -67,7 +67,7 @@ async def alter_client_quotas(request: Request, broker: Broker) -> Any:
                 if len(entry.entity) > _MAX_COMPONENTS:
                     message = f"An entity has {len(entry.entity)} components, at most {_MAX_COMPONENTS} are read."
                     raise BrokerError(ErrorCode.invalid_request, message)
-                operations = [QuotaOperation(one.key, None if one.remove else float(one.value)) for one in entry.ops]
+                operations = [QuotaOperation(op.key, None if op.remove else float(op.value)) for op in entry.ops]
                 entity, values = alter_quotas(quotas, components, operations)
                 if not body.validate_only:
                     quotas[entity] = changed[entity] = values

@@ -111,10 +111,10 @@ class _ConfigEncoder:
         configuration = name if is_broker else tuple(overrides.items())
         key = (kind, configuration, keys, self._version, self._with_synonyms, self._with_documentation)
         encoded = self._encoded if keys or overrides else self._encoded_for_all_requests
-        found = encoded.get(key)
-        if found is None:
-            found = encoded[key] = self._encode(kind, name, keys, entries_key=(kind, configuration))
-        return found
+        configs = encoded.get(key)
+        if configs is None:
+            configs = encoded[key] = self._encode(kind, name, keys, entries_key=(kind, configuration))
+        return configs
 
     def _encode(self, kind: ConfigResourceType, name: str, keys: Keys, entries_key: Hashable) -> bytes:
         entries = self._entries.get(entries_key)

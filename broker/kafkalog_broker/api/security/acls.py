@@ -132,7 +132,7 @@ def _authorizer(broker: Broker) -> Authorizer:
 
 
 def _reject_zero_codes(request: Request) -> None:
-    """Raise a BrokerError that closes the connection, because the functions above return no response for it."""
+    """Raise a BrokerError for a zero code. It closes the connection, because the error handlers return no response."""
     if _has_zero_code(request):
         raise BrokerError(ErrorCode.invalid_request, "a type, operation or permission is 0")
 
