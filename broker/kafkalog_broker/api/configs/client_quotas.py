@@ -17,7 +17,7 @@ from kafkalog_broker.protocol.acls import DENIAL_MESSAGES
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
-from kafkalog_broker.quotas.quota_alteration import QuotaOperation, alter
+from kafkalog_broker.quotas.quota_alteration import QuotaOperation, alter_quotas
 from kafkalog_broker.quotas.quota_entity import Entity
 from kafkalog_broker.quotas.quota_filter import FilterComponent, matching_entities
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
@@ -56,7 +56,7 @@ async def alter_client_quotas(request: Request, broker: Broker) -> Any:
     body, time_slice = request.entity, TimeSlice()
     results: list[dict[str, Any]] = []
     changed: dict[Entity, dict[str, float]] = {}
-    async with broker.altering:
+    async with broker.alteration_lock:
         quotas: dict[Entity, Mapping[str, float]] = dict(broker.quotas.quotas)
         async for entry in time_slice.spread(body.entries):
             components = [
@@ -68,7 +68,7 @@ async def alter_client_quotas(request: Request, broker: Broker) -> Any:
                     message = f"An entity has {len(entry.entity)} components, at most {_MAX_COMPONENTS} are read."
                     raise BrokerError(ErrorCode.invalid_request, message)
                 operations = [QuotaOperation(op.key, None if op.remove else float(op.value)) for op in entry.ops]
-                entity, values = alter(quotas, components, operations)
+                entity, values = alter_quotas(quotas, components, operations)
                 if not body.validate_only:
                     quotas[entity] = changed[entity] = values
             except BrokerError as error:

@@ -82,7 +82,7 @@ class _ConfigEncoder:
     """Encodes the properties of the resources of one request. Equal properties are looked up and encoded once.
 
     The properties of this broker, and of topics without overrides, do not depend on the request. They are cached in
-    `broker.described` until the broker's configuration changes.
+    `broker.config_descriptions` until the broker's configuration changes.
     """
 
     def __init__(self, request: Request, broker: Broker) -> None:
@@ -94,10 +94,10 @@ class _ConfigEncoder:
         self._write = array_writer(response_structs(request).DescribeConfigsResult, "configs")
         self._encoded: dict[Hashable, bytes] = {}
         self._entries: dict[Hashable, list[ConfigEntry]] = {}
-        config, encoded = broker.described
+        config, encoded = broker.config_descriptions
         if config is not broker.config:
             encoded = {}
-            broker.described = (broker.config, encoded)
+            broker.config_descriptions = (broker.config, encoded)
         self._encoded_for_all_requests: dict[Any, bytes] = encoded
         self.no_properties = self._write_array(())
 

@@ -80,7 +80,7 @@ async def fetch(request: Request, broker: Broker) -> FetchResponse:
     if throttle_ms:
         return FetchResponse((), session_id=result.context.session_id, throttle_time=throttle_ms)
     if broker.traffic is not None:
-        broker.traffic.fetched(fetched.partitions)
+        broker.traffic.count_fetch(fetched.partitions)
     if len(fetched.partitions) > _LONG_RESPONSE:
         await time_slice.next()
     return _response(result)

@@ -203,7 +203,7 @@ def _log(request: Request, broker: Broker, topic: str | UUID, index: int) -> Log
         raise BrokerError(ErrorCode.topic_authorization_failed)
     if is_written_by_broker(name) and request.client_id != _ADMIN_CLIENT and name in broker.topics:
         raise BrokerError(ErrorCode.invalid_topic_exception, f"clients may not write to the internal topic {name}")
-    if broker.mirrored is not None:
+    if broker.mirror_source is not None:
         broker.check_not_mirrored(f"records for {name} are refused")
     return broker.log(name, index)
 
@@ -247,7 +247,7 @@ def _error_response(
     error: BrokerError, request: Request, broker: Broker, topic: str | UUID, index: int
 ) -> PartitionProduceResponse:
     if broker.traffic is not None:
-        broker.traffic.refused(request.api_key, error.code)
+        broker.traffic.count_failed_request(request.api_key, error.code)
     level = logging.WARNING if error.code in _ERRORS_LOGGED_AS_WARNINGS else logging.DEBUG
     _refusal_log.log(level, "Produce to %s-%d from %s refused: %s", topic, index, request.connection, error)
     if isinstance(error, InvalidRecords):
