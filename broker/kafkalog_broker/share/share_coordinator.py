@@ -63,6 +63,10 @@ class ShareCoordinator:
                         shard.replay(offset, record)
         return shard
 
+    def close_all(self) -> None:
+        """Forget the state of all share partitions, because __share_group_state was deleted."""
+        self.runtime.remove_all()
+
     def partition_for(self, key: SharePartitionKey) -> int:
         """Return the partition of __share_group_state that has the state of a share partition."""
         return self.runtime.partition_for(f"{key.group_id}:{uuid_to_text(key.topic_id)}:{key.partition}")
