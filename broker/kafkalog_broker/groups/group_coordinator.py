@@ -64,17 +64,19 @@ class GroupCoordinator:
             log: __consumer_offsets.
         """
         self.context = context
-        self.runtime: CoordinatorRuntime[LoadedPartition, GroupShard] = CoordinatorRuntime(log, load, self._serve)
+        self.runtime: CoordinatorRuntime[LoadedPartition, GroupShard] = CoordinatorRuntime(
+            log, load, self._create_shard
+        )
         interval_ms = context.config.offsets_retention_check_interval_ms
         self._next_expiry_ms = context.clock.monotonic_ms() + interval_ms
 
-    def _serve(self, partition: int, loaded: LoadedPartition) -> GroupShard:
+    def _create_shard(self, partition: int, loaded: LoadedPartition) -> GroupShard:
         append, commit = partial(self.runtime.append, partition), partial(self.runtime.commit, partition)
         return GroupShard(loaded, self.context, append, commit)
 
     def close_all(self) -> None:
         """Stop serving all partitions, as after the topic was deleted, and answer their waiting members."""
-        for shard in self.runtime.remove_all():
+        for shard in self.runtime.unload_all():
             shard.close()
 
     def shutdown(self) -> None:
@@ -206,7 +208,7 @@ class GroupCoordinator:
 
     def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
         """Apply a transaction marker that was appended to a partition. Loading a partition reads its markers itself."""
-        shard = self.runtime.if_open(partition)
+        shard = self.runtime.get_if_loaded(partition)
         if shard is not None:
             shard.offsets.end_transaction(producer_id, commit=commit)
 
@@ -214,13 +216,13 @@ class GroupCoordinator:
         """Return the groups with one of the states and types, ignoring case; an empty filter accepts all of them.
 
         Raises:
-            BrokerError: As `CoordinatorRuntime.all`.
+            BrokerError: As `CoordinatorRuntime.all_shards`.
         """
         accepted_states = {state.strip().lower() for state in states}
         accepted_types = {group_type.strip().lower() for group_type in types}
         return [
             group
-            for shard in self.runtime.all()
+            for shard in self.runtime.all_shards()
             for group in shard.list_groups()
             if (not accepted_states or group.group_state.lower().replace("notready", "not_ready") in accepted_states)
             and (not accepted_types or group.group_type in accepted_types)
@@ -232,8 +234,8 @@ class GroupCoordinator:
         if monotonic_ms < self._next_expiry_ms:
             return
         self._next_expiry_ms = monotonic_ms + self.context.config.offsets_retention_check_interval_ms
-        self.runtime.open_owned()
-        for partition, shard in self.runtime.served().items():
+        self.runtime.load_owned_now()
+        for partition, shard in self.runtime.loaded_shards().items():
             try:
                 shard.expire()
             except BrokerError as error:
@@ -241,8 +243,8 @@ class GroupCoordinator:
 
     def on_topics_deleted(self, topics: Collection[str], topic_ids: Collection[UUID] = ()) -> Iterator[None]:
         """Remove the offsets and share partitions of deleted topics, in steps. Raises BrokerError if loading fails."""
-        self.runtime.open_owned()
-        for partition, shard in self.runtime.served().items():
+        self.runtime.load_owned_now()
+        for partition, shard in self.runtime.loaded_shards().items():
             try:
                 yield from shard.forget_topics(topics)
                 shard.forget_shared_topics(topic_ids)

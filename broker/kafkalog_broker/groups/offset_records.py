@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.coordinator.coordinator_record import text_too_long
+from kafkalog_broker.coordinator.coordinator_record import text_too_long_error
 from kafkalog_broker.groups.classic.classic_group_records import GroupKey
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.format.messages.internal import decode_key as decode_any_key
@@ -52,7 +52,7 @@ def offset_key(group_id: str, topic: str, partition: int) -> bytes:
     try:
         return _write_offset_key((group_id, topic, partition))
     except InvalidRecord as error:
-        raise text_too_long(error) from None
+        raise text_too_long_error(error) from None
 
 
 def offset_value(committed: OffsetAndMetadata) -> bytes:
@@ -61,7 +61,7 @@ def offset_value(committed: OffsetAndMetadata) -> bytes:
     try:
         return write(committed)
     except InvalidRecord as error:
-        raise text_too_long(error) from None
+        raise text_too_long_error(error) from None
 
 
 def decode_key(key: bytes) -> OffsetKey | GroupKey | None:

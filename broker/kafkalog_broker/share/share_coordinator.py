@@ -65,7 +65,7 @@ class ShareCoordinator:
 
     def close_all(self) -> None:
         """Forget the state of all share partitions, because __share_group_state was deleted."""
-        self.runtime.remove_all()
+        self.runtime.unload_all()
 
     def partition_for(self, key: SharePartitionKey) -> int:
         """Return the partition of __share_group_state that has the state of a share partition."""
@@ -107,7 +107,7 @@ class ShareCoordinator:
         if now_ms >= self._next_cold_snapshots_ms:
             interval_ms = self._config.share_coordinator_cold_partition_snapshot_interval_ms
             self._next_cold_snapshots_ms = now_ms + interval_ms
-            for partition, shard in self.runtime.served().items():
+            for partition, shard in self.runtime.loaded_shards().items():
                 steps = shard.cold_snapshots(interval_ms)
                 yield from self._commit_steps(partition, shard, steps, "snapshots of unchanged share partitions")
 
@@ -120,7 +120,7 @@ class ShareCoordinator:
 
     async def prune(self) -> None:
         """Delete records that are superseded by a later snapshot."""
-        for partition, shard in list(self.runtime.served().items()):
+        for partition, shard in list(self.runtime.loaded_shards().items()):
             try:
                 await self.runtime.log.prune(partition, shard.prune_offset())
             except BrokerError as error:
@@ -128,7 +128,7 @@ class ShareCoordinator:
 
     def on_topics_deleted(self, topics: Collection[UUID]) -> Iterator[None]:
         """Delete the state of all share partitions of these topics, step by step."""
-        for partition, shard in self.runtime.served().items():
+        for partition, shard in self.runtime.loaded_shards().items():
             steps = shard.delete_topics(topics)
             yield from self._commit_steps(partition, shard, steps, "deletions of the state of deleted topics")
 
@@ -140,7 +140,7 @@ class ShareCoordinator:
             for records in steps:
                 self.runtime.commit(partition, CoordinatorResult(records, None))
                 yield
-                if self.runtime.if_open(partition) is not shard:
+                if self.runtime.get_if_loaded(partition) is not shard:
                     return
         except BrokerError as error:
             _log.warning("%s-%d: %s could not be written: %s", SHARE_STATE_TOPIC, partition, what, error)

@@ -72,7 +72,7 @@ class TransactionCoordinator:
         self.config = config
         self._clock = clock
         self.runtime: CoordinatorRuntime[Transactions, TransactionShard] = CoordinatorRuntime(
-            state_log, load, self._serve
+            state_log, load, self._create_shard
         )
         self._prepared: dict[str, None] = {}  # transactional ids, the oldest first
         self._flushes = flushes
@@ -84,13 +84,13 @@ class TransactionCoordinator:
         self._next_abort_ms = started_ms + config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self._next_expiry_ms = started_ms + config.transaction_remove_expired_transaction_cleanup_interval_ms
 
-    def _serve(self, partition: int, loaded: Transactions) -> TransactionShard:
+    def _create_shard(self, partition: int, loaded: Transactions) -> TransactionShard:
         self._note_unflushed(partition, loaded)
         return TransactionShard(loaded, self._prepared)
 
     def close_all(self) -> None:
         """Forget all transactional ids, because __transaction_state was deleted."""
-        self.runtime.remove_all()
+        self.runtime.unload_all()
         self._prepared.clear()
 
     def shutdown(self) -> None:
@@ -151,14 +151,14 @@ class TransactionCoordinator:
         del self._unflushed_ends[transactional_id]
         return None
 
-    def served(self) -> list[TransactionMetadata]:
+    def loaded_metadata(self) -> list[TransactionMetadata]:
         """Return the metadata of all ids in partitions that are loaded."""
-        return [metadata for shard in self.runtime.served().values() for metadata in shard.transactions.values()]
+        return [metadata for shard in self.runtime.loaded_shards().values() for metadata in shard.transactions.values()]
 
-    def all(self) -> list[TransactionMetadata]:
+    def all_metadata(self) -> list[TransactionMetadata]:
         """Return the metadata of all ids, after loading partitions that are not loaded. Raises as
-        `CoordinatorRuntime.all`."""
-        return [metadata for shard in self.runtime.all() for metadata in shard.transactions.values()]
+        `CoordinatorRuntime.all_shards`."""
+        return [metadata for shard in self.runtime.all_shards() for metadata in shard.transactions.values()]
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
         """Return the metadata of an id. Raises BrokerError as `end`, but transactional_id_not_found if it is
@@ -399,7 +399,7 @@ class TransactionCoordinator:
             self._remove_expired(now_ms)
 
     def _abort_timed_out(self, now_ms: int) -> None:
-        for metadata in self.served():
+        for metadata in self.loaded_metadata():
             if metadata.state is not TransactionState.ONGOING or metadata.start_ms + metadata.timeout_ms >= now_ms:
                 continue
             try:
@@ -411,7 +411,7 @@ class TransactionCoordinator:
 
     def _remove_expired(self, now_ms: int) -> None:
         last_valid_ms = now_ms - self.config.transactional_id_expiration_ms
-        for partition, shard in self.runtime.served().items():
+        for partition, shard in self.runtime.loaded_shards().items():
             expired = [
                 TransactionTombstone(metadata.transactional_id)
                 for metadata in shard.transactions.values()

@@ -66,7 +66,7 @@ class UncleanStart:
             is_whole: False if partitions of __transaction_state are missing, so that outcomes may be unknown. Then open
                 transactions are only logged.
         """
-        metadata_by_producer = {metadata.producer_id: metadata for metadata in self._coordinator.served()}
+        metadata_by_producer = {metadata.producer_id: metadata for metadata in self._coordinator.loaded_metadata()}
         states = ProducerStates.of(logs, set(metadata_by_producer))
         if not (is_whole and self._is_loaded()):
             for state in states.open:
@@ -87,7 +87,7 @@ class UncleanStart:
     def _is_loaded(self) -> bool:
         runtime = self._coordinator.runtime
         owned = runtime.log.owned()
-        return bool(owned) and all(runtime.if_open(partition) is not None for partition in owned)
+        return bool(owned) and all(runtime.get_if_loaded(partition) is not None for partition in owned)
 
     def _scan(self) -> Iterator[CoordinatorBatch]:
         """Yield the batches of all partitions of __transaction_state."""
@@ -133,7 +133,7 @@ class UncleanStart:
         self._coordinator.end(metadata.transactional_id, metadata.producer, commit=commit, client_version=version)
 
     def _raise_epochs(self, states: ProducerStates) -> None:
-        for metadata in self._coordinator.served():
+        for metadata in self._coordinator.loaded_metadata():
             highest = states.highest_epoch(metadata.producer_id)
             if highest > metadata.producer_epoch:
                 self._change(metadata.transactional_id, self._raise_epoch, highest)

@@ -42,7 +42,7 @@ def test_damaged_share_state_is_served_again_after_the_topic_was_deleted(tmp_pat
         path = next((tmp_path / "data").glob(f"{SHARE_STATE_TOPIC}-0/*.log"))
         batch = path.read_bytes()
         path.write_bytes(batch[:-1] + bytes([batch[-1] ^ 1]))
-        broker.share_coordinator.runtime.remove(0)
+        broker.share_coordinator.runtime.unload(0)
         with pytest.raises(BrokerError) as refused:
             broker.share_coordinator.summary(key)
         assert refused.value.code is ErrorCode.not_coordinator
