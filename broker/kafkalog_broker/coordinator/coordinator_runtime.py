@@ -5,13 +5,13 @@ shard of the partition from the loaded value, in the event loop. The shard holds
 methods `encode` and `replay`, see `CoordinatorShard`.
 
 A request is an operation: a function that reads the shard, does not change it, and returns a `CoordinatorResult` of
-records and a response. `runtime.run(partition, operation)` loads the partition if needed, runs the operation and commits
-the result: it appends the records as one batch, replays them into the shard, calls `on_commit` and returns the response.
-If the append fails, BrokerError is raised and the shard has not changed.
+records and a response. `run` loads the partition if needed, runs the operation and commits the result: it appends the
+records as one batch, replays them into the shard, calls `on_commit` and returns the response. If the append fails,
+BrokerError is raised and the shard has not changed.
 
 A shard creates a `CoordinatorTimer` for delayed operations and a `CoordinatorExecutor` for slow tasks; both commit
-results with `partial(runtime.commit, partition)`. A caller that already has the shard calls `commit` itself, or `append`
-for records that it applies without a replay.
+results with `partial(runtime.commit, partition)`. A caller that already has the shard calls `commit` itself. `append`
+is for records that the caller applies without a replay.
 
 All methods except `read` must be called from the event loop.
 """

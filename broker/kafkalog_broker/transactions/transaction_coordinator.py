@@ -5,8 +5,8 @@ A transactional id belongs to one partition of __transaction_state. If that part
 fail with NOT_COORDINATOR.
 
 A change is applied in memory only after it was written to __transaction_state. A transaction ends in three steps: its
-outcome is prepared, markers are written into its partitions, and it is completed. `TransactionEnds` does the second and
-third step for all `prepared` transactions, including the ones that were prepared before a crash.
+outcome is prepared, markers are written into its partitions, and it is completed. `TransactionEnds` makes the second
+and third step for all `prepared` transactions, including those that were prepared before a crash.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class UnflushedRecord:
-    """A record that is not on disk: a flush of `log` up to the offset `end` writes it."""
+    """A record that is not on disk until `log` is flushed up to the offset `end`."""
 
     log: Log
     end: int
@@ -89,12 +89,12 @@ class TransactionCoordinator:
         return TransactionShard(loaded, self._prepared)
 
     def close_all(self) -> None:
-        """Forget all transactional ids, because __transaction_state was deleted."""
+        """Unload all transactional ids, because __transaction_state was deleted."""
         self.runtime.unload_all()
         self._prepared.clear()
 
     def shutdown(self) -> None:
-        """Answer everything with COORDINATOR_NOT_AVAILABLE. The next start completes prepared transactions."""
+        """Fail all further requests with COORDINATOR_NOT_AVAILABLE. The next start completes prepared transactions."""
         self.runtime.stop()
         self.close_all()
 
@@ -103,7 +103,7 @@ class TransactionCoordinator:
         partition = self.runtime.partition_for(transactional_id)
         if partition not in self.runtime.log.owned():
             self.runtime.check_running()
-            raise BrokerError(ErrorCode.not_coordinator, f"__transaction_state-{partition} is not here")
+            raise BrokerError(ErrorCode.not_coordinator, f"__transaction_state-{partition} is not on this broker")
         return partition
 
     def _shard_of(self, transactional_id: str) -> TransactionShard:
@@ -127,7 +127,7 @@ class TransactionCoordinator:
             self._note_unflushed(partition, [transactional_id])
 
     def _note_unflushed(self, partition: int, transactional_ids: Iterable[str]) -> None:
-        """Note that the last records of these ids may not be on disk."""
+        """Remember that the last records of these ids may not be on disk."""
         if self._flushes is not None and self._flushes.registered:
             end = self.runtime.log.log(partition).log_end_offset
             self._unflushed_ends.update(dict.fromkeys(transactional_ids, end))
@@ -135,12 +135,11 @@ class TransactionCoordinator:
     def unflushed(self, transactional_id: str) -> UnflushedRecord | None:
         """Return the last record of a transactional id if it is not on disk although flush.messages is 1.
 
-        A batch or a marker of the transaction must not be appended before it is. Otherwise a flush of the batch's log
-        could put the batch on disk, while a power cut loses the record according to which it belongs to the
-        transaction.
+        Until then, no batch and no marker of the transaction may be appended. Otherwise a flush of another log could
+        put the batch on disk, while a power cut loses the record that adds the partition to the transaction.
 
         Raises:
-            BrokerError: coordinator_not_available, if the log is not here.
+            BrokerError: coordinator_not_available, if the log is not on this broker.
         """
         end = self._unflushed_ends.get(transactional_id)
         if end is None:
@@ -164,13 +163,13 @@ class TransactionCoordinator:
         """Return the metadata of an id. Raises BrokerError as `end`, but transactional_id_not_found if it is
         unknown."""
         try:
-            return self._known(transactional_id)
+            return self._existing_metadata(transactional_id)
         except BrokerError as error:
             if error.code is not ErrorCode.invalid_producer_id_mapping:
                 raise
             raise BrokerError(ErrorCode.transactional_id_not_found, error.what) from None
 
-    def _known(self, transactional_id: str) -> TransactionMetadata:
+    def _existing_metadata(self, transactional_id: str) -> TransactionMetadata:
         """Return the metadata of an id. Raises BrokerError invalid_request, invalid_producer_id_mapping, and as
         `_shard_of`."""
         if not transactional_id:
@@ -212,11 +211,12 @@ class TransactionCoordinator:
                 producer_epoch=NO_PRODUCER_EPOCH, timeout_ms=timeout_ms, last_update_ms=now_ms,
             )  # fmt: skip
         elif expected is not None and not _is_expected(metadata, expected):
-            raise metadata.fenced(expected.epoch)
+            raise metadata.fenced_error(expected.epoch)
         if metadata.state.is_prepared:
-            raise metadata.concurrent()
+            raise metadata.concurrent_error()
         if metadata.state is TransactionState.ONGOING:
-            raise self._prepare(metadata, now_ms).concurrent()
+            prepared = self._prepare(metadata, now_ms)
+            raise prepared.concurrent_error()
         expected_epoch = None if expected is None else expected.epoch
         new = metadata.with_producer(timeout_ms, expected_epoch, now_ms, self._next_producer_id)
         self.write(new)
@@ -254,7 +254,7 @@ class TransactionCoordinator:
             BrokerError: invalid_request, invalid_producer_id_mapping, producer_fenced, concurrent_transactions, or an
                 error of a coordinator that is not ready.
         """
-        metadata = self._known(transactional_id)
+        metadata = self._existing_metadata(transactional_id)
         self._check_producer(metadata, producer)
         if metadata.state is TransactionState.ONGOING and partitions <= metadata.partitions:
             return
@@ -265,7 +265,7 @@ class TransactionCoordinator:
     ) -> dict[TopicPartition, ErrorCode]:
         """Return `none` for partitions in the open transaction, and transaction_abortable for others. Raises as
         `add_partitions`."""
-        metadata = self._known(transactional_id)
+        metadata = self._existing_metadata(transactional_id)
         self._check_producer(metadata, producer)
         return {
             partition: ErrorCode.none if partition in metadata.partitions else ErrorCode.transaction_abortable
@@ -274,17 +274,17 @@ class TransactionCoordinator:
 
     def _check_producer(self, metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> None:
         if producer.producer_id != metadata.producer_id:
-            raise metadata.wrong_producer_id(producer.producer_id)
+            raise metadata.wrong_producer_id_error(producer.producer_id)
         if producer.epoch != metadata.producer_epoch:
-            raise metadata.fenced(producer.epoch)
+            raise metadata.fenced_error(producer.epoch)
         if metadata.state.is_prepared:
-            raise metadata.concurrent()
+            raise metadata.concurrent_error()
 
     def verify(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition,
         operation: SupportedOperation,
     ) -> None:  # fmt: skip
-        """Check that a partition is in the open transaction, or add it if `operation` says so.
+        """Check that a partition is in the open transaction. With ADD_PARTITION, add the partition if it is not.
 
         Raises:
             BrokerError: invalid_producer_id_mapping, invalid_producer_epoch, concurrent_transactions, one of NOT_READY,
@@ -316,7 +316,7 @@ class TransactionCoordinator:
         Raises:
             BrokerError: As `add_partitions`, or invalid_txn_state.
         """
-        metadata = self._known(transactional_id)
+        metadata = self._existing_metadata(transactional_id)
         if not must_prepare_end(metadata, producer, commit=commit, client_version=client_version):
             return metadata.producer
         now_ms = self._clock.now_ms()
@@ -337,9 +337,9 @@ class TransactionCoordinator:
             The partitions that have the marker now or do not need it any more.
 
         Raises:
-            BrokerError: If the id is not here.
+            BrokerError: If the id is not on this broker.
         """
-        metadata = self._known(transactional_id)
+        metadata = self._existing_metadata(transactional_id)
         marker = EndMarker(
             *metadata.producer, commit=metadata.state is TransactionState.PREPARE_COMMIT,
             coordinator_epoch=self.runtime.log.leader_epoch(self._partition_of(transactional_id)),
@@ -359,7 +359,7 @@ class TransactionCoordinator:
             if error.code is ErrorCode.unknown_topic_or_partition:
                 _log.info("%.200r: %s has been deleted and needs no marker", transactional_id, partition)
             elif error.code in (ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced):
-                # A newer marker can only be one that an administrator has written. It has ended the transaction.
+                # The partition has a newer marker. Only an administrator can have written it, to end the transaction.
                 _log.warning("%.200r: %s refuses the marker: %s", transactional_id, partition, error)
             else:
                 _log.info("%.200r: the marker of %s is retried: %s", transactional_id, partition, error)
@@ -367,7 +367,7 @@ class TransactionCoordinator:
         return True
 
     def complete(self, transactional_id: str, marked: Iterable[TopicPartition]) -> bool:
-        """Complete a prepared transaction, if no marker is outstanding.
+        """Complete a prepared transaction if no marker is outstanding.
 
         Args:
             marked: Partitions whose marker is on disk. Their marker is not written again by this process.
@@ -376,9 +376,9 @@ class TransactionCoordinator:
             False if a marker is outstanding.
 
         Raises:
-            BrokerError: If the id is not here or the completion cannot be written.
+            BrokerError: If the id is not on this broker or the completion cannot be written.
         """
-        metadata = self._known(transactional_id)
+        metadata = self._existing_metadata(transactional_id)
         # Not persisted: after a crash these partitions get a second marker, which has no effect.
         metadata = replace(metadata, partitions=metadata.partitions.difference(marked))
         self._shard_of(transactional_id).transactions[transactional_id] = metadata
@@ -427,10 +427,10 @@ class TransactionCoordinator:
 
 
 def _is_expected(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
-    """Return whether a producer that continues after an error has an id that it may have."""
+    """Return whether `expected` may be the id of a producer that continues after an error (KIP-360)."""
     return (
         metadata.producer_epoch == NO_PRODUCER_EPOCH
         or expected.producer_id == metadata.producer_id
-        # The last epoch of its previous id was exhausted, and the response with the new id was lost.
+        # The epochs of its previous id are exhausted, and it did not receive the response with the new id.
         or (expected.producer_id == metadata.previous_producer_id and expected.epoch >= LAST_EPOCH)
     )

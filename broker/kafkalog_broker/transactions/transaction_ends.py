@@ -1,4 +1,4 @@
-"""Completes prepared transactions, in an order that survives crashes and power cuts.
+"""Completion of prepared transactions, in an order that survives crashes and power cuts.
 
 The outcome, the markers and the completion are written in this order. With the default flush policy all of them are in
 the page cache before the response to the producer, so a transaction that `kill -9` interrupts is completed by the next
@@ -21,18 +21,18 @@ from kafkalog_broker.transactions.transaction_coordinator import TransactionCoor
 
 _log = logging.getLogger(__name__)
 
-_RETRY_S = 0.1  # delay before outstanding markers are retried; clients wait as long after CONCURRENT_TRANSACTIONS
+_RETRY_S = 0.1  # delay before outstanding markers are retried, as long as clients wait after CONCURRENT_TRANSACTIONS
 
 
 class TransactionEnds:
     """Writes the markers of prepared transactions and completes them. Not thread-safe; call from the event loop."""
 
     def __init__(self, coordinator: TransactionCoordinator, log_of: LogOf, flushes: LogFlushes) -> None:
-        """`flushes` must be the ones of the coordinator."""
+        """`flushes` must be those of the coordinator."""
         self._coordinator = coordinator
         self._log_of = log_of
         self._flushes = flushes
-        self._running: dict[str, asyncio.Event] = {}  # completions by transactional id; the event is set at their end
+        self._running: dict[str, asyncio.Event] = {}  # by transactional id: set when the running completion ends
         self._timer: asyncio.TimerHandle | None = None
         self._completing_all: asyncio.Task[None] | None = None
         self._is_stopped = False

@@ -36,8 +36,10 @@ transaction_coordinator_fenced if a newer marker exists. After any other error t
 
 
 def marker_writer(offsets: GroupCoordinator, log_of: LogOf, clock: Clock) -> WriteMarker:
-    """Return a function that writes markers into partitions of this broker. A marker in __consumer_offsets also commits
-    or drops the offsets of the transaction."""
+    """Return a function that writes markers into partitions of this broker.
+
+    A marker in __consumer_offsets also commits or drops the offsets of the transaction.
+    """
 
     def write(partition: TopicPartition, marker: EndMarker) -> None:
         is_offsets = partition.topic == OFFSETS_TOPIC

@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TransactionTombstone:
-    """The transactional id has expired."""
+    """Tombstone of an expired transactional id."""
 
     transactional_id: str
 
@@ -23,13 +23,14 @@ TransactionRecord = TransactionMetadata | TransactionTombstone
 
 
 class TransactionShard:
-    """Metadata by transactional id, as it is in the log. Not thread-safe; call from the event loop."""
+    """Metadata by transactional id, according to the log. Not thread-safe; call from the event loop."""
 
     def __init__(self, transactions: Transactions, prepared: dict[str, None]) -> None:
-        """Take over the loaded metadata.
+        """Create from the loaded metadata.
 
         Args:
-            prepared: The ids of the coordinator with a prepared transaction, which the shard keeps up to date.
+            transactions: Loaded metadata. The shard changes the dictionary.
+            prepared: All ids of the coordinator with a prepared transaction. The shard adds and removes its own ids.
         """
         self.transactions = transactions
         self._prepared = prepared

@@ -1,22 +1,22 @@
-"""Settles transactions after an unclean start: a power cut may have removed different tails from the logs of partitions
-and from __transaction_state.
+"""Settlement of transactions after an unclean start: a power cut may have removed the last records from the logs of
+partitions and from __transaction_state, in each log from a different time on.
 
 With the default flush policy a partition can reach the disk while the coordinator's records do not. Then a log may have
 an open transaction that no coordinator will end (a hanging transaction, KIP-664), or producer epochs that the
 coordinator would assign a second time. `UncleanStart.settle` runs before the broker serves clients and before any
 transaction is completed:
 
-- An open transaction that the coordinator will end with the right outcome is left to it.
-- If the coordinator has the transaction open without that partition, the partition is added to it.
+- If the coordinator will end an open transaction with the right outcome, it is left open until then.
+- If the transaction is open in the coordinator but does not include the partition, the partition is added to it.
 - Any other open transaction is ended. It is committed only if a record of __transaction_state, or a marker of the same
   transaction in another log, proves that it was committed. Otherwise it is aborted with a higher epoch, so that a
   producer that is still writing is fenced.
 - The coordinator's epoch of a producer id is raised to the highest one in the logs. With a repeated epoch, new batches
   would look like duplicates of earlier ones.
 
-Since KIP-890 each end increments the epoch. So producer id and epoch identify a transaction, and its marker has the
-next epoch. Before, all transactions of a producer have the same epoch, and the time of an outcome tells whether it
-belongs to the open transaction or to an earlier one.
+Since KIP-890 each end increments the epoch, so producer id and epoch identify a transaction, and its marker has the
+next epoch. Before KIP-890 all transactions of a producer have the same epoch. Then the time of an outcome determines
+whether it belongs to the open transaction or to an earlier one.
 
 `transaction_evidence.py` reads the logs, `unclean_start_plan.py` decides, and this file carries out the decisions.
 """
@@ -56,19 +56,19 @@ class UncleanStart:
         self._clock = clock
 
     async def settle(
-        self, logs: Sequence[Log], run_blocking: Callable[..., Awaitable[None]], *, is_whole: bool = True
+        self, logs: Sequence[Log], run_blocking: Callable[..., Awaitable[None]], *, is_state_complete: bool = True
     ) -> None:
-        """End all open transactions of `logs`, or leave them to the coordinator.
+        """End the open transactions of `logs` that the coordinator will not end correctly.
 
         Args:
             logs: All logs of this broker.
             run_blocking: Runs a function in a thread.
-            is_whole: False if partitions of __transaction_state are missing, so that outcomes may be unknown. Then open
-                transactions are only logged.
+            is_state_complete: False if partitions of __transaction_state are missing, so that outcomes may be unknown.
+                Then open transactions are only logged.
         """
         metadata_by_producer = {metadata.producer_id: metadata for metadata in self._coordinator.loaded_metadata()}
         states = ProducerStates.of(logs, set(metadata_by_producer))
-        if not (is_whole and self._is_loaded()):
+        if not (is_state_complete and self._is_loaded()):
             for state in states.open:
                 _warn_of_unsettled(state)
             return
@@ -95,7 +95,7 @@ class UncleanStart:
         return (batch for partition in state.owned() for batch in state.scan(partition))
 
     def _write_marker(self, marker: PlannedMarker) -> None:
-        state = marker.open
+        state = marker.producer
         control_type = ControlType.COMMIT if marker.commit else ControlType.ABORT
         _log.warning(
             "%s: the transaction of producer id %d, epoch %d, open since offset %d, is ended with %s: %s",

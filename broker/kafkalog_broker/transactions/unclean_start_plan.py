@@ -1,4 +1,4 @@
-"""Decides for each open transaction after an unclean start how it ends, see `unclean_start.py`."""
+"""Decisions how to end each open transaction after an unclean start, see `unclean_start.py`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 class PlannedMarker:
     """A marker that ends an open transaction in one log."""
 
-    open: ProducerInLog
+    producer: ProducerInLog
     commit: bool
     epoch: int
     reason: str
@@ -100,7 +100,7 @@ class UncleanStartPlan:
         return False
 
     def _lost_outcome(self, metadata: TransactionMetadata) -> bool | None:
-        """Return whether an open transaction was committed before the power cut; None if there is no sign that it has
+        """Return whether an open transaction was committed before the power cut; None if there is no evidence that it
         ended."""
         producer_id, epoch = metadata.producer
         commit = self._outcome_in_other_logs(producer_id, epoch)
@@ -171,7 +171,7 @@ class UncleanStartPlan:
         found = [
             outcome
             for outcome in self._outcomes
-            if outcome.batches_by == state.id_and_epoch
+            if outcome.producer == state.id_and_epoch
             and (outcome.partitions is None or state.partition in outcome.partitions)
         ]
         if not found or found[-1].bumps_epoch:
