@@ -48,7 +48,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    """Raises BrokerError: unknown_server_error if a text is too long for a key."""
+    """Encode the key of an offset. Raises BrokerError unknown_server_error if a text is too long."""
     try:
         return _write_offset_key((group_id, topic, partition))
     except InvalidRecord as error:
@@ -56,7 +56,7 @@ def offset_key(group_id: str, topic: str, partition: int) -> bytes:
 
 
 def offset_value(committed: OffsetAndMetadata) -> bytes:
-    """Raises BrokerError: unknown_server_error if the metadata is too long."""
+    """Encode a committed offset. Raises BrokerError unknown_server_error if the metadata is too long."""
     write = _write_offset_value if committed.expire_timestamp_ms == _NO_EXPIRY else _write_offset_value_with_expiry
     try:
         return write(committed)
@@ -83,5 +83,5 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
 
 
 def decode_offset_value(value: bytes) -> OffsetAndMetadata:
-    """Raises CorruptLog if the bytes are malformed."""
+    """Decode a committed offset. Raises CorruptLog if the bytes are malformed."""
     return OffsetAndMetadata(*_OFFSET_VALUE.decode(value))

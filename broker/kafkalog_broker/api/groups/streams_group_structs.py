@@ -8,7 +8,7 @@ from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_records import Owned, Partitions, TaskRole, tasks_by_role
-from kafkalog_broker.groups.streams.topology import Subtopology, TopicInfo, Topology, topology_of
+from kafkalog_broker.groups.streams.topology import Subtopology, TopicInfo, Topology, build_topology
 
 TASK_FIELDS: Mapping[TaskRole, str] = dict(
     zip(TaskRole, ("active_tasks", "standby_tasks", "warmup_tasks"), strict=True)
@@ -36,7 +36,7 @@ def topology_of_request(topology: Any) -> Topology:
             configs = tuple((config.key, config.value) for config in topic.topic_configs)
             yield topic.name, topic.partitions, topic.replication_factor, configs
 
-    return topology_of(topology.epoch, (
+    return build_topology(topology.epoch, (
         (each.subtopology_id, each.source_topics, each.source_topic_regex, topic_infos(each.state_changelog_topics),
          each.repartition_sink_topics, topic_infos(each.repartition_source_topics),
          ((group.source_topics, group.source_topic_regex, group.repartition_source_topics)

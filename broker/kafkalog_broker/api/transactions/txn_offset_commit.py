@@ -50,7 +50,7 @@ async def _commit(request: Request, broker: Broker, requested: RequestedCommit) 
         member_id=body.member_id,
         generation=body.generation_id,
         group_instance_id=body.group_instance_id,
-        knows_group_id_not_found=False,
+        supports_group_id_not_found=False,
         producer=producer,
     )
     try:

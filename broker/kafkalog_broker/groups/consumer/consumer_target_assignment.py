@@ -1,4 +1,4 @@
-"""Target assignment of a consumer group: by the server-side assignor that most of its members ask for."""
+"""Target assignment of a consumer group, by the server-side assignor that most of its members prefer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def put_consumer_target_assignment(
     epoch: int,
     updated: ConsumerMember,
 ) -> TargetAssignment:
-    """Put the target assignment of a group epoch if it is due, and return that of `updated`."""
+    """Put the target assignment of a group epoch if it is due, and return the part of the member `updated`."""
     context = groups.context
     return put_target_assignment(
         groups, changes, group, epoch, updated,
@@ -41,7 +41,7 @@ def put_consumer_target_assignment(
 
 
 def preferred_assignor(config: BrokerConfig, members: Collection[ConsumerMember]) -> str:
-    """Return the assignor that most members ask for; without any, the first in group.consumer.assignors."""
+    """Return the assignor that most members prefer. By default it is the first one in group.consumer.assignors."""
     counts = Counter(member.assignor for member in members if member.assignor is not None)
     return max(sorted(counts), key=lambda name: counts[name], default=config.group_consumer_assignors[0])
 
@@ -52,7 +52,7 @@ def _is_large(context: GroupContext, group: ConsumerGroup, updated: ConsumerMemb
 
 
 def _assign(context: GroupContext, group: ConsumerGroup, members: Mapping[str, ConsumerMember]) -> Assignments:
-    """Compute the target assignment of members. Also called in a thread, with a snapshot of the group."""
+    """Compute the target assignment of members. May run in a thread, on a snapshot of the group."""
     assignor = CONSUMER_ASSIGNORS[preferred_assignor(context.config, members.values())]
     topic_ids: dict[frozenset[str], list[UUID]] = {}
     assigned = {}

@@ -1,7 +1,7 @@
-"""The target assignment of a group, made when the group epoch is ahead of it (TargetAssignmentBuilder, KIP-1263).
+"""The target assignment of a group, computed when the group epoch is ahead of its epoch (TargetAssignmentBuilder).
 
-The target assignment of a large group is computed in a thread, so that no heartbeat delays others. Until it is written,
-members keep the one that exists.
+For a large group it is computed in a thread (KIP-1263), so that no heartbeat delays others. Until the new target
+assignment is written, the previous one stays in force.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 
 _log = logging.getLogger(__name__)
 
-G = TypeVar("G", bound=ModernGroup[Any])
+GroupT = TypeVar("GroupT", bound=ModernGroup[Any])
 
 MEMBER_COST = 10
-"""Cost of assigning to a member, in partitions."""
+"""Cost of assigning partitions to one member, relative to the cost of assigning one partition."""
 MAX_INLINE_COST = 3_000
-"""Partitions and members, by their cost, that are assigned within the request. This takes about 3 ms."""
+"""Largest cost of an assignment that is computed within the request. Larger ones would delay other requests."""
 
-Assign = Callable[[G, Mapping[str, Any]], Assignments]
+Assign = Callable[[GroupT, Mapping[str, Any]], Assignments]
 """Computes the target assignment of members of a group, by member ID. May be called in a thread, with a snapshot."""
 
 
 class TargetAssignment(NamedTuple):
-    """Epoch of the target assignment, and the partitions or tasks of one member.
+    """The target assignment of one member.
 
     Attributes:
-        delayed_by: The configuration that delays the next target assignment, if it is due: "assignment interval".
+        epoch: Epoch of the target assignment of the group.
+        partitions: Partitions or tasks of the member.
+        delayed_by: The configuration that delays the next target assignment, such as "assignment interval".
     """
 
     epoch: int
@@ -42,20 +44,20 @@ class TargetAssignment(NamedTuple):
 
 
 def put_target_assignment(
-    groups: ModernGroups[G],
+    groups: ModernGroups[GroupT],
     changes: GroupChanges,
-    group: G,
+    group: GroupT,
     epoch: int,
     updated: Any,
     *,
     interval_ms: int,
-    is_large: Callable[[G, Any], bool],
-    assign: Assign[G],
+    is_large: Callable[[GroupT, Any], bool],
+    assign: Assign[GroupT],
 ) -> TargetAssignment:
-    """Put the target assignment of a group epoch if it is due, and return that of one member.
+    """Put the target assignment of a group epoch if it is due, and return the part of one member.
 
     Args:
-        updated: The member after this request; it may be new, or replace a static member.
+        updated: This member, after its request. It may be new, or replace a static member.
         interval_ms: Least time between two target assignments.
         is_large: Whether the assignment is computed in a thread.
         assign: Computes the assignment.
@@ -74,9 +76,9 @@ def put_target_assignment(
 
 
 def put_assignments(
-    groups: ModernGroups[Any], changes: GroupChanges, group: G, epoch: int, updated: Any, assign: Assign[G]
+    groups: ModernGroups[Any], changes: GroupChanges, group: GroupT, epoch: int, updated: Any, assign: Assign[GroupT]
 ) -> Partitions:
-    """Compute and put the target assignment of a group epoch, and return that of `updated`."""
+    """Compute and put the target assignment of a group epoch, and return the part of the member `updated`."""
     members = {**group.members, updated.member_id: updated}
     replaced_id = None if updated.instance_id is None else group.static_members.get(updated.instance_id)
     if replaced_id not in (None, updated.member_id):
@@ -92,37 +94,37 @@ def put_assignments(
 
 
 def cancel_background_assignment(groups: ModernGroups[Any], group_id: str) -> None:
-    """Drop an assignment that is being computed for a group that is removed."""
+    """Discard the assignment that a thread computes for a removed group."""
     groups.executor.cancel(_executor_key(group_id))
 
 
-def _assign_in_background(groups: ModernGroups[G], group_id: str, assign: Assign[G]) -> None:
+def _assign_in_background(groups: ModernGroups[GroupT], group_id: str, assign: Assign[GroupT]) -> None:
     group = groups.groups.get(group_id)
     if group is None or not group.members or groups.executor.is_scheduled(_executor_key(group_id)):
         return
-    seen = group.snapshot()
+    snapshot = group.snapshot()
 
     def compute() -> GroupChanges:
-        changes = GroupChanges(seen.group_type, group_id)
-        put_assignments(groups, changes, seen, seen.epoch, next(iter(seen.members.values())), assign)
+        changes = GroupChanges(snapshot.group_type, group_id)
+        put_assignments(groups, changes, snapshot, snapshot.epoch, next(iter(snapshot.members.values())), assign)
         return changes
 
     groups.executor.schedule(
-        _executor_key(group_id), compute, lambda computed: _background_assignment(groups, seen, computed)
+        _executor_key(group_id), compute, lambda computed: _background_assignment(groups, snapshot, computed)
     )
 
 
 def _background_assignment(
-    groups: ModernGroups[G], seen: G, computed: GroupChanges | Exception
+    groups: ModernGroups[GroupT], snapshot: GroupT, computed: GroupChanges | Exception
 ) -> GroupResult[None] | None:
-    """Return the result that writes the assignment of the snapshot `seen`; None if it no longer fits the group."""
-    group = groups.groups.get(seen.group_id)
+    """Return the result that writes the assignment of `snapshot`; None if it no longer fits the group."""
+    group = groups.groups.get(snapshot.group_id)
     if group is None or isinstance(computed, Exception):
-        return None  # for example, a topic was deleted meanwhile; the next heartbeat tries again
-    if group.assignment_epoch >= seen.epoch:
+        return None  # for example, a topic was deleted meanwhile; the next heartbeat computes it again
+    if group.assignment_epoch >= snapshot.epoch:
         return None
-    if group.static_members != seen.static_members:
-        return None  # a static member came back with another member ID, which does not raise the group epoch
+    if group.static_members != snapshot.static_members:
+        return None  # a static member has another member ID now, which does not raise the group epoch
     changes = GroupChanges(group.group_type, group.group_id)
     changes.records += [
         record

@@ -41,7 +41,7 @@ from kafkalog_broker.groups.share.share_group import ShareGroup
 from kafkalog_broker.groups.share.share_group_members import put_removal
 from kafkalog_broker.groups.share.share_partition_initialization import ShareGroups, put_initialization
 
-ASSIGNOR = "simple"  # name of the only assignor, in descriptions of groups
+ASSIGNOR = "simple"  # name of the only assignor of share groups, for their descriptions
 
 
 class ShareHeartbeatRequest(NamedTuple):
@@ -93,7 +93,7 @@ def share_group_heartbeat(groups: ShareGroups, request: ShareHeartbeatRequest) -
         matched_topics=frozenset,
     )  # fmt: skip
 
-    # 3. Make the target assignment of the group epoch, if it is due.
+    # 3. Compute the target assignment of the group epoch, if it is due.
     target = put_target_assignment(
         groups, changes, group, epoch, updated,
         interval_ms=settings.assignment_interval_ms,
@@ -101,8 +101,8 @@ def share_group_heartbeat(groups: ShareGroups, request: ShareHeartbeatRequest) -
         assign=lambda group, members: _assign(context, group, members),
     )  # fmt: skip
 
-    # 4. Give the member its target assignment. If the group epoch has risen, topics that it no longer subscribes to are
-    # taken from it even if the next target assignment is not made yet.
+    # 4. Give the member its target assignment. If the group epoch has risen, the member loses topics that it no longer
+    # subscribes to, even if the next target assignment is not computed yet.
     assigned = updated
     if has_other_topics or epoch > group.epoch or not updated.is_reconciled_to(target.epoch):
         assigned = _assigned_member(context, updated, target)
@@ -132,7 +132,7 @@ def share_group_heartbeat(groups: ShareGroups, request: ShareHeartbeatRequest) -
 
 
 def _check_request(request: ShareHeartbeatRequest) -> None:
-    """Raises BrokerError: invalid_request."""
+    """Raise BrokerError invalid_request if the request is not valid."""
     check_not_blank(MemberId=request.member_id, GroupId=request.group_id, RackId=request.rack_id)
     if request.member_epoch == JOIN_GROUP_EPOCH and not request.topics:
         raise BrokerError(ErrorCode.invalid_request, "SubscribedTopicNames must be set in first request.")
@@ -141,7 +141,7 @@ def _check_request(request: ShareHeartbeatRequest) -> None:
 
 
 def _member(group: ShareGroup, request: ShareHeartbeatRequest, *, is_joining: bool) -> ModernMember:
-    """Return the member before this request; a new one without a subscription if it joins."""
+    """Return the member before this request. A joining member is new and has no subscription yet."""
     if is_joining and request.member_id not in group.members:
         return ModernMember(request.member_id)
     member = group.member(request.member_id)

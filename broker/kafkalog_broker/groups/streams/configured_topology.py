@@ -1,4 +1,4 @@
-"""A topology with the topics that exist: tasks, partition counts, and internal topics to be created.
+"""A topology with its tasks and partition counts, which depend on the topics that exist.
 
 A subtopology has as many tasks as its sources have partitions. A repartition topic has as many partitions as the
 largest source of the subtopology that writes it; the topics of a copartition group have equally many; a changelog has
@@ -18,7 +18,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.streams.streams_group_status import Status, StatusCode
 from kafkalog_broker.groups.streams.topology import Subtopology, TopicInfo, Topology, invalid_topology
 
-PartitionCount = Callable[[str], int | None]  # partitions of a topic, None if it does not exist
+PartitionCount = Callable[[str], int | None]  # number of partitions of a topic, or None if it does not exist
 _NAMES_SHOWN = 3
 
 
@@ -31,12 +31,12 @@ class ConfiguredSubtopology(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredTopology:
-    """A topology with the topics that exist.
+    """A topology with its tasks and partition counts.
 
     Attributes:
         subtopologies: By ID, in order. Empty if source topics are missing, or partition counts do not fit.
         missing: Internal topics that have to be created.
-        problem: None if all topics exist and their partition counts fit.
+        problem: Why the topology cannot run yet; None if all topics exist and their partition counts fit.
     """
 
     subtopologies: Mapping[str, ConfiguredSubtopology] = field(default_factory=dict)
@@ -74,15 +74,15 @@ def configure_topology(topology: Topology, partition_count: PartitionCount) -> C
     """Configure a topology.
 
     Raises:
-        BrokerError: streams_invalid_topology if no topics could make this topology work.
+        BrokerError: streams_invalid_topology if the topology itself is invalid, whichever topics exist.
     """
     try:
-        sources = {name for each in topology.subtopologies for name in each.source_topics}
+        sources = {name for subtopology in topology.subtopologies for name in subtopology.source_topics}
         if absent := sorted(name for name in sources if partition_count(name) is None):
             raise _TopicsDoNotFit(StatusCode.MISSING_SOURCE_TOPICS, f"Source topics {_summary(absent)} are missing.")
         counts = _internal_counts(topology, partition_count)
         subtopologies = {
-            name: _configured_subtopology(topology.by_id[name], counts, _or_decided(partition_count, counts))
+            name: _configured_subtopology(topology.by_id[name], counts, _with_decided_counts(partition_count, counts))
             for name in sorted(topology.by_id)
         }
         missing = _missing_topics(subtopologies.values(), partition_count)
@@ -101,8 +101,8 @@ def _summary(names: Collection[str]) -> str:
     return shown if more <= 0 else f"{shown} and {more} additional topics"
 
 
-def _or_decided(partition_count: PartitionCount, decided: Mapping[str, int]) -> PartitionCount:
-    """Return the partition counts of topics that exist, and of those that have to be created."""
+def _with_decided_counts(partition_count: PartitionCount, decided: Mapping[str, int]) -> PartitionCount:
+    """Return a function that returns the partition counts of existing topics, and `decided` ones of absent topics."""
 
     def count(name: str) -> int | None:
         present = partition_count(name)
@@ -114,49 +114,51 @@ def _or_decided(partition_count: PartitionCount, decided: Mapping[str, int]) -> 
 def _internal_counts(topology: Topology, partition_count: PartitionCount) -> dict[str, int]:
     """Return the partition counts of all internal topics."""
     decided = _repartition_counts(topology, partition_count)
-    count = _or_decided(partition_count, decided)
-    infos = {topic.name: topic for each in topology.subtopologies for topic in each.repartition_source_topics}
-    fixed = {name: count(name) or 0 for name, topic in infos.items() if topic.partitions}
-    fixed_counts = set(fixed.values())  # not changed by copartition groups
-    for each in topology.subtopologies:
-        for group in each.copartitioned():
-            decided.update(_copartitioned(group, infos, fixed_counts, count))
-    for each in topology.subtopologies:
-        counts = [count(name) or 0 for name in each.sources]
+    count = _with_decided_counts(partition_count, decided)
+    repartition_topics = {
+        topic.name: topic for subtopology in topology.subtopologies for topic in subtopology.repartition_source_topics
+    }
+    fixed = {name: count(name) or 0 for name, topic in repartition_topics.items() if topic.partitions}
+    fixed_counts = set(fixed.values())  # copartition groups do not change them
+    for subtopology in topology.subtopologies:
+        for group in subtopology.copartitioned():
+            decided.update(_copartitioned(group, repartition_topics, fixed_counts, count))
+    for subtopology in topology.subtopologies:
+        counts = [count(name) or 0 for name in subtopology.sources]
         if not counts:
-            raise invalid_topology(f"No source topics found for subtopology {each.subtopology_id}")
-        decided.update((topic.name, max(counts)) for topic in each.state_changelog_topics)
+            raise invalid_topology(f"No source topics found for subtopology {subtopology.subtopology_id}")
+        decided.update((topic.name, max(counts)) for topic in subtopology.state_changelog_topics)
     return decided
 
 
 def _repartition_counts(topology: Topology, partition_count: PartitionCount) -> dict[str, int]:
-    """Return the partition counts of repartition topics: fixed by the topology, or those of their writers' sources."""
+    """Return the partition counts of repartition topics, which the topology fixes or the sources of the writer determine."""
     counts = {
         topic.name: topic.partitions
-        for each in topology.subtopologies
-        for topic in each.repartition_source_topics
+        for subtopology in topology.subtopologies
+        for topic in subtopology.repartition_source_topics
         if topic.partitions
     }
     readers: dict[str, list[int]] = {}  # indexes of the subtopologies that read a repartition topic
-    for index, each in enumerate(topology.subtopologies):
-        for topic in each.repartition_source_topics:
+    for index, subtopology in enumerate(topology.subtopologies):
+        for topic in subtopology.repartition_source_topics:
             readers.setdefault(topic.name, []).append(index)
-    # Kafka goes through all subtopologies in rounds, and handles one as soon as the count of a source is known. The
-    # heap, which begins as a sorted list, visits each subtopology once, in that order of rounds and indexes.
+    # Kafka iterates over all subtopologies in rounds, and handles a subtopology as soon as the count of a source is
+    # known. This heap visits each subtopology once, in the same order of rounds and indexes.
     due = [
         (0, index)
-        for index, each in enumerate(topology.subtopologies)
-        if any(topic.name in counts for topic in each.repartition_source_topics)
-        or any(partition_count(name) is not None for name in each.source_topics)
+        for index, subtopology in enumerate(topology.subtopologies)
+        if any(topic.name in counts for topic in subtopology.repartition_source_topics)
+        or any(partition_count(name) is not None for name in subtopology.source_topics)
     ]
     seen = {index for _, index in due}
     while due:
         round_number, index = heappop(due)
-        each = topology.subtopologies[index]
-        known = [counts.get(topic.name) for topic in each.repartition_source_topics]
-        known += map(partition_count, each.source_topics)
+        subtopology = topology.subtopologies[index]
+        known = [counts.get(topic.name) for topic in subtopology.repartition_source_topics]
+        known += map(partition_count, subtopology.source_topics)
         largest = max(number for number in known if number is not None)
-        for sink in each.repartition_sink_topics:
+        for sink in subtopology.repartition_sink_topics:
             if sink in counts:
                 continue
             counts[sink] = largest
@@ -164,13 +166,15 @@ def _repartition_counts(topology: Topology, partition_count: PartitionCount) -> 
                 if reader not in seen:
                     seen.add(reader)
                     heappush(due, (round_number + (reader < index), reader))
-    if any(sink not in counts for each in topology.subtopologies for sink in each.repartition_sink_topics):
+    if any(
+        sink not in counts for subtopology in topology.subtopologies for sink in subtopology.repartition_sink_topics
+    ):
         raise invalid_topology(
             "Failed to compute number of partitions for all repartition topics. There may be loops in the topology "
             "that cannot be resolved."
         )
-    for each in topology.subtopologies:
-        if any(topic.name not in counts for topic in each.repartition_source_topics):
+    for subtopology in topology.subtopologies:
+        if any(topic.name not in counts for topic in subtopology.repartition_source_topics):
             raise invalid_topology(
                 "Failed to compute number of partitions for all repartition topics, because a repartition source topic "
                 "is never used as a sink topic."
@@ -179,17 +183,20 @@ def _repartition_counts(topology: Topology, partition_count: PartitionCount) -> 
 
 
 def _copartitioned(
-    names: Collection[str], infos: Mapping[str, TopicInfo], fixed: Collection[int], partition_count: PartitionCount
+    names: Collection[str],
+    repartition_topics: Mapping[str, TopicInfo],
+    fixed: Collection[int],
+    partition_count: PartitionCount,
 ) -> dict[str, int]:
     """Return the partition counts of the repartition topics of a copartition group.
 
     Args:
-        infos: Repartition topics by name.
+        repartition_topics: Repartition topics by name.
         fixed: Partition counts that the topology fixes.
     """
     counts = {name: partition_count(name) or 0 for name in names}
-    repartition = {name: count for name, count in counts.items() if name in infos}
-    others = {name: count for name, count in counts.items() if name not in infos}
+    repartition = {name: count for name, count in counts.items() if name in repartition_topics}
+    others = {name: count for name, count in counts.items() if name not in repartition_topics}
     if others:
         common = _common_count(others.values(), others)
     elif fixed:
@@ -198,7 +205,7 @@ def _copartitioned(
     else:
         common = max(repartition.values(), default=0)
     for name in sorted(repartition):
-        if infos[name].partitions and repartition[name] != common:
+        if repartition_topics[name].partitions and repartition[name] != common:
             raise _TopicsDoNotFit(
                 StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
                 f"Number of partitions [{repartition[name]}] of repartition topic [{name}] doesn't match number of "
@@ -208,7 +215,7 @@ def _copartitioned(
 
 
 def _common_count(counts: Collection[int], shown: Mapping[str, int]) -> int:
-    """Return the only count. `shown` are the topics and counts in the error."""
+    """Return the common count. If the counts differ, the error lists the topics and counts in `shown`."""
     if len(set(counts)) > 1:
         listed = ", ".join(f"{name}={shown[name]}" for name in sorted(shown))
         raise _TopicsDoNotFit(
@@ -219,18 +226,18 @@ def _common_count(counts: Collection[int], shown: Mapping[str, int]) -> int:
 
 
 def _configured_subtopology(
-    each: Subtopology, counts: Mapping[str, int], partition_count: PartitionCount
+    subtopology: Subtopology, counts: Mapping[str, int], partition_count: PartitionCount
 ) -> ConfiguredSubtopology:
     def with_counts(topics: Iterable[TopicInfo]) -> tuple[TopicInfo, ...]:
         return tuple(topic._replace(partitions=topic.partitions or counts[topic.name]) for topic in topics)
 
-    internal = with_counts(each.state_changelog_topics), with_counts(each.repartition_source_topics)
+    internal = with_counts(subtopology.state_changelog_topics), with_counts(subtopology.repartition_source_topics)
     for topic in chain(*internal):
         if topic.partitions < 1:
             raise invalid_topology(f"Topic {topic.name} cannot have {topic.partitions} partitions.")
-    tasks = max(partition_count(name) or 0 for name in each.sources)
+    tasks = max(partition_count(name) or 0 for name in subtopology.sources)
     return ConfiguredSubtopology(
-        tasks, each._replace(state_changelog_topics=internal[0], repartition_source_topics=internal[1])
+        tasks, subtopology._replace(state_changelog_topics=internal[0], repartition_source_topics=internal[1])
     )
 
 
@@ -238,7 +245,7 @@ def _missing_topics(
     subtopologies: Iterable[ConfiguredSubtopology], partition_count: PartitionCount
 ) -> dict[str, TopicInfo]:
     missing = {}
-    for topic in (topic for each in subtopologies for topic in each.subtopology.internal_topics):
+    for topic in (topic for configured in subtopologies for topic in configured.subtopology.internal_topics):
         count = partition_count(topic.name)
         if count is None:
             missing[topic.name] = topic
