@@ -13,7 +13,7 @@ from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 
-_HEADER = struct.Struct(">qi4xb4xhi16xq")  # base offset, length, magic, attributes, last offset delta, producer id
+_HEADER = struct.Struct(">qi4xb4xhi16xq")  # base offset, length, magic, attributes, last offset delta, producer ID
 _LENGTH_FROM = 12  # size of the fields base offset and length, which are not part of the length
 _WINDOW = 64 << 10  # bytes that are read at once, for the headers of many small batches
 _LARGE_BATCH = 16 << 10  # after a larger batch only the next header is read

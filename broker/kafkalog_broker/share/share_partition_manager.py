@@ -43,7 +43,7 @@ class SharePartitionManager:
 
         Args:
             slots: Largest number of sessions.
-            log_of: Returns the log of a partition by topic id; raises BrokerError if it is not on this broker.
+            log_of: Returns the log of a partition by topic ID; raises BrokerError if it is not on this broker.
             settings_of: Returns the settings of a group.
             run_blocking: Runs a function in a thread.
         """

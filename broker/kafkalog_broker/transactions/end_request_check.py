@@ -36,7 +36,7 @@ def must_prepare_end(
     state, bumps_epoch = metadata.state, client_version >= EPOCH_BUMP
     is_current = metadata.producer_epoch == producer.epoch
     is_repeated = bumps_epoch and metadata.producer_epoch == producer.epoch + 1
-    # The response to a request with the last epoch contains the next producer id with epoch 0.
+    # The response to a request with the last epoch contains the next producer ID with epoch 0.
     is_repeated_with_last_epoch = (
         bumps_epoch
         and metadata.previous_producer_id == producer.producer_id

@@ -1,7 +1,7 @@
-"""The transaction coordinator, which manages transactional ids and persists them in __transaction_state (Kafka's
+"""The transaction coordinator, which manages transactional IDs and persists them in __transaction_state (Kafka's
 TransactionCoordinator and TransactionStateManager).
 
-A transactional id belongs to one partition of __transaction_state. If that partition is on another broker, requests
+A transactional ID belongs to one partition of __transaction_state. If that partition is on another broker, requests
 fail with NOT_COORDINATOR.
 
 A change is applied in memory only after it was written to __transaction_state. A transaction ends in three steps: its
@@ -50,7 +50,7 @@ class UnflushedRecord:
 
 
 class TransactionCoordinator:
-    """The transactional ids of this broker. Not thread-safe; call from the event loop. No method waits."""
+    """The transactional IDs of this broker. Not thread-safe; call from the event loop. No method waits."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class TransactionCoordinator:
 
         Args:
             state_log: The topic __transaction_state.
-            new_producer_id: Returns an unused producer id; raises OSError.
+            new_producer_id: Returns an unused producer ID; raises OSError.
             flushes: Flushes of `state_log`; None if it is never flushed.
         """
         self.config = config
@@ -74,10 +74,10 @@ class TransactionCoordinator:
         self.runtime: CoordinatorRuntime[Transactions, TransactionShard] = CoordinatorRuntime(
             state_log, load, self._create_shard
         )
-        self._prepared: dict[str, None] = {}  # transactional ids, the oldest first
+        self._prepared: dict[str, None] = {}  # transactional IDs, the oldest first
         self._flushes = flushes
         self._unflushed_ends: dict[str, int] = {}
-        """By transactional id, the offset up to which its partition must be flushed; empty without flush.messages=1."""
+        """By transactional ID, the offset up to which its partition must be flushed; empty without flush.messages=1."""
         self._write_marker = write_marker
         self._new_producer_id = new_producer_id
         started_ms = clock.monotonic_ms()
@@ -89,7 +89,7 @@ class TransactionCoordinator:
         return TransactionShard(loaded, self._prepared)
 
     def close_all(self) -> None:
-        """Unload all transactional ids, because __transaction_state was deleted."""
+        """Unload all transactional IDs, because __transaction_state was deleted."""
         self.runtime.unload_all()
         self._prepared.clear()
 
@@ -99,7 +99,7 @@ class TransactionCoordinator:
         self.close_all()
 
     def _partition_of(self, transactional_id: str) -> int:
-        """Return the partition of an id. Raises BrokerError not_coordinator if it is on another broker."""
+        """Return the partition of an ID. Raises BrokerError not_coordinator if it is on another broker."""
         partition = self.runtime.partition_for(transactional_id)
         if partition not in self.runtime.log.owned():
             self.runtime.check_running()
@@ -107,12 +107,12 @@ class TransactionCoordinator:
         return partition
 
     def _shard_of(self, transactional_id: str) -> TransactionShard:
-        """Return the shard of an id. Raises BrokerError coordinator_load_in_progress, not_coordinator or
+        """Return the shard of an ID. Raises BrokerError coordinator_load_in_progress, not_coordinator or
         coordinator_not_available."""
         return self.runtime.get(self._partition_of(transactional_id))
 
     def write(self, metadata: TransactionMetadata, *, is_awaited: bool = True) -> None:
-        """Write the metadata of a transactional id, and apply it.
+        """Write the metadata of a transactional ID, and apply it.
 
         Args:
             is_awaited: See `CoordinatorLog.append`.
@@ -127,13 +127,13 @@ class TransactionCoordinator:
             self._note_unflushed(partition, [transactional_id])
 
     def _note_unflushed(self, partition: int, transactional_ids: Iterable[str]) -> None:
-        """Remember that the last records of these ids may not be on disk."""
+        """Remember that the last records of these IDs may not be on disk."""
         if self._flushes is not None and self._flushes.registered:
             end = self.runtime.log.log(partition).log_end_offset
             self._unflushed_ends.update(dict.fromkeys(transactional_ids, end))
 
     def unflushed(self, transactional_id: str) -> UnflushedRecord | None:
-        """Return the last record of a transactional id if it is not on disk although flush.messages is 1.
+        """Return the last record of a transactional ID if it is not on disk although flush.messages is 1.
 
         Until then, no batch and no marker of the transaction may be appended. Otherwise a flush of another log could
         put the batch on disk, while a power cut loses the record that adds the partition to the transaction.
@@ -151,16 +151,16 @@ class TransactionCoordinator:
         return None
 
     def loaded_metadata(self) -> list[TransactionMetadata]:
-        """Return the metadata of all ids in partitions that are loaded."""
+        """Return the metadata of all IDs in partitions that are loaded."""
         return [metadata for shard in self.runtime.loaded_shards().values() for metadata in shard.transactions.values()]
 
     def all_metadata(self) -> list[TransactionMetadata]:
-        """Return the metadata of all ids, after loading partitions that are not loaded. Raises as
+        """Return the metadata of all IDs, after loading partitions that are not loaded. Raises as
         `CoordinatorRuntime.all_shards`."""
         return [metadata for shard in self.runtime.all_shards() for metadata in shard.transactions.values()]
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
-        """Return the metadata of an id. Raises BrokerError as `end`, but transactional_id_not_found if it is
+        """Return the metadata of an ID. Raises BrokerError as `end`, but transactional_id_not_found if it is
         unknown."""
         try:
             return self._existing_metadata(transactional_id)
@@ -170,7 +170,7 @@ class TransactionCoordinator:
             raise BrokerError(ErrorCode.transactional_id_not_found, error.what) from None
 
     def _existing_metadata(self, transactional_id: str) -> TransactionMetadata:
-        """Return the metadata of an id. Raises BrokerError invalid_request, invalid_producer_id_mapping, and as
+        """Return the metadata of an ID. Raises BrokerError invalid_request, invalid_producer_id_mapping, and as
         `_shard_of`."""
         if not transactional_id:
             raise BrokerError(ErrorCode.invalid_request, "the transactional id is empty")
@@ -184,12 +184,12 @@ class TransactionCoordinator:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
     ) -> ProducerIdAndEpoch:
-        """Return producer id and epoch for a producer that starts.
+        """Return producer ID and epoch for a producer that starts.
 
         An open transaction is prepared to be aborted, and the request fails with concurrent_transactions.
 
         Args:
-            expected: Current id and epoch of a producer that continues after an error (KIP-360).
+            expected: Current ID and epoch of a producer that continues after an error (KIP-360).
 
         Raises:
             BrokerError: invalid_request, invalid_transaction_timeout, concurrent_transactions, producer_fenced, or an
@@ -311,7 +311,7 @@ class TransactionCoordinator:
         """Prepare to commit or abort a transaction; `TransactionEnds.complete` does the rest.
 
         Returns:
-            Producer id and epoch with which the producer continues: with EPOCH_BUMP the next epoch.
+            Producer ID and epoch with which the producer continues: with EPOCH_BUMP the next epoch.
 
         Raises:
             BrokerError: As `add_partitions`, or invalid_txn_state.
@@ -324,7 +324,7 @@ class TransactionCoordinator:
 
     @property
     def prepared(self) -> list[str]:
-        """Transactional ids with a prepared transaction, the oldest first."""
+        """Transactional IDs with a prepared transaction, the oldest first."""
         return list(self._prepared)
 
     def is_prepared(self, transactional_id: str) -> bool:
@@ -337,7 +337,7 @@ class TransactionCoordinator:
             The partitions that have the marker now or do not need it any more.
 
         Raises:
-            BrokerError: If the id is not on this broker.
+            BrokerError: If the ID is not on this broker.
         """
         metadata = self._existing_metadata(transactional_id)
         marker = EndMarker(
@@ -376,7 +376,7 @@ class TransactionCoordinator:
             False if a marker is outstanding.
 
         Raises:
-            BrokerError: If the id is not on this broker or the completion cannot be written.
+            BrokerError: If the ID is not on this broker or the completion cannot be written.
         """
         metadata = self._existing_metadata(transactional_id)
         # Not persisted: after a crash these partitions get a second marker, which has no effect.
@@ -389,7 +389,7 @@ class TransactionCoordinator:
         return True
 
     def tick(self, now_ms: int) -> None:
-        """Abort timed out transactions and remove expired transactional ids, each at its interval."""
+        """Abort timed out transactions and remove expired transactional IDs, each at its interval."""
         monotonic_ms = self._clock.monotonic_ms()
         if monotonic_ms >= self._next_abort_ms:
             self._next_abort_ms = monotonic_ms + self.config.transaction_abort_timed_out_transaction_cleanup_interval_ms
@@ -427,10 +427,10 @@ class TransactionCoordinator:
 
 
 def _is_expected(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
-    """Return whether `expected` may be the id of a producer that continues after an error (KIP-360)."""
+    """Return whether `expected` may be the ID of a producer that continues after an error (KIP-360)."""
     return (
         metadata.producer_epoch == NO_PRODUCER_EPOCH
         or expected.producer_id == metadata.producer_id
-        # The epochs of its previous id are exhausted, and it did not receive the response with the new id.
+        # The epochs of its previous ID are exhausted, and it did not receive the response with the new ID.
         or (expected.producer_id == metadata.previous_producer_id and expected.epoch >= LAST_EPOCH)
     )

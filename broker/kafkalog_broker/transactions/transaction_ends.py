@@ -32,13 +32,13 @@ class TransactionEnds:
         self._coordinator = coordinator
         self._log_of = log_of
         self._flushes = flushes
-        self._running: dict[str, asyncio.Event] = {}  # by transactional id: set when the running completion ends
+        self._running: dict[str, asyncio.Event] = {}  # by transactional ID: set when the running completion ends
         self._timer: asyncio.TimerHandle | None = None
         self._completing_all: asyncio.Task[None] | None = None
         self._is_stopped = False
 
     async def flush(self, transactional_id: str) -> None:
-        """Return when the last record of a transactional id is on disk, or if flush.messages is not 1.
+        """Return when the last record of a transactional ID is on disk, or if flush.messages is not 1.
 
         Raises:
             BrokerError: If it cannot be flushed, with the error code for clients.

@@ -55,7 +55,7 @@ class ProducerInLog(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerStates:
-    """States of the producers of transactions in all logs: those with an open transaction, and all by producer id."""
+    """States of the producers of transactions in all logs: those with an open transaction, and all by producer ID."""
 
     open: list[ProducerInLog] = field(default_factory=list)
     by_producer_id: dict[int, list[ProducerInLog]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class ProducerStates:
         return self.by_producer_id.get(producer_id, [])
 
     def highest_epoch(self, producer_id: int) -> int:
-        """Return the highest epoch of a producer id in any log, or NO_PRODUCER_EPOCH."""
+        """Return the highest epoch of a producer ID in any log, or NO_PRODUCER_EPOCH."""
         return max((state.producer.epoch for state in self.of_producer(producer_id)), default=NO_PRODUCER_EPOCH)
 
 
@@ -88,7 +88,7 @@ class Outcome(NamedTuple):
     """Outcome of a transaction according to a record of __transaction_state.
 
     Attributes:
-        producer: Producer id and epoch in the batches of the transaction.
+        producer: Producer ID and epoch in the batches of the transaction.
         partitions: Partitions of the transaction; None if the record does not contain them any more.
         decided_ms: Time of the record, by the broker's clock.
         bumps_epoch: Whether the marker has the next epoch (KIP-890).

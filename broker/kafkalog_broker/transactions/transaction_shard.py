@@ -1,4 +1,4 @@
-"""The transactional ids of one partition of __transaction_state."""
+"""The transactional IDs of one partition of __transaction_state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TransactionTombstone:
-    """Tombstone of an expired transactional id."""
+    """Tombstone of an expired transactional ID."""
 
     transactional_id: str
 
@@ -23,14 +23,14 @@ TransactionRecord = TransactionMetadata | TransactionTombstone
 
 
 class TransactionShard:
-    """Metadata by transactional id, according to the log. Not thread-safe; call from the event loop."""
+    """Metadata by transactional ID, according to the log. Not thread-safe; call from the event loop."""
 
     def __init__(self, transactions: Transactions, prepared: dict[str, None]) -> None:
         """Create from the loaded metadata.
 
         Args:
             transactions: Loaded metadata. The shard changes the dictionary.
-            prepared: All ids of the coordinator with a prepared transaction. The shard adds and removes its own ids.
+            prepared: All IDs of the coordinator with a prepared transaction. The shard adds and removes its own IDs.
         """
         self.transactions = transactions
         self._prepared = prepared

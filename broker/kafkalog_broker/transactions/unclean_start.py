@@ -11,10 +11,10 @@ transaction is completed:
 - Any other open transaction is ended. It is committed only if a record of __transaction_state, or a marker of the same
   transaction in another log, proves that it was committed. Otherwise it is aborted with a higher epoch, so that a
   producer that is still writing is fenced.
-- The coordinator's epoch of a producer id is raised to the highest one in the logs. With a repeated epoch, new batches
+- The coordinator's epoch of a producer ID is raised to the highest one in the logs. With a repeated epoch, new batches
   would look like duplicates of earlier ones.
 
-Since KIP-890 each end increments the epoch, so producer id and epoch identify a transaction, and its marker has the
+Since KIP-890 each end increments the epoch, so producer ID and epoch identify a transaction, and its marker has the
 next epoch. Before KIP-890 all transactions of a producer have the same epoch. Then the time of an outcome determines
 whether it belongs to the open transaction or to an earlier one.
 
@@ -111,7 +111,7 @@ class UncleanStart:
             _log.error("%s: the marker cannot be written: %s", state.partition, error)
 
     def _change(self, transactional_id: str, change: Callable[..., None], *arguments: object) -> None:
-        """Call `change` with the metadata of an id. An error is logged, and the id stays as it is."""
+        """Call `change` with the metadata of an ID. An error is logged, and the ID stays as it is."""
         try:
             change(self._coordinator.describe(transactional_id), *arguments)
         except BrokerError as error:

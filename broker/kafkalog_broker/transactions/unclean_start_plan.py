@@ -46,8 +46,8 @@ class UncleanStartPlan:
     Attributes:
         lost_ends: Open transactions of the coordinator that may have ended before the power cut.
         markers: Markers to write.
-        added_partitions: By transactional id, partitions to add to the open transaction.
-        ended: By transactional id, whether the open transaction of the coordinator was committed before.
+        added_partitions: By transactional ID, partitions to add to the open transaction.
+        ended: By transactional ID, whether the open transaction of the coordinator was committed before.
     """
 
     def __init__(self, metadata_by_producer: dict[int, TransactionMetadata], states: ProducerStates) -> None:

@@ -106,7 +106,7 @@ def _member_from_fields(group_type: GroupType, fields: Any) -> dict[str, Any]:
     return member
 
 
-def _current_fields(current: Mapping[str, Any]) -> tuple[Any, ...]:
+def _current_assignment_fields(current: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the fields of a current assignment. That of a share group has no epochs and no pending revocation."""
     epoch, previous, state, *assignments = current.values()
     if len(assignments) == 1:
@@ -117,7 +117,7 @@ def _current_fields(current: Mapping[str, Any]) -> tuple[Any, ...]:
     return epoch, previous, state, *topics
 
 
-def _current_from_fields(group_type: GroupType, fields: Any) -> dict[str, Any]:
+def _current_assignment_from_fields(group_type: GroupType, fields: Any) -> dict[str, Any]:
     epoch, previous, state, *assignments = fields
     if group_type is GroupType.SHARE:
         assignments = [dict(assignments[0])]
@@ -141,47 +141,56 @@ def _current_tasks_fields(current: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the fields of a current assignment of tasks. Only active tasks have assignment epochs, and the number of a
     state is one more than in other types of groups."""
     epoch, previous, state, *assignments = current.values()
-    lists: list[list[tuple[str, list[int], list[int] | None]]] = []
+    fields: list[list[tuple[str, list[int], list[int] | None]]] = []  # one list for each role of each assignment
     for owned in assignments:
         active, standby, warmup = tasks_by_role(owned)
-        lists.append([
-            (name, parts, [owned[TasksKey(TaskRole.ACTIVE, name)][part] for part in parts]) for name, parts in active
-        ])  # fmt: skip
-        lists += [[(name, parts, None) for name, parts in tasks] for tasks in (standby, warmup)]
-    return epoch, previous, min(state + 1, MemberState.UNKNOWN), *lists
+        active_fields: list[tuple[str, list[int], list[int] | None]] = []
+        for subtopology_id, partitions in active:
+            epochs = owned[TasksKey(TaskRole.ACTIVE, subtopology_id)]
+            active_fields.append((subtopology_id, partitions, [epochs[partition] for partition in partitions]))
+        fields.append(active_fields)
+        for tasks in (standby, warmup):
+            fields.append([(subtopology_id, partitions, None) for subtopology_id, partitions in tasks])
+    return epoch, previous, min(state + 1, MemberState.UNKNOWN), *fields
 
 
 def _current_tasks_from_fields(_: GroupType, fields: Any) -> dict[str, Any]:
-    epoch, previous, state, *lists = fields
+    epoch, previous, state, *assignments = fields
 
-    def owned(roles: Any) -> Owned:
-        keyed = zip(TaskRole, roles, strict=True)
-        return _owned(((TasksKey(role, name), *rest) for role, tasks in keyed for name, *rest in tasks), epoch)
+    def owned_tasks(tasks_of_roles: Any) -> Owned:
+        tasks_with_epochs = (
+            (TasksKey(role, subtopology_id), partitions, epochs)
+            for role, tasks in zip(TaskRole, tasks_of_roles, strict=True)
+            for subtopology_id, partitions, epochs in tasks
+        )
+        return _owned(tasks_with_epochs, epoch)
 
-    values = epoch, previous, MemberState.of(state - 1), owned(lists[:3]), owned(lists[3:])
+    assigned, pending_revocation = owned_tasks(assignments[:3]), owned_tasks(assignments[3:])
+    values = epoch, previous, MemberState.of(state - 1), assigned, pending_revocation
     return dict(zip(CURRENT_FIELDS[GroupType.STREAMS], values, strict=True))
 
 
-def _state_fields(state: StatePartitions) -> tuple[Any, ...]:
-    with_name = (
-        [(topic, *shared) for topic, shared in topics.items()] for topics in (state.initializing, state.initialized)
-    )
-    return (*with_name, state.deleting.items())
+def _state_partitions_fields(state: StatePartitions) -> tuple[Any, ...]:
+    def topic_fields(topics: Mapping[UUID, SharedTopic]) -> list[tuple[UUID, str, tuple[int, ...]]]:
+        return [(topic_id, shared.name, shared.partitions) for topic_id, shared in topics.items()]
+
+    return topic_fields(state.initializing), topic_fields(state.initialized), state.deleting.items()
 
 
-def _state_from_fields(_: GroupType, fields: Any) -> StatePartitions:
-    def shared(topics: Iterable[Any]) -> dict[UUID, SharedTopic]:
-        return {topic: SharedTopic(name, partitions) for topic, name, partitions in topics}
+def _state_partitions_from_fields(_: GroupType, fields: Any) -> StatePartitions:
+    def shared_topics(topics: Iterable[Any]) -> dict[UUID, SharedTopic]:
+        return {topic_id: SharedTopic(name, partitions) for topic_id, name, partitions in topics}
 
-    return StatePartitions(shared(fields[0]), shared(fields[1]), dict(fields[2]))
+    initializing, initialized, deleting = fields
+    return StatePartitions(shared_topics(initializing), shared_topics(initialized), dict(deleting))
 
 
 _TO_FIELDS: dict[RecordKind | tuple[GroupType, RecordKind], Callable[[Any], tuple[Any, ...]]] = {
     RecordKind.MEMBER: _member_fields,
     RecordKind.TARGET: lambda partitions: (partitions.items(),),
-    RecordKind.CURRENT: _current_fields,
+    RecordKind.CURRENT: _current_assignment_fields,
     RecordKind.REGEX: lambda regex: (sorted(regex.topics), regex.version, regex.timestamp_ms),
-    RecordKind.STATE_PARTITIONS: _state_fields,
+    RecordKind.STATE_PARTITIONS: _state_partitions_fields,
     (GroupType.STREAMS, RecordKind.TARGET): lambda tasks: tuple(tasks_by_role(tasks)),
     (GroupType.STREAMS, RecordKind.CURRENT): _current_tasks_fields,
     RecordKind.TOPOLOGY: lambda topology: (topology.epoch, topology.subtopologies),
@@ -191,9 +200,9 @@ kind. Without an entry, the value is already the tuple of the fields."""
 _FROM_FIELDS: dict[RecordKind | tuple[GroupType, RecordKind], Callable[[GroupType, Any], Any]] = {
     RecordKind.MEMBER: _member_from_fields,
     RecordKind.TARGET: lambda _, fields: dict(fields.topic_partitions),
-    RecordKind.CURRENT: _current_from_fields,
+    RecordKind.CURRENT: _current_assignment_from_fields,
     RecordKind.REGEX: lambda _, fields: ResolvedRegex(frozenset(fields.topics), fields.version, fields.timestamp),
-    RecordKind.STATE_PARTITIONS: _state_from_fields,
+    RecordKind.STATE_PARTITIONS: _state_partitions_from_fields,
     (GroupType.STREAMS, RecordKind.TARGET): lambda _, fields: {
         TasksKey(role, name): partitions
         for role, tasks in zip(TaskRole, fields, strict=True)

@@ -39,7 +39,7 @@ def endpoints(context: GroupContext, group: StreamsGroup, updated: StreamsMember
 
 
 def endpoint_topics(group: StreamsGroup) -> int:
-    """Return the number of topics that all endpoints name: for each member, the sources of the subtopologies of its tasks."""
+    """Return the number of topics that all endpoints name: the sources of the subtopologies of each member's tasks."""
     subtopologies = {} if group.configured is None else group.configured.subtopologies
     sources = {name: sum(1 for _ in configured.subtopology.sources) for name, configured in subtopologies.items()}
     members = (member for member in group.members.values() if member.user_endpoint is not None)
@@ -53,7 +53,7 @@ def host_and_port(endpoint: Endpoint | None) -> dict[str, Any] | None:
 def _partitions(
     subtopologies: Mapping[str, ConfiguredSubtopology], assigned: Owned, role: TaskRole, counts: Mapping[str, int]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the partitions that tasks read. Like Kafka, take the first tasks of a topic with fewer partitions than tasks."""
+    """Yield the partitions that tasks read: the first ones if a topic has fewer partitions than tasks, as in Kafka."""
     for key, partitions in assigned.items():
         if key.role is role and key.subtopology_id in subtopologies:
             for topic in subtopologies[key.subtopology_id].subtopology.sources:
