@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.acls import TEXTS, ResourceType
+from kafkalog_broker.protocol.acls import DENIAL_MESSAGES, ResourceType
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import error_response
 from kafkalog_broker.security.api_rights import RIGHTS
@@ -28,7 +28,7 @@ def default_error_response(request: Request, code: ErrorCode) -> Any:
     if request.api_key in _SHARE_STATE_APIS:
         return error_response(request, code)
     if request.api_key in _QUORUM_APIS:
-        return error_response(request, code, TEXTS.get(code))
+        return error_response(request, code, DENIAL_MESSAGES.get(code))
     return error_response(request, code, denial_message(request, code))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafkalog_broker.protocol.mirror_messages import FetchCall, FetchFrom, Key
+from kafkalog_broker.protocol.mirror_messages import Key, SourceFetchPartition, SourceFetchRequest
 
 _FINAL_EPOCH, _FIRST_EPOCH = -1, 0
 _MAX_EPOCH = 2**31 - 1
@@ -17,15 +17,15 @@ class ClientSession:
         self._is_served = is_served
         self._id = 0
         self._epoch = _FIRST_EPOCH
-        self._known: dict[Key, FetchFrom] = {}
+        self._known: dict[Key, SourceFetchPartition] = {}
 
-    def next(self, wanted: Mapping[Key, FetchFrom]) -> FetchCall:
+    def next(self, wanted: Mapping[Key, SourceFetchPartition]) -> SourceFetchRequest:
         """Return the next request for `wanted`. Call `answered` or `reset` before the following one."""
         if not self._is_served:
-            return FetchCall((0, _FINAL_EPOCH), list(wanted.items()), [])
+            return SourceFetchRequest((0, _FINAL_EPOCH), list(wanted.items()), [])
         if self._epoch == _FIRST_EPOCH:
             self._known = dict(wanted)
-            return FetchCall((0, _FIRST_EPOCH), list(wanted.items()), [])
+            return SourceFetchRequest((0, _FIRST_EPOCH), list(wanted.items()), [])
         # A topic that was created again has a new ID; the partition is forgotten under the old ID and added again.
         forgotten = [
             (key, known.topic_id)
@@ -34,7 +34,7 @@ class ClientSession:
         ]
         changed = [(key, fetch) for key, fetch in wanted.items() if self._known.get(key) != fetch]
         self._known = dict(wanted)
-        return FetchCall((self._id, self._epoch), changed, forgotten)
+        return SourceFetchRequest((self._id, self._epoch), changed, forgotten)
 
     def answered(self, session_id: int) -> None:
         """Advance the session after a response without an error."""

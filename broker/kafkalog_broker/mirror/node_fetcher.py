@@ -25,9 +25,9 @@ from kafkalog_broker.protocol.mirror_messages import (
     NO_ID,
     SESSIONS,
     TOPIC_IDS,
-    FetchAnswer,
-    Fetched,
+    FetchedSourcePartition,
     Key,
+    SourceFetchResponse,
 )
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
@@ -61,7 +61,7 @@ class NodeFetcher:
     _ask_again: Callable[[], None]
     partitions: dict[Key, PartitionMirror] = field(init=False, default_factory=dict)
     received_bytes: int = field(init=False, default=0)
-    _answer: FetchAnswer | None = field(init=False, default=None)  # the last one
+    _answer: SourceFetchResponse | None = field(init=False, default=None)  # the last one
     _pending: list[tuple[PartitionMirror, Received]] = field(init=False, default_factory=list)  # to be appended of it
 
     def __post_init__(self) -> None:
@@ -117,7 +117,7 @@ class NodeFetcher:
 
     async def _take(
         self,
-        answer: FetchAnswer,
+        answer: SourceFetchResponse,
         session: ClientSession,
         wanted: Mapping[Key, PartitionMirror],
         fetch_offsets: Mapping[Key, int],
@@ -132,7 +132,7 @@ class NodeFetcher:
             return
         session.answered(answer.session_id)
         by_topic = {(mirror.topic_id, key[1]): key for key, mirror in wanted.items()}
-        batches: list[tuple[PartitionMirror, Fetched]] = []
+        batches: list[tuple[PartitionMirror, FetchedSourcePartition]] = []
         for fetched in answer.partitions:
             topic, partition = fetched.topic, fetched.partition
             key = (topic, partition) if isinstance(topic, str) else by_topic.get((topic, partition))
@@ -197,7 +197,7 @@ class NodeFetcher:
             _log.error("%s: unexpected error in the mirror", mirror.name, exc_info=error)
         mirror.wait(why, failed=True)
 
-    async def _handle(self, mirror: PartitionMirror, fetched: Fetched) -> None:
+    async def _handle(self, mirror: PartitionMirror, fetched: FetchedSourcePartition) -> None:
         match fetched.error:
             case ErrorCode.none:
                 await self._truncate_diverged(mirror, fetched)
@@ -209,7 +209,7 @@ class NodeFetcher:
             case _:
                 mirror.wait(f"the source answers {error_text(fetched.error)}", failed=True)
 
-    async def _truncate_diverged(self, mirror: PartitionMirror, fetched: Fetched) -> None:
+    async def _truncate_diverged(self, mirror: PartitionMirror, fetched: FetchedSourcePartition) -> None:
         assert fetched.diverging is not None
         check_fetched(fetched)
         before, epoch = mirror.log.log_end_offset, fetched.diverging[0]

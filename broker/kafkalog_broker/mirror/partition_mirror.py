@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror.truncation import flush_truncation
-from kafkalog_broker.protocol.mirror_messages import FetchFrom, Key
+from kafkalog_broker.protocol.mirror_messages import Key, SourceFetchPartition
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_manager import LogManager
@@ -94,9 +94,11 @@ class PartitionMirror:
         self.next_offset = self.log.log_end_offset
         self.last_epoch = self.follower.last_epoch
 
-    def fetch_from(self, max_bytes: int) -> FetchFrom:
+    def fetch_from(self, max_bytes: int) -> SourceFetchPartition:
         """Return the partition's part of the next fetch."""
-        return FetchFrom(self.topic_id, self.key[1], self.next_offset, max_bytes, self.leader_epoch, self.last_epoch)
+        return SourceFetchPartition(
+            self.topic_id, self.key[1], self.next_offset, max_bytes, self.leader_epoch, self.last_epoch
+        )
 
     def received(self, window: Window) -> None:
         """Advance the fetch position after these batches."""

@@ -7,6 +7,7 @@ costs more than the checksum of its bytes.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import deque
 
 import numpy as np
@@ -28,6 +29,8 @@ class ResponseFrames(asyncio.BufferedProtocol):
         self._previous_protocol, self._transport = previous_protocol, transport
         self._waiting: deque[tuple[asyncio.Future[memoryview], int]] = deque()
         self._free: list[npt.NDArray[np.uint8]] = []
+        # Views of reused buffers that responses hold, by id. Each use of a buffer has a view of its own.
+        self._in_use: weakref.WeakValueDictionary[int, npt.NDArray[np.uint8]] = weakref.WeakValueDictionary()
         self._head = memoryview(bytearray(_SIZE_BYTES))
         self._body: memoryview | None = None  # None while the size is read
         self._unfilled = self._head  # where the next bytes go
@@ -52,8 +55,9 @@ class ResponseFrames(asyncio.BufferedProtocol):
 
     def give_back(self, body: memoryview) -> None:
         """Allow a response's buffer to be reused; no view of it may be used afterwards. Optional and idempotent."""
-        buffer = body.obj
-        if isinstance(buffer, np.ndarray) and len(self._free) < _MAX_FREE and all(b is not buffer for b in self._free):
+        view = self._in_use.pop(id(body.obj), None)
+        buffer = None if view is None else view.base
+        if buffer is not None and len(self._free) < _MAX_FREE:
             self._free.append(buffer)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -88,7 +92,9 @@ class ResponseFrames(asyncio.BufferedProtocol):
         else:
             del self._free[:1]  # a buffer that is too small is replaced by a larger one
             fitting = np.empty(size, np.uint8)  # pages are allocated as bytes arrive, so a forged size costs nothing
-        return memoryview(fitting)[:size]  # type: ignore[arg-type]  # before 3.12 no type says that it is a buffer
+        view = fitting[:size]
+        self._in_use[id(view)] = view
+        return memoryview(view)  # type: ignore[arg-type]  # before 3.12 no type says that it is a buffer
 
     def _fail(self, error: Exception) -> None:
         self.is_over = True

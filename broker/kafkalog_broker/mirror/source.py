@@ -25,9 +25,9 @@ from kafkalog_broker.protocol.mirror_messages import (
     FETCH,
     METADATA,
     VERSIONS,
-    FetchAnswer,
-    FetchCall,
     SourceCluster,
+    SourceFetchRequest,
+    SourceFetchResponse,
     cluster_of,
     decode_fetch,
     encode_fetch,
@@ -145,7 +145,7 @@ class SourceConnection:
                 return read(read_response(api_key, version, answer))
             return await asyncio.to_thread(lambda: read(read_response(api_key, version, answer)))
 
-    async def fetch(self, call: FetchCall, version: int, most: int) -> FetchAnswer:
+    async def fetch(self, call: SourceFetchRequest, version: int, most: int) -> SourceFetchResponse:
         """Send a Fetch request. Raises SourceUnreachable.
 
         Args:
@@ -163,7 +163,7 @@ class SourceConnection:
             self.close()
             raise SourceUnreachable(f"{self.address}: {error}") from None
 
-    def done_with(self, answer: FetchAnswer) -> None:
+    def done_with(self, answer: SourceFetchResponse) -> None:
         """Allow the buffer of a response to be reused; its records must not be used afterwards."""
         if answer.partitions:
             self._frames.give_back(answer.partitions[0].records)

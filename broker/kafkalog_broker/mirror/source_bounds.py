@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalog_broker.protocol.mirror_messages import Fetched
+from kafkalog_broker.protocol.mirror_messages import FetchedSourcePartition
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 
@@ -39,7 +39,7 @@ def check_log_bounds(start: int, high_watermark: int) -> None:
         )
 
 
-def check_fetched(fetched: Fetched) -> None:
+def check_fetched(fetched: FetchedSourcePartition) -> None:
     """Raise ImpossibleAnswer if the offsets or epochs of a fetched partition are out of bounds.
 
     Batches are not checked.

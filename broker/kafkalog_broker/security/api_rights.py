@@ -36,7 +36,7 @@ Whole = tuple[Right, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Rights of an API. The error of a refusal depends on the resource (`acls.REFUSALS`).
+    """Rights of an API. The error of a refusal depends on the resource (`acls.DENIALS`).
 
     Attributes:
         whole: Rights that the whole request requires.

@@ -163,7 +163,7 @@ class Access:
             )  # fmt: skip
         return False
 
-    def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
+    def authorization_error(self, name: str, *, quiet: bool = False) -> ErrorCode:
         """Return the error of the API's own right on a named resource, or `none` if it is granted."""
         right = RIGHTS[self._request.api_key].each
         assert right is not None, "RIGHTS has no right on named resources for this API"
@@ -175,7 +175,7 @@ class Access:
             return ErrorCode.none
         if self.may(right.operation, right.resource, name, quiet=quiet):
             return ErrorCode.none
-        return acls.REFUSALS[right.resource][0]
+        return acls.DENIALS[right.resource][0]
 
     def operations(self, resource: ResourceType, name: str) -> int:
         """Return the allowed operations as bits (KIP-430)."""

@@ -17,7 +17,7 @@ from kafkalog_broker.mirror.rate_limit import RateLimit
 from kafkalog_broker.mirror.source import parse_bootstrap
 from kafkalog_broker.mirror.source_errors import TRANSIENT, error_text
 from kafkalog_broker.mirror.topic_plan import is_wanted, plan_topics
-from kafkalog_broker.protocol.mirror_messages import FetchFrom, SourcePartition, SourceTopic
+from kafkalog_broker.protocol.mirror_messages import SourceFetchPartition, SourcePartition, SourceTopic
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import OptionError
 
@@ -87,7 +87,7 @@ def test_a_session_says_what_changed_and_the_server_knows_all():
     known: dict = {}
     for _ in range(400):
         wanted = {
-            ("orders", i): FetchFrom(
+            ("orders", i): SourceFetchPartition(
                 chance.choice((ONE, TWO)) if chance.random() < 0.05 else ONE, i, chance.randrange(3), 9
             )
             for i in range(6)
@@ -113,7 +113,7 @@ def test_a_session_says_what_changed_and_the_server_knows_all():
 
 def test_without_sessions_every_request_names_everything():
     for session in (ClientSession(is_served=False), ClientSession(is_served=True)):
-        wanted = {("orders", 0): FetchFrom(ONE, 0, 5, 9)}
+        wanted = {("orders", 0): SourceFetchPartition(ONE, 0, 5, 9)}
         for _ in range(3):
             step = session.next(wanted)
             assert (list(step.partitions), list(step.forgotten)) == (list(wanted.items()), [])

@@ -146,13 +146,15 @@ def test_a_refused_request_is_one_line(caplog: pytest.LogCaptureFixture) -> None
         access = made.access(request)
         assert not access.may(DESCRIBE, TOPIC, "hidden", quiet=True)
         assert caplog.messages == []
-        assert [access.refused(name).name for name in ("orders\n", "more")] == ["topic_authorization_failed"] * 2
+        assert [access.authorization_error(name).name for name in ("orders\n", "more")] == [
+            "topic_authorization_failed"
+        ] * 2
     (line,) = caplog.messages
     assert line.startswith("Principal = User:alice is Denied operation = READ from host = 127.0.0.1 on resource = ")
     assert line.endswith("TOPIC:LITERAL:'orders\\n' for request = Fetch")
     made.access(request)
     for _ in range(1000):
-        made.access(request).refused("orders")
+        made.access(request).authorization_error("orders")
     assert len(caplog.messages) < 300
 
 
