@@ -105,29 +105,67 @@ def share_group_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> 
     )
 
 
-_BOUNDED_SETTINGS = (
-    *(
-        f"{group_type}.{name}.ms"
-        for group_type in ("consumer", "share", "streams")
-        for name in ("session.timeout", "heartbeat.interval", "assignment.interval")
+_DEFAULTS_AND_BOUNDS: dict[str, Callable[[BrokerConfig], tuple[int, int, int]]] = {
+    "consumer.session.timeout.ms": attrgetter(
+        "group_consumer_session_timeout_ms",
+        "group_consumer_min_session_timeout_ms",
+        "group_consumer_max_session_timeout_ms",
     ),
-    "share.partition.max.record.locks",
-    "share.delivery.count.limit",
-    "share.record.lock.duration.ms",
-)
-
-
-def _default_and_bounds(setting: str) -> Callable[[BrokerConfig], tuple[int, int, int]]:
-    """Return a function that gets the default, minimum and maximum of a group setting from the broker's properties.
-
-    For share.session.timeout.ms they are group.share.session.timeout.ms, group.share.min.session.timeout.ms and
-    group.share.max.session.timeout.ms.
-    """
-    group_type, name = setting.replace(".", "_").split("_", 1)
-    return attrgetter(f"group_{group_type}_{name}", f"group_{group_type}_min_{name}", f"group_{group_type}_max_{name}")
-
-
-_DEFAULTS_AND_BOUNDS = {setting: _default_and_bounds(setting) for setting in _BOUNDED_SETTINGS}
+    "consumer.heartbeat.interval.ms": attrgetter(
+        "group_consumer_heartbeat_interval_ms",
+        "group_consumer_min_heartbeat_interval_ms",
+        "group_consumer_max_heartbeat_interval_ms",
+    ),
+    "consumer.assignment.interval.ms": attrgetter(
+        "group_consumer_assignment_interval_ms",
+        "group_consumer_min_assignment_interval_ms",
+        "group_consumer_max_assignment_interval_ms",
+    ),
+    "share.session.timeout.ms": attrgetter(
+        "group_share_session_timeout_ms", "group_share_min_session_timeout_ms", "group_share_max_session_timeout_ms"
+    ),
+    "share.heartbeat.interval.ms": attrgetter(
+        "group_share_heartbeat_interval_ms",
+        "group_share_min_heartbeat_interval_ms",
+        "group_share_max_heartbeat_interval_ms",
+    ),
+    "share.assignment.interval.ms": attrgetter(
+        "group_share_assignment_interval_ms",
+        "group_share_min_assignment_interval_ms",
+        "group_share_max_assignment_interval_ms",
+    ),
+    "streams.session.timeout.ms": attrgetter(
+        "group_streams_session_timeout_ms",
+        "group_streams_min_session_timeout_ms",
+        "group_streams_max_session_timeout_ms",
+    ),
+    "streams.heartbeat.interval.ms": attrgetter(
+        "group_streams_heartbeat_interval_ms",
+        "group_streams_min_heartbeat_interval_ms",
+        "group_streams_max_heartbeat_interval_ms",
+    ),
+    "streams.assignment.interval.ms": attrgetter(
+        "group_streams_assignment_interval_ms",
+        "group_streams_min_assignment_interval_ms",
+        "group_streams_max_assignment_interval_ms",
+    ),
+    "share.partition.max.record.locks": attrgetter(
+        "group_share_partition_max_record_locks",
+        "group_share_min_partition_max_record_locks",
+        "group_share_max_partition_max_record_locks",
+    ),
+    "share.delivery.count.limit": attrgetter(
+        "group_share_delivery_count_limit",
+        "group_share_min_delivery_count_limit",
+        "group_share_max_delivery_count_limit",
+    ),
+    "share.record.lock.duration.ms": attrgetter(
+        "group_share_record_lock_duration_ms",
+        "group_share_min_record_lock_duration_ms",
+        "group_share_max_record_lock_duration_ms",
+    ),
+}
+"""By setting of a group, a function that gets its default, minimum and maximum from the configuration of the broker."""
 
 
 def _bounded(config: BrokerConfig, overrides: Mapping[str, str], setting: str) -> int:
