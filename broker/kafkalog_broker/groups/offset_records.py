@@ -21,7 +21,7 @@ _write_offset_key = message("OffsetCommitKey").write[1]
 _write_offset_value = _OFFSET_VALUE.write[4]
 _write_offset_value_with_expiry = _OFFSET_VALUE.write[1]  # the only version that has an expire timestamp
 
-_GROUP_KEY_VERSION = 2  # earlier versions are those of OffsetCommitKey
+_GROUP_KEY_VERSION = 2  # lower key versions belong to OffsetCommitKey
 _NO_EXPIRY = -1
 
 

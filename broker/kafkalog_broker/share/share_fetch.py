@@ -264,7 +264,7 @@ class ShareFetch:
 
 
 def _records_of(data: FileSlice, batches: Sequence[LogBatch], acquired: Sequence[Acquired]) -> FileSlice:
-    """Return the bytes from the batch of the first to that of the last acquired offset."""
+    """Return the slice from the batch with the first acquired offset to the batch with the last one."""
     first, last = acquired[0].first_offset, acquired[-1].last_offset
     needed = [batch for batch in batches if batch.span.last >= first and batch.span.first <= last]
     start, end = needed[0].position, needed[-1].position + needed[-1].size

@@ -118,7 +118,7 @@ class TransactionCoordinator:
             is_awaited: See `CoordinatorLog.append`.
 
         Raises:
-            BrokerError: If it cannot be written; then nothing has changed.
+            BrokerError: If the metadata cannot be written; then nothing has changed.
         """
         transactional_id = metadata.transactional_id
         partition = self._partition_of(transactional_id)

@@ -88,7 +88,7 @@ class TransactionEnds:
             if marked_log.config.flush_messages == EVERY_APPEND:
                 flushes.append(self._flushes.flush(marked_log, marked_log.log_end_offset))
         if flushes:
-            # A failure takes the log offline. The marker is written again when the log is back.
+            # A failure takes the log offline. The marker is written again when the log is online again.
             await asyncio.gather(*flushes)
             if not coordinator.is_prepared(transactional_id):
                 return True

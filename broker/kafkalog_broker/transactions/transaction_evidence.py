@@ -55,21 +55,21 @@ class ProducerInLog(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerStates:
-    """States of the producers of transactions in all logs: those with an open transaction, and all by producer ID."""
+    """States of transactional producers in all logs: those with an open transaction, and all states by producer ID."""
 
-    open: list[ProducerInLog] = field(default_factory=list)
+    with_open_transaction: list[ProducerInLog] = field(default_factory=list)
     by_producer_id: dict[int, list[ProducerInLog]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, logs: Iterable[Log], producer_ids: set[int]) -> ProducerStates:
+    def collect(cls, logs: Iterable[Log], producer_ids: set[int]) -> ProducerStates:
         """Collect the states of these producers, and of all producers with an open transaction."""
         states = cls()
         considered = [log for log in logs if not log.follows and log.topic != TRANSACTION_TOPIC]
         for log in considered:
             for producer in log.producer_state.producers():
                 if producer.transaction_first_offset != NO_TRANSACTION:
-                    states.open.append(ProducerInLog(log, producer))
-        wanted = producer_ids.union(state.producer.id for state in states.open)
+                    states.with_open_transaction.append(ProducerInLog(log, producer))
+        wanted = producer_ids.union(state.producer.id for state in states.with_open_transaction)
         for log in considered:
             for producer in log.producer_state.producers():
                 if producer.id in wanted:

@@ -30,7 +30,7 @@ class SupportedOperation(Enum):
 
     @classmethod
     def of(cls, version: int, generic_error_version: int) -> SupportedOperation:
-        """Return the operation of a request version. `generic_error_version` is the one version of the API with
+        """Return the operation of a request version. `generic_error_version` is the only version of the API with
         GENERIC_ERROR."""
         if version < generic_error_version:
             return cls.DEFAULT_ERROR

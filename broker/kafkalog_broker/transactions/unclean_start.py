@@ -67,14 +67,14 @@ class UncleanStart:
                 Then open transactions are only logged.
         """
         metadata_by_producer = {metadata.producer_id: metadata for metadata in self._coordinator.loaded_metadata()}
-        states = ProducerStates.of(logs, set(metadata_by_producer))
+        states = ProducerStates.collect(logs, set(metadata_by_producer))
         if not (is_state_complete and self._is_loaded()):
-            for state in states.open:
+            for state in states.with_open_transaction:
                 _warn_of_unsettled(state)
             return
         plan = UncleanStartPlan(metadata_by_producer, states)
-        if states.open or plan.lost_ends:
-            producer_ids = {state.producer.id for state in states.open}
+        if states.with_open_transaction or plan.lost_ends:
+            producer_ids = {state.producer.id for state in states.with_open_transaction}
             await run_blocking(plan.decide, self._scan, producer_ids)
         for marker in plan.markers:
             self._write_marker(marker)
@@ -82,7 +82,7 @@ class UncleanStart:
             self._change(transactional_id, self._add_partitions, added)
         for transactional_id, commit in plan.ended.items():
             self._change(transactional_id, self._end, commit)
-        self._raise_epochs(ProducerStates.of(logs, set(metadata_by_producer)))
+        self._raise_epochs(ProducerStates.collect(logs, set(metadata_by_producer)))
 
     def _is_loaded(self) -> bool:
         runtime = self._coordinator.runtime
@@ -95,7 +95,7 @@ class UncleanStart:
         return (batch for partition in state.owned() for batch in state.scan(partition))
 
     def _write_marker(self, marker: PlannedMarker) -> None:
-        state = marker.producer
+        state = marker.producer_in_log
         control_type = ControlType.COMMIT if marker.commit else ControlType.ABORT
         _log.warning(
             "%s: the transaction of producer id %d, epoch %d, open since offset %d, is ended with %s: %s",

@@ -108,8 +108,8 @@ class ClassicGroupManager:
         if group.state is ClassicGroupState.PREPARING_REBALANCE and group.previous_state is ClassicGroupState.EMPTY:
             group.new_member_added = True
         group.add(member)
-        # The member sends no heartbeats while its request waits, and before v4 it has no member ID yet. If it is gone,
-        # this timeout removes it (KAFKA-7610).
+        # The member sends no heartbeats while its request waits, and before v4 it has no member ID yet. If it has
+        # disconnected, this timeout removes it (KAFKA-7610).
         self.restart_session(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalance_or_complete(group, f"new member {member_id}; client reason: {request.reason}")
 
@@ -142,7 +142,7 @@ class ClassicGroupManager:
         before = replace(member)
         group.update(member, request, answer)
         self.restart_session(group, member)
-        reason = f"static member {new_id} is back; client reason: {request.reason}"
+        reason = f"static member {new_id} joins again; client reason: {request.reason}"
         match group.state:
             case ClassicGroupState.STABLE if group.protocol == group.select_protocol():
                 pass

@@ -34,6 +34,6 @@ def decode_group_value(value: bytes) -> Any:
 
     Raises:
         CorruptLog: If the bytes are malformed.
-        UnsupportedFormat: If the version is later than that of Kafka 4.3.
+        UnsupportedFormat: If the version is newer than in Kafka 4.3.
     """
     return _GROUP_VALUE.decode(value)

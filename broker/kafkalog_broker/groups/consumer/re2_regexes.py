@@ -24,7 +24,7 @@ _RE2J_MESSAGES = {
     "trailing \\": "trailing backslash at end of expression",
     "invalid named capture group": "invalid named capture",
 }
-"""Error texts of re2j by those of RE2."""
+"""Error texts of re2j, by the equivalent texts of RE2."""
 
 
 def check_regex(regex: str) -> None:

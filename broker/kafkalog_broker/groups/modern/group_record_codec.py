@@ -71,7 +71,7 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
 
     Raises:
         CorruptLog: If the bytes are malformed.
-        UnsupportedFormat: If the version is later than that of Kafka 4.3.
+        UnsupportedFormat: If the version is newer than in Kafka 4.3.
     """
     decoded = decode_key(OFFSETS_TOPIC, key)
     if decoded is None or decoded[0] not in _BY_KEY_VERSION:

@@ -1,4 +1,4 @@
-"""Settings of a group: properties of the broker, overridden by those of the group (Kafka's GroupConfig)."""
+"""Settings of a group: properties of the group, with defaults and bounds from the broker (Kafka's GroupConfig)."""
 
 from __future__ import annotations
 

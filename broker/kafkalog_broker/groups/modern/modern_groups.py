@@ -108,10 +108,10 @@ def new_group_replacing_classic(groups: ModernGroups[GroupT], changes: GroupChan
 
 
 def existing_group_records(records: Iterable[GroupRecord]) -> list[GroupRecord]:
-    """Return the records without those of groups that have no epoch record.
+    """Return the records of groups that have an epoch record.
 
-    Such a group was removed: Kafka writes the tombstones of a group in one batch, and a compacted log may still have
-    some of its other records.
+    A group without epoch record was removed: Kafka writes the tombstones of a group in one batch, and a compacted log
+    may still have some of its other records.
     """
     records = list(records)
     existing = {record.group_id for record in records if record.kind is RecordKind.EPOCH}

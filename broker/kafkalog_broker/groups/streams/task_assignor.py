@@ -226,7 +226,7 @@ class _Process:
         return self._count / len(self.members)
 
     def keep(self, member: _Member, tasks: Partitions, kept: Mapping[str, set[int]]) -> None:
-        """Let a member keep those of its tasks that are in `kept`, which has active tasks by subtopology ID."""
+        """Let a member keep the active tasks `kept` (partitions by subtopology ID) of its previous `tasks`."""
         member.count = sum(map(len, kept.values()))
         self._count += member.count
         if member.count == sum(map(len, tasks.values())):
