@@ -21,6 +21,7 @@ _log = logging.getLogger(__name__)
 
 _OffsetAndValue = tuple[int, bytes | None]
 """Log offset and value of the last record of a key. A plain tuple, because a load makes one for each record."""
+_ABSENT: _OffsetAndValue = -1, None
 
 
 @dataclass(slots=True)
@@ -51,7 +52,7 @@ def load(batches: Iterable[CoordinatorBatch]) -> LoadedPartition:
             ended = open_transactions.pop(batch.producer_id, {})
             if batch.control is ControlType.COMMIT:
                 for key, record in ended.items():
-                    if record[0] > latest.get(key, (-1, None))[0]:
+                    if record[0] > latest.get(key, _ABSENT)[0]:  # otherwise a later commit has superseded the record
                         latest[key] = record
             continue
         records = open_transactions.setdefault(batch.producer_id, {}) if batch.is_transactional else latest
@@ -67,8 +68,8 @@ def load(batches: Iterable[CoordinatorBatch]) -> LoadedPartition:
     for producer_id, pending_records in open_transactions.items():
         for key, (offset, value) in pending_records.items():
             if value is not None:
-                superseded = offset < latest.get(key, (-1, None))[0]
-                _replay(loaded, key, None if superseded else value, _Pending(producer_id, offset))
+                is_superseded = offset < latest.get(key, _ABSENT)[0]
+                _replay(loaded, key, None if is_superseded else value, _Pending(producer_id, offset))
     if loaded.skipped:
         _log.warning(
             "%d records of __consumer_offsets are skipped: they belong to group protocols that are not supported",
@@ -85,6 +86,7 @@ class _Pending(NamedTuple):
 
 
 def _replay(loaded: LoadedPartition, key: bytes, value: bytes | None, pending: _Pending | None = None) -> None:
+    """Apply the last record of a key. For an offset of an open transaction, None means that it is superseded."""
     try:
         decoded = decode_key(key)
         if isinstance(decoded, OffsetKey):

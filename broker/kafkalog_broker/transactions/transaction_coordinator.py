@@ -220,7 +220,12 @@ class TransactionCoordinator:
         expected_epoch = None if expected is None else expected.epoch
         new = metadata.with_producer(timeout_ms, expected_epoch, now_ms, self._next_producer_id)
         self.write(new)
-        _log.info("%.200r starts with producer id %d, epoch %d", transactional_id, new.producer_id, new.producer_epoch)
+        _log.info(
+            "transactional id %.200r: a producer starts with producer id %d, epoch %d",
+            transactional_id,
+            new.producer_id,
+            new.producer_epoch,
+        )
         return new.producer
 
     def _next_producer_id(self) -> int:
@@ -357,12 +362,16 @@ class TransactionCoordinator:
             self._write_marker(partition, marker)
         except BrokerError as error:
             if error.code is ErrorCode.unknown_topic_or_partition:
-                _log.info("%.200r: %s has been deleted and needs no marker", transactional_id, partition)
+                _log.info(
+                    "transactional id %.200r: %s has been deleted and needs no marker", transactional_id, partition
+                )
             elif error.code in (ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced):
                 # The partition has a newer marker. Only an administrator can have written it, to end the transaction.
-                _log.warning("%.200r: %s refuses the marker: %s", transactional_id, partition, error)
+                _log.warning("transactional id %.200r: %s refuses the marker: %s", transactional_id, partition, error)
             else:
-                _log.info("%.200r: the marker of %s is retried: %s", transactional_id, partition, error)
+                _log.info(
+                    "transactional id %.200r: the marker of %s is retried: %s", transactional_id, partition, error
+                )
                 return False
         return True
 
@@ -405,9 +414,17 @@ class TransactionCoordinator:
             try:
                 self._prepare(metadata, now_ms)
             except BrokerError as error:
-                _log.warning("%.200r timed out and cannot be aborted: %s", metadata.transactional_id, error)
+                _log.warning(
+                    "transactional id %.200r: the transaction timed out and cannot be aborted: %s",
+                    metadata.transactional_id,
+                    error,
+                )
             else:
-                _log.info("%.200r timed out after %d ms", metadata.transactional_id, metadata.timeout_ms)
+                _log.info(
+                    "transactional id %.200r: the transaction timed out after %d ms",
+                    metadata.transactional_id,
+                    metadata.timeout_ms,
+                )
 
     def _remove_expired(self, now_ms: int) -> None:
         last_valid_ms = now_ms - self.config.transactional_id_expiration_ms

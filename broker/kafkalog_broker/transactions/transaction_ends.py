@@ -64,7 +64,9 @@ class TransactionEnds:
         try:
             is_complete = await self._try_complete(transactional_id)
         except BrokerError as error:
-            _log.warning("the transaction of %r is not complete yet: %s", transactional_id, error)
+            _log.warning(
+                "transactional id %.200r: the transaction cannot be completed yet: %s", transactional_id, error
+            )
             is_complete = False
         finally:
             del self._running[transactional_id]

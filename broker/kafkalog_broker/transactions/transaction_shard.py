@@ -36,7 +36,11 @@ class TransactionShard:
         self._prepared = prepared
         for metadata in transactions.values():
             if metadata.state.is_prepared:
-                _log.info("%.200r was %s when the broker stopped", metadata.transactional_id, metadata.state.label)
+                _log.info(
+                    "transactional id %.200r was %s when the broker stopped",
+                    metadata.transactional_id,
+                    metadata.state.label,
+                )
                 prepared[metadata.transactional_id] = None
 
     def encode(self, record: TransactionRecord) -> Record:

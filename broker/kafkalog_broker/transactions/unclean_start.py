@@ -115,18 +115,20 @@ class UncleanStart:
         try:
             change(self._coordinator.describe(transactional_id), *arguments)
         except BrokerError as error:
-            _log.error("%.200r cannot be settled after the unclean start: %s", transactional_id, error)
+            _log.error("transactional id %.200r cannot be settled after the unclean start: %s", transactional_id, error)
 
     def _add_partitions(self, metadata: TransactionMetadata, added: set[TopicPartition]) -> None:
         _log.warning(
-            "%.200r: its open transaction of producer id %d, epoch %d has records in %s, which are added to it again",
+            "transactional id %.200r: the open transaction of producer id %d, epoch %d has records in %s, which are added "
+            "to it again",
             metadata.transactional_id, *metadata.producer, ", ".join(map(str, sorted(added))),
         )  # fmt: skip
         self._coordinator.write(metadata.with_partitions(added, metadata.client_version, self._clock.now_ms()))
 
     def _end(self, metadata: TransactionMetadata, commit: bool) -> None:
         _log.warning(
-            "%.200r: the transaction of producer id %d, epoch %d is %s: it had ended, as logs of its partitions show",
+            "transactional id %.200r: the transaction of producer id %d, epoch %d is %s, because it had ended according "
+            "to the logs of its partitions",
             metadata.transactional_id, *metadata.producer, "committed" if commit else "aborted",
         )  # fmt: skip
         version = metadata.client_version if commit else EPOCH_BUMP
@@ -141,18 +143,21 @@ class UncleanStart:
     def _raise_epoch(self, metadata: TransactionMetadata, epoch: int) -> None:
         transactional_id = metadata.transactional_id
         if metadata.state is TransactionState.ONGOING:
-            _log.error("%.200r keeps its epoch, because its open transaction could not be ended", transactional_id)
+            _log.error(
+                "transactional id %.200r keeps its epoch, because its open transaction could not be ended",
+                transactional_id,
+            )
             return
         if metadata.state.is_prepared:
             marked = self._coordinator.write_markers(transactional_id)
             if not self._coordinator.complete(transactional_id, marked):
-                _log.warning("%.200r keeps its epoch until its markers are written", transactional_id)
+                _log.warning("transactional id %.200r keeps its epoch until its markers are written", transactional_id)
                 return
             metadata = self._coordinator.describe(transactional_id)
             if epoch <= metadata.producer_epoch:
                 return
         _log.warning(
-            "%.200r: the epoch of producer id %d is raised from %d to %d, which is in the logs",
+            "transactional id %.200r: the epoch of producer id %d is raised from %d to %d, which is in the logs",
             transactional_id, *metadata.producer, epoch,
         )  # fmt: skip
         # Not a Complete state: at the next unclean start it would be taken as the outcome of a transaction with the

@@ -79,7 +79,8 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     key_version, key_fields = decoded
     type_and_kind = _BY_KEY_VERSION[key_version]
     group_type, kind = type_and_kind
-    group_id, name = (*key_fields, "")[:2]
+    group_id = key_fields[0]
+    name = key_fields[1] if kind in _KINDS_WITH_NAME else ""
     if value is None:
         return GroupRecord(group_type, kind, group_id, name, None)
     if kind is RecordKind.TOPICS:  # only its existence matters

@@ -7,13 +7,15 @@ assignment is written, the previous one stays in force.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
-from kafkalog_broker.groups.assignors.group_spec import Assignments
+from kafkalog_broker.groups.assignors.group_spec import AssignedMember, Assignments, GroupSpec
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
+from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_records import GroupRecord, Partitions, RecordKind
-from kafkalog_broker.groups.modern.modern_group import ModernGroup
+from kafkalog_broker.groups.modern.modern_group import MemberT, ModernGroup
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 
 _log = logging.getLogger(__name__)
@@ -91,6 +93,30 @@ def put_assignments(
             changes.put_target_assignment(member_id, partitions)
     changes.put_target_assignment_epoch(epoch, groups.context.clock.now_ms())
     return assignments.get(updated.member_id, {})
+
+
+def build_group_spec(
+    context: GroupContext,
+    group: ModernGroup[Any],
+    members: Mapping[str, MemberT],
+    topics_of: Callable[[MemberT], frozenset[str]],
+    partitions_of: Callable[[UUID], Sequence[int]],
+) -> GroupSpec:
+    """Return the input of an assignor for members of a group.
+
+    Args:
+        topics_of: Returns the names of the topics that a member subscribes to.
+        partitions_of: Returns the partitions of a topic that can be assigned.
+    """
+    topic_ids: dict[frozenset[str], list[UUID]] = {}  # by the topic names of each distinct subscription
+    assigned = {}
+    for member_id in sorted(members):
+        member = members[member_id]
+        topics = topics_of(member)
+        if topics not in topic_ids:
+            topic_ids[topics] = context.topic_ids(topics)
+        assigned[member_id] = AssignedMember(topic_ids[topics], group.target_of(member), member.instance_id)
+    return GroupSpec(assigned, len(topic_ids) == 1, partitions_of)
 
 
 def cancel_background_assignment(groups: ModernGroups[Any], group_id: str) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.assignors.group_spec import AssignedMember, Assignments, GroupSpec
+from kafkalog_broker.groups.assignors.group_spec import Assignments
 from kafkalog_broker.groups.assignors.simple_assignor import assign_simple
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_context import GroupContext
@@ -35,6 +35,7 @@ from kafkalog_broker.groups.modern.target_assignment import (
     MAX_INLINE_COST,
     MEMBER_COST,
     TargetAssignment,
+    build_group_spec,
     put_target_assignment,
 )
 from kafkalog_broker.groups.share.share_group import ShareGroup
@@ -174,16 +175,9 @@ def _is_large(context: GroupContext, group: ShareGroup, updated: ModernMember) -
 
 def _assign(context: GroupContext, group: ShareGroup, members: Mapping[str, ModernMember]) -> Assignments:
     """Compute the target assignment of members. May run in a thread, on a snapshot of the group."""
-    topic_ids: dict[frozenset[str], list[UUID]] = {}
-    assigned = {}
-    for member_id in sorted(members):
-        member = members[member_id]
-        if member.topics not in topic_ids:
-            topic_ids[member.topics] = context.topic_ids(member.topics)
-        assigned[member_id] = AssignedMember(topic_ids[member.topics], group.target_of(member), member.instance_id)
 
     def partitions_of(topic_id: UUID) -> Sequence[int]:
         shared = group.partitions.initialized.get(topic_id)
         return () if shared is None else shared.partitions
 
-    return assign_simple(GroupSpec(assigned, len(topic_ids) == 1, partitions_of))
+    return assign_simple(build_group_spec(context, group, members, lambda member: member.topics, partitions_of))
