@@ -61,8 +61,10 @@ class Acquisition:
         self._acquired_count = 0
 
     def acquire(self) -> list[Acquired]:
-        """Return the acquired offsets in order. The member holds them until it acknowledges or releases them, or until
-        their lock expires."""
+        """Acquire records and return their offsets in order.
+
+        The member holds the records until it acknowledges or releases them, or until their lock expires.
+        """
         partition = self.partition
         if not self.spans or self.max_records <= 0 or self.spans[-1].last < partition.start_offset:
             return []
@@ -91,8 +93,10 @@ class Acquisition:
         return self._acquired
 
     def _archive_compacted(self, first_read: int) -> None:
-        """Archive available records from the fetch offset up to the first batch that was read: compaction has removed
-        them."""
+        """Archive available records from the fetch offset up to the first batch that was read.
+
+        Compaction has removed these records from the log.
+        """
         partition, fetch_offset = self.partition, self.fetch_offset
         if fetch_offset >= first_read or not partition.batches:
             return

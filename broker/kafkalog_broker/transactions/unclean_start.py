@@ -119,16 +119,16 @@ class UncleanStart:
 
     def _add_partitions(self, metadata: TransactionMetadata, added: set[TopicPartition]) -> None:
         _log.warning(
-            "transactional id %.200r: the open transaction of producer id %d, epoch %d has records in %s, which are added "
-            "to it again",
+            "transactional id %.200r: the open transaction of producer id %d, epoch %d has records in %s, which are "
+            "added to it again",
             metadata.transactional_id, *metadata.producer, ", ".join(map(str, sorted(added))),
         )  # fmt: skip
         self._coordinator.write(metadata.with_partitions(added, metadata.client_version, self._clock.now_ms()))
 
     def _end(self, metadata: TransactionMetadata, commit: bool) -> None:
         _log.warning(
-            "transactional id %.200r: the transaction of producer id %d, epoch %d is %s, because it had ended according "
-            "to the logs of its partitions",
+            "transactional id %.200r: the transaction of producer id %d, epoch %d is %s, because it had ended "
+            "according to the logs of its partitions",
             metadata.transactional_id, *metadata.producer, "committed" if commit else "aborted",
         )  # fmt: skip
         version = metadata.client_version if commit else EPOCH_BUMP
