@@ -67,8 +67,8 @@ def put_target_assignment(
     current = TargetAssignment(group.assignment_epoch, group.target_of(updated))
     if group.assignment_epoch >= epoch:
         return current
-    made_at_ms = group.assignment_timestamp_ms
-    if made_at_ms and interval_ms and groups.context.clock.now_ms() < made_at_ms + interval_ms:
+    assigned_at_ms = group.assignment_timestamp_ms
+    if assigned_at_ms and interval_ms and groups.context.clock.now_ms() < assigned_at_ms + interval_ms:
         return current._replace(delayed_by="assignment interval")
     if is_large(group, updated):
         changes.on_commit(lambda: _assign_in_background(groups, group.group_id, assign))
