@@ -46,7 +46,7 @@ def denial_message(request: Request, code: ErrorCode) -> str | None:
     It names the missing right on the cluster. Kafka's message also contains the printed form of an internal object.
     """
     if code is ErrorCode.cluster_authorization_failed:
-        for right in RIGHTS[request.api_key].of(request):
+        for right in RIGHTS[request.api_key].of_request(request):
             if right.resource is ResourceType.CLUSTER:
                 return f"The request needs {right.operation.name} permission."
     return NO_AUTHORIZER if code is ErrorCode.security_disabled else None

@@ -25,7 +25,7 @@ class ResponseFrames(asyncio.BufferedProtocol):
     """Protocol of one connection after authentication."""
 
     def __init__(self, previous_protocol: asyncio.BaseProtocol, transport: asyncio.Transport) -> None:
-        """Replace the previous protocol of a transport; it is still told when the connection ends."""
+        """Replace the previous protocol of a transport; its `connection_lost` is still called."""
         self._previous_protocol, self._transport = previous_protocol, transport
         self._waiting: deque[tuple[asyncio.Future[memoryview], int]] = deque()
         self._free: list[npt.NDArray[np.uint8]] = []
@@ -40,9 +40,8 @@ class ResponseFrames(asyncio.BufferedProtocol):
     def expect(self, max_bytes: int = MAX_RESPONSE) -> asyncio.Future[memoryview]:
         """Return a future for the next response; call it once for each request, in order.
 
-        The bytes of the response begin with its header.
-
-        It fails with ConnectionError if the connection ends first, or the response has more than `max_bytes` bytes.
+        The result begins with the header of the response. The future fails with ConnectionError if the connection ends
+        first, or if the response has more than `max_bytes` bytes.
 
         Raises:
             ConnectionError: If the connection is closed.
@@ -71,7 +70,7 @@ class ResponseFrames(asyncio.BufferedProtocol):
             size = int.from_bytes(self._head, "big", signed=True)
             if not self._waiting or not 0 < size <= self._waiting[0][1]:
                 self._fail(
-                    ConnectionError(f"received {size} bytes that are not a response to a request, or too many for one")
+                    ConnectionError(f"received a frame of {size} bytes: too large, or not a response to a request")
                 )
                 return
             self._unfilled = self._body = self._allocate(size)

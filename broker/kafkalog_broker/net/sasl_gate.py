@@ -143,7 +143,7 @@ class SaslGate:
         finally:
             connection.sasl = None
         if key == API_VERSIONS and registry()[API_VERSIONS].serves(version):
-            exchange.api_versions_sent()
+            exchange.record_api_versions()
         self._has_bare_tokens = key == SASL_HANDSHAKE and version == 0
         return pieces
 

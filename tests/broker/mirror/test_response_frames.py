@@ -14,7 +14,7 @@ import pytest
 from kafkalog_broker.mirror import response_frames
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.response_frames import ResponseFrames
-from kafkalog_broker.mirror.source import SourceConnection, SourceUnreachable
+from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnreachable
 from kafkalog_broker.protocol.mirror_messages import METADATA
 
 LARGE = response_frames._POOLED_FROM

@@ -178,6 +178,11 @@ def test_acls_are_there_after_a_restart(tmp_path: Path) -> None:
     assert (tmp_path / "a" / FILE).stat().st_mode & 0o077 == 0
 
 
+def test_save_before_load_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="not loaded"):
+        AclStore().save([acl()])
+
+
 DUMPED = acl_file([]).dump(1, [acl()])
 
 
@@ -198,7 +203,7 @@ def test_what_is_removed_leaves_nothing() -> None:
     store.change((), [*acls, *acls])
     assert len(store) == len(acls)
     store.change(acls, ())
-    assert (list(store), list(store.about(TOPIC, "orders"))) == ([], [])
+    assert (list(store), list(store.matching(TOPIC, "orders"))) == ([], [])
     store.change([acl()], ())  # of one that is gone
     assert len(store) == 0
 
