@@ -76,12 +76,12 @@ async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = f
 def _names_reserved(broker: Broker, names: Sequence[str]) -> Iterator[None]:
     """Let the creation of topics with these names wait until the directories of the deleted ones are renamed."""
     renamed = asyncio.Event()
-    reserved = [name for name in names if broker.leaving.setdefault(name, renamed) is renamed]
+    reserved = [name for name in names if broker.directory_renames.setdefault(name, renamed) is renamed]
     try:
         yield
     finally:
         for name in reserved:
-            del broker.leaving[name]
+            del broker.directory_renames[name]
         renamed.set()
 
 

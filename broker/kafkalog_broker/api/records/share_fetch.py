@@ -109,9 +109,9 @@ async def _fetch(request: Request, broker: Broker, partitions: Sequence[TopicIdP
     keys: list[SharePartitionKey] = []
     for topic_id, index in partitions:
         key = SharePartitionKey(entity.group_id, topic_id, index)
-        known = broker.topics.by_id(topic_id)
-        code = ErrorCode.unknown_topic_id if known is None else request.authorization_error(known.name)
-        if code is ErrorCode.none and known is not None and not 0 <= index < known.partitions:
+        topic = broker.topics.by_id(topic_id)
+        code = ErrorCode.unknown_topic_id if topic is None else request.authorization_error(topic.name)
+        if code is ErrorCode.none and topic is not None and not 0 <= index < topic.partitions:
             code = ErrorCode.unknown_topic_or_partition
         if code is ErrorCode.none:
             keys.append(key)
