@@ -56,8 +56,8 @@ class LiveCopies:
             return live.log_end.offset
 
         # the copy that was read last comes first, and wins against equal ones
-        choice = replica_choice.leading_copy(
-            sorted(locations, key=lambda location: location != current), log_end, alone_too=True
+        choice = replica_choice.choose_leading_copy(
+            sorted(locations, key=lambda location: location != current), log_end, always_find_end=True
         )
         if choice is None:
             return None
@@ -70,5 +70,5 @@ class LiveCopies:
 
     def report(self) -> None:
         """Log, in one line, the partitions that are now read from another copy."""
-        replica_choice.report(self._changes)
+        replica_choice.log_choices(self._changes)
         self._changes = {}

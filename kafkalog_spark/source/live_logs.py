@@ -87,7 +87,7 @@ class LiveLogs:
         # Read before the logs: a checkpoint that is read later could be ahead of the log as it was seen.
         for location in {location.log_dir: location for location in (*alone, *copies)}.values():
             self._checkpoints.look(location.store, location.log_dir, now)
-            location.checkpointed(NO_HINTS, self._checkpoints)
+            location.with_checkpoints(NO_HINTS, self._checkpoints)
         looked_at = for_each_location(
             lambda location: self._look_at(location, self._logs.get((location.topic, location.partition)), now), alone
         )
@@ -151,11 +151,11 @@ class LiveLogs:
             except OSError:
                 listed = False  # the segment or the partition was deleted, which listing it again shows
                 live.directory.forget()
-            hints = location.checkpointed(NO_HINTS, checkpoints)
-            live.log.follow(recovery_point=hints.recovery_point, log_start=hints.log_start)
+            hints = location.with_checkpoints(NO_HINTS, checkpoints)
+            live.log.update_checkpoints(recovery_point=hints.recovery_point, log_start=hints.log_start)
             if not listed:
                 live.log.refresh()
-                live.log.check_not_gone()
+                live.log.check_not_deleted()
                 live.topic_id = location.topic_id()
             return self._with_end(live, now)
         directory = directory_watch(location.store, location.directory)
@@ -163,8 +163,10 @@ class LiveLogs:
             directory.changed(now)
         except OSError:
             pass  # PartitionLog raises the error
-        hints = location.checkpointed(OpenHints(pass_over_damage=self._options.passes_over_damage), checkpoints)
-        return self._with_end(LiveLog(location.open_unread(hints), location.topic_id(), directory, Watch("")), now)
+        hints = location.with_checkpoints(OpenHints(pass_over_damage=self._options.passes_over_damage), checkpoints)
+        return self._with_end(
+            LiveLog(location.open_without_checkpoints(hints), location.topic_id(), directory, Watch("")), now
+        )
 
     def _with_end(self, live: LiveLog, now: int) -> LiveLog:
         """Find the end of the log. If it looks damaged and has changed meanwhile, look again."""
@@ -183,7 +185,7 @@ class LiveLogs:
             except FileNotFoundError:
                 live.directory.forget()
                 log.refresh()
-                log.check_not_gone()
+                log.check_not_deleted()
                 continue
             except (CorruptLog, UnsupportedFormat):
                 live.directory.forget()
@@ -192,7 +194,7 @@ class LiveLogs:
                     raise
                 continue
             live.log_start = log.log_start_offset
-            log.check_not_gone()
+            log.check_not_deleted()
             if isinstance(live.directory, ListingWatch) and log.segments:
                 last = segment_name(log.segments[-1].base_offset)
                 live.directory.set_state(log.names, log.facts, last)

@@ -132,7 +132,7 @@ def _open(
         else:
             end = log.log_end_offset  # of a fixed end too: offsets that were below the LSO once remain below it
         bounds = bounds_of(log, log.log_start_offset, end)
-        log.check_not_gone()
+        log.check_not_deleted()
     except NotALogDirectory as gone:
         if options.fail_on_data_loss or location.exists():
             raise

@@ -144,7 +144,7 @@ def check_checkpoints(
     location: PartitionLocation, state: LogDirState, result: PartitionResult, findings: Findings, *, closed: bool
 ) -> None:
     """Compare a partition's offsets in the checkpoints of its log directory with the result of its check."""
-    if result.gone or result.is_damaged:
+    if result.is_deleted or result.is_damaged:
         return
     end = result.log_end_offset
     for name, offsets in state.checkpoints.items():

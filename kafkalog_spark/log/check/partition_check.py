@@ -30,7 +30,7 @@ class PartitionResult:
         records: Number of records by the batch headers.
         is_damaged: A batch or a segment cannot be read, so faults that depend on it are not reported.
         has_torn_tail: The last segment ends in an incomplete write, which the next start of a broker truncates.
-        gone: The partition was deleted during the check.
+        is_deleted: The partition was deleted during the check.
     """
 
     log_start_offset: int = 0
@@ -40,7 +40,7 @@ class PartitionResult:
     records: int = 0
     is_damaged: bool = False
     has_torn_tail: bool = False
-    gone: bool = False
+    is_deleted: bool = False
 
     def add(self, segment: SegmentResult) -> None:
         self.batches += segment.batches
@@ -96,7 +96,7 @@ class PartitionCheck:
         snapshots = (open_transactions(entries) for offset, _, entries in self._snapshots if offset == first)
         self._transactions = TransactionCheck({} if first == 0 else next(snapshots, None))
         self._check_segments()
-        if not result.gone:
+        if not result.is_deleted:
             self._check_ends()
         return result
 
@@ -111,8 +111,8 @@ class PartitionCheck:
                     found = SegmentCheck(file, batches, self._transactions, *settings).run()
             except FileNotFoundError:
                 log.refresh()
-                if log.gone:
-                    result.gone = True
+                if log.is_deleted:
+                    result.is_deleted = True
                     return
                 # Retention or the cleaner removed the segment. The following ones are checked by themselves, but no
                 # longer compared with what came before.
@@ -176,7 +176,7 @@ class PartitionCheck:
         with partition.metadata alone, as the sink creates it in a bucket.
         """
         log = self.log
-        if log.segments or log.gone:
+        if log.segments or log.is_deleted:
             return
         listing = log.store.list(log.directory)
         if any(map(is_segment, listing.names)):

@@ -49,7 +49,7 @@ def check_partition(
         recovery_point = state.checkpoints[checkpoint.RECOVERY_POINT_CHECKPOINT].get(key)
         log_start = state.checkpoints[checkpoint.LOG_START_OFFSET_CHECKPOINT].get(key)
         try:
-            log = local.open_unread(OpenHints(recovery_point, log_start, pass_over_damage=True))
+            log = local.open_without_checkpoints(OpenHints(recovery_point, log_start, pass_over_damage=True))
             result = PartitionCheck(log, findings, closed, on_bytes, records).run()
             check_checkpoints(local, state, result, findings, closed=closed)
         except (KafkalogError, OSError) as error:

@@ -18,7 +18,7 @@ from kafkalog_spark.format.layout import Codec, HeaderColumn
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
 from kafkalog_spark.log.check.transaction_check import TransactionCheck
-from kafkalog_spark.log.read.batch_search import find_batch_behind
+from kafkalog_spark.log.read.batch_search import find_next_batch
 from kafkalog_spark.log.read.header_windows import Table, Window
 from kafkalog_spark.log.read.log_end import check_torn
 from kafkalog_spark.log.read.segment_file import SegmentFile, too_large
@@ -276,7 +276,7 @@ class SegmentCheck:
                 return
             result.is_damaged = True
             self._offsets.skip_damage()
-            found = find_batch_behind(file, result.position, result.next_offset)
+            found = find_next_batch(file, result.position, result.next_offset)
             if found is None:
                 self.on_bytes(file.size - result.position)
                 return

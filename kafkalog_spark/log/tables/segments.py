@@ -10,10 +10,10 @@ from kafkalog_spark.errors import CorruptIndex
 from kafkalog_spark.format import names, offset_index, time_index
 from kafkalog_spark.format.layout import NO_TIMESTAMP, HeaderColumn
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
+from kafkalog_spark.log.read.header_windows import batch_end
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.repair.damaged_segment import Damage, windows_and_damage
-from kafkalog_spark.log.repair.judged_segment import end_of
 from kafkalog_spark.log.tables.open_unit import Batches, OpenUnit
 from kafkalog_spark.log.tables.timestamps import timestamp_us
 from kafkalog_spark.log.tables.units import left_overs
@@ -65,7 +65,7 @@ def _segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
                 None if (table[:, HeaderColumn.COUNT] < 0).any() else records + int(table[:, HeaderColumn.COUNT].sum())
             )
         max_timestamp = max(max_timestamp, int(table[:, HeaderColumn.MAX_TIMESTAMP].max()))
-        end_offset, position = int(table[-1, HeaderColumn.LAST_OFFSET]) + 1, end_of(table[-1])
+        end_offset, position = int(table[-1, HeaderColumn.LAST_OFFSET]) + 1, batch_end(table[-1])
     if not damaged and not file.is_last:  # as kafkalog-check: unknown for a live or damaged segment
         offsets_wrong += sum(1 for _ in offsets.finish(position))
         times_wrong += sum(1 for _ in times.finish())
