@@ -274,7 +274,7 @@ class LogDirs:
             context = context_of(query, locations, self.roots)
             yield from rows_of_units(units_of(query, wanted, whole=topic is None), query, context)
 
-        return pa.RecordBatchReader.from_batches(query.of.schema(query.columns), rows())
+        return pa.RecordBatchReader.from_batches(query.table.schema(query.columns), rows())
 
 
 def _same_directory(one: PartitionLocation, other: PartitionLocation) -> bool:

@@ -70,7 +70,7 @@ def repair_partition(
 
 
 def _bad_records_finder() -> FindBadRecords:
-    from kafkalog_spark.log.check.segment_check import RecordCheck  # loads Numba
+    from kafkalog_spark.log.check.record_check import RecordCheck  # loads Numba
 
     check = RecordCheck()
 
