@@ -1,31 +1,23 @@
-"""Requests that a mirror sends to its source cluster, and their responses.
+"""Requests of a mirror to its source cluster about topics and offsets, and their responses.
 
-These are Metadata, ListOffsets, OffsetForLeaderEpoch, and Fetch from version 5 (Kafka 0.11) to 13 (topic IDs, Kafka
-3.1).
+These are Metadata, ListOffsets and OffsetForLeaderEpoch. `mirror_fetch_messages` has those of Fetch.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Mapping
 from typing import Any, NamedTuple
-
-from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.client_messages import read_response, request_body
-from kafkalog_broker.protocol.frames import MAX_ELEMENTS
 
 FETCH, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH = 1, 2, 3, 23
 VERSIONS: Mapping[int, tuple[int, int]] = {
     FETCH: (5, 13), LIST_OFFSETS: (2, 7), METADATA: (4, 12), OFFSET_FOR_LEADER_EPOCH: (2, 4),
 }  # fmt: skip
-"""Lowest and highest version that a mirror uses, by API key. The lowest ones exist since Kafka 0.11, that of
-OffsetForLeaderEpoch since 2.1; Kafka 4.3 serves the highest ones."""
-SESSIONS, TOPIC_IDS = 7, 13  # first versions of Fetch with sessions, and with topic IDs
+"""Lowest and highest version that a mirror uses, by API key. Kafka has the lowest versions since 0.11
+(OffsetForLeaderEpoch since 2.1). Kafka 4.3 serves the highest ones."""
 EARLIEST, LATEST = -2, -1
 CONSUMER = -1  # replica ID in requests of consumers
 NO_ID = uuid.UUID(int=0)
-
 
 Key = tuple[str, int]  # topic and partition
 
@@ -86,8 +78,8 @@ def cluster_of(response: Any) -> SourceCluster:
     for topic in response.topics:
         if not topic.error_code and topic.name is not None:
             partitions = {
-                int(one.partition_index): SourcePartition(int(one.leader_id), int(one.leader_epoch))
-                for one in topic.partitions
+                int(partition.partition_index): SourcePartition(int(partition.leader_id), int(partition.leader_epoch))
+                for partition in topic.partitions
             }
             topic_id = topic.topic_id or NO_ID
             topics[topic.name] = SourceTopic(str(topic.name), topic_id, topic.is_internal, partitions)
@@ -98,118 +90,18 @@ def cluster_of(response: Any) -> SourceCluster:
 def listed_offsets(response: Any) -> dict[Key, SourceOffset]:
     """Return the offsets in a response to ListOffsets."""
     return {
-        (topic.name, int(one.partition_index)): SourceOffset(one.error_code, int(one.offset))
+        (topic.name, int(partition.partition_index)): SourceOffset(partition.error_code, int(partition.offset))
         for topic in response.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     }
 
 
 def epoch_ends(response: Any) -> dict[Key, SourceOffset]:
     """Return the leader epochs in a response to OffsetForLeaderEpoch, with their end offsets."""
     return {
-        (topic.topic, int(one.partition)): SourceOffset(one.error_code, int(one.end_offset), int(one.leader_epoch))
-        for topic in response.topics
-        for one in topic.partitions
-    }
-
-
-class FetchFrom(NamedTuple):
-    """A partition of a Fetch request. The topic ID is zero, and epochs are -1, if unknown."""
-
-    topic_id: uuid.UUID
-    partition: int
-    fetch_offset: int
-    partition_max_bytes: int
-    current_leader_epoch: int = -1
-    last_fetched_epoch: int = -1
-    log_start_offset: int = -1
-
-
-class FetchCall(NamedTuple):
-    """A Fetch request. `session` is the ID and epoch, (0, -1) without a session."""
-
-    session: tuple[int, int]
-    partitions: Sequence[tuple[Key, FetchFrom]]
-    forgotten: Sequence[tuple[Key, uuid.UUID]]
-    max_wait_ms: int = 0
-    min_bytes: int = 0
-    max_bytes: int = 0
-
-
-class Fetched(NamedTuple):
-    """Response for a partition.
-
-    Attributes:
-        topic: Name or, from version 13 on, topic ID.
-        error: An ErrorCode, or its number if it comes from a later release.
-        records: A view of the response.
-        diverging: Epoch and end offset in the leader's log from which the mirror's log diverges, or None.
-    """
-
-    topic: str | uuid.UUID
-    partition: int
-    error: int
-    high_watermark: int
-    log_start_offset: int
-    records: memoryview
-    diverging: tuple[int, int] | None
-
-
-class FetchAnswer(NamedTuple):
-    """A response. For `throttle_ms` the mirror must not send another request."""
-
-    throttle_ms: int
-    error: int
-    session_id: int
-    partitions: list[Fetched]
-
-
-def encode_fetch(call: FetchCall, version: int) -> bytes:
-    """Return the body of a Fetch request with isolation level read_uncommitted."""
-    requested: dict[tuple[str, uuid.UUID], list[FetchFrom]] = {}
-    for (name, _), fetch in call.partitions:
-        requested.setdefault((name, fetch.topic_id), []).append(fetch)
-    forgotten: dict[tuple[str, uuid.UUID], list[int]] = {}
-    for (name, partition), topic_id in call.forgotten:
-        forgotten.setdefault((name, topic_id), []).append(partition)
-    topics, forgotten_topics = (
-        [{"topic": name, "topic_id": topic_id, "partitions": partitions} for (name, topic_id), partitions in of.items()]
-        for of in (requested, forgotten)
-    )
-    session_id, session_epoch = call.session
-    return request_body(
-        FETCH, version, replica_id=CONSUMER, max_wait=call.max_wait_ms, min_bytes=call.min_bytes,
-        max_bytes=call.max_bytes, session_id=session_id, session_epoch=session_epoch, topics=topics,
-        forgotten_topics_data=forgotten_topics,
-    )  # fmt: skip
-
-
-def decode_fetch(body: memoryview, version: int, requested: int) -> FetchAnswer:
-    """Read the body of a Fetch response.
-
-    Args:
-        body: Bytes after the header.
-        version: Version of the request.
-        requested: Number of requested partitions, which is the most that the response may have.
-
-    Raises:
-        MalformedRequest: If the bytes are not a Fetch response, or if it has more partitions.
-    """
-    response = read_response(FETCH, version, body, 2 * requested + MAX_ELEMENTS)
-    partitions = [
-        Fetched(
-            topic.topic_id or NO_ID if version >= TOPIC_IDS else topic.topic, one.partition_index, one.error_code,
-            one.high_watermark, one.log_start_offset, body[:0] if one.records is None else one.records, _diverging(one),
+        (topic.topic, int(partition.partition)): SourceOffset(
+            partition.error_code, int(partition.end_offset), int(partition.leader_epoch)
         )
-        for topic in response.responses
-        for one in topic.partitions
-    ]  # fmt: skip
-    if len(partitions) > requested:
-        raise MalformedRequest(f"a response to Fetch has more than the {requested} requested partitions")
-    throttle_ms = response.throttle_time // timedelta(milliseconds=1)
-    return FetchAnswer(throttle_ms, response.error_code, response.session_id, partitions)
-
-
-def _diverging(partition: Any) -> tuple[int, int] | None:
-    end = partition.diverging_epoch
-    return None if end.epoch < 0 else (end.epoch, end.end_offset)
+        for topic in response.topics
+        for partition in topic.partitions
+    }

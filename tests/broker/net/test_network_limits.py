@@ -5,8 +5,9 @@ import socket
 
 import pytest
 
-from kafkalog_broker.net.connection_quotas import UNLIMITED, CreationRate, connections_within
-from kafkalog_broker.net.listening_socket import address_of
+from kafkalog_broker.net.connection_quotas import limit_to_open_files
+from kafkalog_broker.net.creation_rate import UNLIMITED, CreationRate
+from kafkalog_broker.net.listening_socket import resolve_address
 from kafkalog_broker.net.open_files import raise_open_files_limit
 from tests.broker.net.helpers.fakes import Handler, Peer, config, framed, in_a_loop, network, run, settle
 
@@ -48,7 +49,7 @@ async def test_connections_are_counted_by_address() -> None:
 @in_a_loop
 async def test_a_host_name_in_the_overrides_limits_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     addresses = {"one.example.org": "10.0.0.1", "two.example.org": "10.0.0.2"}
-    monkeypatch.setattr("kafkalog_broker.net.network.address_of", addresses.__getitem__)
+    monkeypatch.setattr("kafkalog_broker.net.network.resolve_address", addresses.__getitem__)
     net = network(Handler())
     net.update_config(
         config(max_connections_per_ip_overrides="one.example.org:1,2001:DB8::1:1,10.0.0.2:3,two.example.org:1")
@@ -75,7 +76,7 @@ def test_a_host_name_in_the_overrides_that_is_not_found_is_named(
         assert not Peer(net).transport.lost
         await net.stop()
 
-    monkeypatch.setattr("kafkalog_broker.net.network.address_of", fail)
+    monkeypatch.setattr("kafkalog_broker.net.network.resolve_address", fail)
     run(test)
     (line,) = caplog.messages
     assert line == (
@@ -85,7 +86,7 @@ def test_a_host_name_in_the_overrides_that_is_not_found_is_named(
 
 
 def test_the_address_of_a_name_is_ipv4_where_it_has_one() -> None:
-    assert address_of("localhost") == "127.0.0.1"
+    assert resolve_address("localhost") == "127.0.0.1"
 
 
 @in_a_loop
@@ -217,26 +218,26 @@ def test_stopping_does_not_wait_forever(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_connections_leave_open_files_to_the_logs() -> None:
-    assert connections_within(1024, 2**31 - 1) == 768
-    assert connections_within(1024, 100) == 100
-    assert connections_within(1, 100) == 1
-    assert connections_within(-1, 100) == 100
+    assert limit_to_open_files(1024, 2**31 - 1) == 768
+    assert limit_to_open_files(1024, 100) == 100
+    assert limit_to_open_files(1, 100) == 1
+    assert limit_to_open_files(-1, 100) == 100
     assert raise_open_files_limit() > 0
 
 
 def test_connections_come_at_the_rate_that_is_allowed_after_those_of_one_second() -> None:
     rate = CreationRate()
-    assert [rate.wait_s(4, 50, 100.0) for _ in range(7)] == pytest.approx([0, 0, 0, 0, 0.25, 0.5, 0.75])
-    assert rate.wait_s(4, 50, 101.0) == 0.0
-    assert rate.wait_s(4, 50, 200.0) == 0.0
-    assert [rate.wait_s(4, 50, 200.0) for _ in range(4)] == pytest.approx([0, 0, 0, 0.25])
-    assert [CreationRate().wait_s(UNLIMITED, 50, 1.0) for _ in range(3)] == [0.0] * 3
+    assert [rate.reserve_start(4, 50, 100.0) for _ in range(7)] == pytest.approx([0, 0, 0, 0, 0.25, 0.5, 0.75])
+    assert rate.reserve_start(4, 50, 101.0) == 0.0
+    assert rate.reserve_start(4, 50, 200.0) == 0.0
+    assert [rate.reserve_start(4, 50, 200.0) for _ in range(4)] == pytest.approx([0, 0, 0, 0.25])
+    assert [CreationRate().reserve_start(UNLIMITED, 50, 1.0) for _ in range(3)] == [0.0] * 3
 
 
 def test_no_more_connections_wait_for_their_turn_than_a_backlog_holds() -> None:
     rate = CreationRate()
-    assert [rate.wait_s(2, 3, 100.0) for _ in range(7)] == [0, 0, 0.5, 1.0, 1.5, None, None]
-    assert rate.wait_s(2, 3, 100.5) == 1.5
+    assert [rate.reserve_start(2, 3, 100.0) for _ in range(7)] == [0, 0, 0.5, 1.0, 1.5, None, None]
+    assert rate.reserve_start(2, 3, 100.5) == 1.5
 
 
 @in_a_loop
