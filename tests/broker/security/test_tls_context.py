@@ -118,7 +118,7 @@ def replaced(path: Path, issued: Issued) -> None:
 
 
 def used(tls: Tls) -> x509.Certificate:
-    return tls.of("SSL").identity.chain[0]
+    return tls.for_listener("SSL").identity.chain[0]
 
 
 def first(issued: Issued) -> x509.Certificate:
@@ -182,7 +182,7 @@ def test_names_of_a_certificate_change_only_where_that_is_allowed(
         tls = started(properties)
         replaced(path, authority().issue(name, hosts))
         if allowed:
-            assert tls.prepare(config(properties).listener_security)["SSL"] is not tls.of("SSL")
+            assert tls.prepare(config(properties).listener_security)["SSL"] is not tls.for_listener("SSL")
         else:
             with pytest.raises(ConfigError, match=said):
                 tls.prepare(config(properties).listener_security)
