@@ -175,7 +175,7 @@ class Collector:
     async def _add_groups(self, broker: Broker, samples: Samples, time_slice: TimeSlice) -> None:
         states: Counter[str] = Counter()
         groups = 0
-        for shard in broker.groups.runtime.served().values():
+        for shard in broker.groups.runtime.loaded_shards().values():
             async for group in time_slice.spread(shard.committing_groups()):
                 states[group.state.value] += 1
                 groups += 1
@@ -199,7 +199,7 @@ class Collector:
 
     async def _add_share_groups(self, broker: Broker, samples: Samples, time_slice: TimeSlice) -> None:
         states: Counter[str] = Counter({ModernGroupState.EMPTY.value: 0, ModernGroupState.STABLE.value: 0})
-        for shard in broker.groups.runtime.served().values():
+        for shard in broker.groups.runtime.loaded_shards().values():
             async for group in time_slice.spread(list(shard.share.groups.values())):
                 states[group.state.value] += 1
         for state, count in states.items():
@@ -231,7 +231,7 @@ class Collector:
     async def _add_transactions(self, broker: Broker, samples: Samples, time_slice: TimeSlice) -> None:
         states: Counter[str] = Counter({state.label: 0 for state in TransactionState})
         oldest = now_ms = broker.clock.now_ms()
-        async for transaction in time_slice.spread(broker.transactions.served()):
+        async for transaction in time_slice.spread(broker.transactions.loaded_metadata()):
             states[transaction.state.label] += 1
             if transaction.state is TransactionState.ONGOING or transaction.state.is_prepared:
                 oldest = min(oldest, transaction.start_ms)

@@ -19,8 +19,8 @@ async def settle_transactions(
     """Commit or abort open transactions before the broker serves, so that no client sees an undecided one."""
     await transactions.runtime.load_owned(workers.run_blocking, "transactions")
     logs = await workers.run_blocking(_online_logs, loaded.logs)
-    is_whole = loaded.state_partitions >= len(transactions.runtime.log.owned())
-    await UncleanStart(transactions, clock).settle(logs, workers.run_blocking, is_whole=is_whole)
+    is_state_complete = loaded.state_partitions >= len(transactions.runtime.log.owned())
+    await UncleanStart(transactions, clock).settle(logs, workers.run_blocking, is_state_complete=is_state_complete)
 
 
 def _online_logs(logs: LogManager) -> list[Log]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_records import Owned, Partitions, TaskRole, tasks_by_role
-from kafkalog_broker.groups.streams.topology import Subtopology, TopicInfo, Topology, topology_of
+from kafkalog_broker.groups.streams.topology import Subtopology, TopicInfo, Topology, build_topology
 
 TASK_FIELDS: Mapping[TaskRole, str] = dict(
     zip(TaskRole, ("active_tasks", "standby_tasks", "warmup_tasks"), strict=True)
@@ -35,7 +35,7 @@ def topology_of_request(topology: Any) -> Topology:
             configs = tuple((config.key, config.value) for config in topic.topic_configs)
             yield topic.name, topic.partitions, topic.replication_factor, configs
 
-    return topology_of(topology.epoch, (
+    return build_topology(topology.epoch, (
         (subtopology.subtopology_id, subtopology.source_topics, subtopology.source_topic_regex,
          topic_infos(subtopology.state_changelog_topics), subtopology.repartition_sink_topics,
          topic_infos(subtopology.repartition_source_topics),

@@ -44,7 +44,7 @@ from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.log_rate import LogRate
 from kafkalog_broker.storage.append.topic_rules import InvalidRecords
 from kafkalog_broker.storage.partition.log import AppendInfo, Log
-from kafkalog_broker.transactions.transaction_verification import PRODUCE_ABORTABLE, SupportedOperation
+from kafkalog_broker.transactions.transaction_verification import PRODUCE_GENERIC_ERROR_VERSION, SupportedOperation
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.codecs import CODECS, KAFKA_CODECS
 from kafkalog_spark.format.layout import Codec
@@ -172,7 +172,7 @@ def _append(
         transaction = None
         if entity.transactional_id is not None:
             transaction = ProduceTransaction(
-                broker, entity.transactional_id, SupportedOperation.of(version, PRODUCE_ABORTABLE)
+                broker, entity.transactional_id, SupportedOperation.of(version, PRODUCE_GENERIC_ERROR_VERSION)
             )
         appended: AppendInfo | Coroutine[Any, Any, AppendInfo]
         if version < FIRST_BATCH_VERSION:
