@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteParts:
-    """The remote log manager, and `settle`, which checks and records the location of its storage (`settle_location`)."""
+    """The remote log manager, and `settle`, which checks and records where its storage is (`settle_location`)."""
 
     manager: RemoteLogManager
     settle: Callable[[], None]

@@ -72,7 +72,7 @@ class Fault:
 
 
 class Faults:
-    """Faults of the broker. A fault ends when it has affected `times` requests, when it is removed, and when the broker stops."""
+    """Faults of the broker. A fault ends after it has affected `times` requests, or when it is removed."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

@@ -192,7 +192,9 @@ def test_principals_come_from_certificates():
     whole = x509.Name(
         [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Example"), x509.NameAttribute(NameOID.COMMON_NAME, "alice")]
     )
-    tls = started({**inline(), "ssl.principal.mapping.rules": "RULE:^CN=([^,]*),O=Example$/$1/U,DEFAULT"}).of("SSL")
+    tls = started({**inline(), "ssl.principal.mapping.rules": "RULE:^CN=([^,]*),O=Example$/$1/U,DEFAULT"}).for_listener(
+        "SSL"
+    )
     ends = datetime.now(UTC) + timedelta(days=3)
     for name, principal in ((whole, "User:ALICE"), ("bob", "User:CN=bob")):
         assert tls.principal(der(authority().issue(name, ends=ends))) == principal
