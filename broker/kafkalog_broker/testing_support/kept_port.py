@@ -18,8 +18,8 @@ def kept_port(owner: object) -> int:
     """Return a port of HOST that stays reserved until `owner` is freed.
 
     The port is bound by a socket that never listens. On Linux a server with SO_REUSEADDR, which this broker and Kafka
-    set, can still bind it and listen. On other systems it
-    could not, so the port is not reserved there, only free at this moment.
+    set, can still bind it and listen. On other systems it could not, so the port is not reserved there, only free at
+    this moment.
     """
     with socket.socket() as kept:
         if sys.platform == "linux":
