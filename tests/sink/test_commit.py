@@ -344,7 +344,7 @@ def test_commit_record_of_somebody_else_removes_nothing_outside(tmp_path: Path) 
     record = log_dir / "kafkalog.commits-00000000000000000001.json"
     content = json.loads((log_dir / "kafkalog.commits-00000000000000000000.json").read_text())
     record.write_text(json.dumps({**content, "job": "../../../victim", "segments": [], "topics": []}))
-    with pytest.raises(CorruptFile, match=r"'../../../victim' is no ID of a job"):
+    with pytest.raises(CorruptFile, match=r"'../../../victim' is not the ID of a job"):
         write(log_dir, values("b", topic="t"))
     assert victim.exists()
 

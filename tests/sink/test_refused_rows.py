@@ -15,7 +15,7 @@ from kafkalog_spark.errors import InvalidRecord, KafkalogError, OptionError
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, MAX_TIMESTAMP_MS
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.sink.columns import sink_columns
-from kafkalog_spark.sink.options import parse_write_options
+from kafkalog_spark.sink.option_parsing import parse_write_options
 from kafkalog_spark.sink.producer import ProduceTask
 from kafkalog_spark.sink.writer import KafkaLogBatchWriter
 from tests.sink.helpers.written_logs import everything, table, values, write
