@@ -40,7 +40,7 @@ from kafkalog_spark.exit_codes import FAILED, OK, WRONG_USAGE
 
 if TYPE_CHECKING:
     from kafkalog_broker.broker import Broker
-    from kafkalog_broker.mirror.command import ServedMirror
+    from kafkalog_broker.mirror.served_mirror import ServedMirror
 
 ALL_TOPICS = ".*"
 _HOST, _PORT = "127.0.0.1", 9092  # as in EMBEDDED_DEFAULTS
@@ -177,7 +177,8 @@ def _mirror(arguments: argparse.Namespace, config: BrokerConfig) -> ServedMirror
         return None
     with importing():
         from kafkalog_broker.mirror.__main__ import parse_bytes
-        from kafkalog_broker.mirror.command import ServedMirror, serving_options
+        from kafkalog_broker.mirror.mirror_options import serving_options
+        from kafkalog_broker.mirror.served_mirror import ServedMirror
     rate = arguments.max_bytes_per_second
     try:
         bound = None if rate is None else parse_bytes(rate)

@@ -52,7 +52,7 @@ from kafkalog_broker.telemetry.client_instances import ClientInstances
 
 if TYPE_CHECKING:
     from kafkalog_broker.metrics.serving import Metrics  # loaded only with metrics
-    from kafkalog_broker.mirror.command import ServedMirror  # with aiokafka, which only a mirror needs
+    from kafkalog_broker.mirror.served_mirror import ServedMirror  # with aiokafka, which only a mirror needs
 
 TICK_S = 1.0  # interval of periodic work; each part checks whether its own interval has passed
 
@@ -148,7 +148,7 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
     quotas, quotas_in_file = await _load_quotas(static_config, directories, clock, workers)
     await load_keys(credentials, workers, started)
     tls = Tls()
-    tls.use(await workers.run_blocking(tls.prepared, config.listener_security))
+    tls.use(await workers.run_blocking(tls.prepare, config.listener_security))
     flushes = LogFlushes(workers.begin_blocking)
     coordinators = make_coordinators(loaded, clock, options.scheduler, workers, flushes, started, is_mirror=is_mirror)
     telemetry = ClientInstances(clock.now_ms, static_config.telemetry_max_bytes, loaded.dynamic_configs.client_metrics)

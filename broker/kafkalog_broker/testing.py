@@ -329,10 +329,10 @@ def running_broker(
     if acls is not None:
         if not users:
             raise ValueError("acls need users, and users need security: SSL, SASL_PLAINTEXT or SASL_SSL")
-        from kafkalog_broker.config.authorizer_settings import CLASS, STANDARD, SUPER_USERS
+        from kafkalog_broker.config.authorizer_settings import AUTHORIZER_CLASS, STANDARD_AUTHORIZER, SUPER_USERS
         from kafkalog_broker.testing_support.security import ADMIN
 
-        properties = {CLASS: STANDARD, SUPER_USERS: f"User:{ADMIN}", **(properties or {})}
+        properties = {AUTHORIZER_CLASS: STANDARD_AUTHORIZER, SUPER_USERS: f"User:{ADMIN}", **(properties or {})}
     if tiered:
         folder = {}
         if tiered is not True:

@@ -58,7 +58,7 @@ async def alter_broker_config(broker: Broker, change: ResourceChange, time_slice
     except ConfigError as error:
         raise BrokerError(ErrorCode.invalid_request, error.what) from None
     try:
-        tls = await broker.run_blocking(broker.tls.prepared, config.listener_security)
+        tls = await broker.run_blocking(broker.tls.prepare, config.listener_security)
     except ConfigError as error:
         raise BrokerError(ErrorCode.invalid_request, str(error)) from None
     _check_min_isr(change, overrides, for_all_brokers=for_all_brokers)

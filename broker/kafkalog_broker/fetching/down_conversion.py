@@ -1,9 +1,9 @@
 """Down-conversion of one window of a log into messages v0 or v1 (Kafka: RecordsUtil.downConvert).
 
 Clients of Fetch 0 to 3 cannot read v2 batches. Headers of records, control batches and records of aborted transactions
-are omitted, because these clients know none of them. Offsets stay, timestamps are dropped in v0, and a compressed batch
-becomes wrappers with the same codec. zstd does not exist in these formats: UNSUPPORTED_COMPRESSION_TYPE. Messages that
-the client can read are sent byte for byte, without decoding.
+are omitted, because these clients support none of them. Offsets stay, timestamps are dropped in v0, and a compressed
+batch becomes wrappers with the same codec. A zstd batch is refused with UNSUPPORTED_COMPRESSION_TYPE, because these
+formats have no zstd. Messages that the client can read are sent byte for byte, without decoding.
 
 Blocks and computes; call from a worker thread. One call converts one window, READ_BYTES or one larger batch, and ends
 early after AT_ONCE_S so that other requests get the thread.
@@ -22,7 +22,14 @@ import numpy as np
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.converted_window import ConversionRequest, ConvertedWindow
-from kafkalog_broker.fetching.legacy_messages import I64, Source, end_positions, find, units_of, write
+from kafkalog_broker.fetching.legacy_messages import (
+    I64,
+    Source,
+    encode_messages,
+    end_positions,
+    locate_messages,
+    units_of_batches,
+)
 from kafkalog_broker.fetching.legacy_wrappers import convert_compressed
 from kafkalog_broker.storage.append.fetched_batches import sweep_batches
 from kafkalog_broker.storage.append.kernel_loading import load_kernel
@@ -122,13 +129,13 @@ def kinds_of(table: I64, magic: int, aborted: FindAborted) -> I64:
 
 def _local_window(log: Log, request: ConversionRequest) -> _Window | None:
     """Read the window from the local log. None if no batch is left below `request.until`."""
-    found = log.find_range(request.offset, READ_BYTES, up_to=request.until, at_least_one=True)
-    if not found.slices:
+    log_range = log.find_range(request.offset, READ_BYTES, up_to=request.until, at_least_one=True)
+    if not log_range.slices:
         return None
-    first = found.slices[0]
+    first = log_range.slices[0]
     _check_size(len(first))
-    aborted = partial(log.aborted_transactions, request.offset, found.next_offset)
-    return _Window(memoryview(log.read_slice(first)), found.next_offset, aborted)
+    aborted = partial(log.aborted_transactions, request.offset, log_range.next_offset)
+    return _Window(memoryview(log.read_slice(first)), log_range.next_offset, aborted)
 
 
 def _remote_window(remote: RemoteRead) -> _Window:
@@ -190,21 +197,19 @@ def _copy(out: ConvertedWindow, data: memoryview, batches: I64) -> None:
 
 def _convert_uncompressed(out: ConvertedWindow, data: memoryview, batches: I64, source: Source) -> None:
     """Convert neighbouring batches, or messages, in one call of the kernels."""
-    units, most = units_of(batches), len(batches)
+    units, most = units_of_batches(batches), len(batches)
     if source is Source.MESSAGES:
         units[:, Unit.START], units[:, Unit.BASE_OFFSET] = batches[:, HeaderColumn.POSITION], 0
     else:
-        announced, size = (
-            int(np.maximum(batches[:, HeaderColumn.COUNT], 0).sum()),
-            int(batches[:, HeaderColumn.SIZE].sum()),
-        )
+        announced = int(np.maximum(batches[:, HeaderColumn.COUNT], 0).sum())
+        size = int(batches[:, HeaderColumn.SIZE].sum())
         most = min(announced, size // layout.MIN_RECORD_SIZE)
     magic, payload = out.request.magic, as_array(data)
-    messages, is_malformed = find(source, payload, units, out.request.offset, most)
+    messages, is_malformed = locate_messages(source, payload, units, out.request.offset, most)
     fitting = int(np.searchsorted(end_positions(messages, magic), out.left, side="right"))
     if fitting:
-        out.add(write(payload, messages[:fitting], magic))
+        out.add(encode_messages(payload, messages[:fitting], magic))
     if fitting < len(messages):
-        out.add_oversized(write(payload, messages[fitting : fitting + 1], magic))
+        out.add_oversized(encode_messages(payload, messages[fitting : fitting + 1], magic))
     elif is_malformed:
         raise CorruptBatch("a record is malformed")

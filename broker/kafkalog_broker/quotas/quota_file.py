@@ -38,6 +38,6 @@ def _decode(state: Mapping[str, Any]) -> Quotas:
         try:
             entity, values = alter({}, entry["entity"].items(), operations)
         except BrokerError as error:
-            raise CorruptFile(f"this is not the JSON that was written: {error.what}") from None
+            raise CorruptFile(f"the JSON does not have the expected content: {error.what}") from None
         quotas[entity] = values
     return quotas

@@ -56,7 +56,7 @@ class Lifecycle:
     def not_ready(self) -> str | None:
         """Return why the broker is not ready, or None if all requests are served, including those to coordinators."""
         if self.failed.is_set():
-            return "all log directories have failed"
+            return self.failure or "all log directories have failed"
         if self.state is not BrokerState.RUNNING:
             return "the broker is starting or stopping"
         return None if self.coordinators_loaded.is_set() else "groups and transactions are being loaded"

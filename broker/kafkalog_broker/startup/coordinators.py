@@ -101,7 +101,7 @@ def make_coordinators(
         return CoordinatorLog(topic, loaded.topics, partitions.log, clock, topic_sizes[topic], read_bytes, flushes)
 
     def share_settings(group_id: str) -> ShareGroupSettings:
-        return share_group_settings(current_config.get(), dynamic_configs.of_group(group_id))
+        return share_group_settings(current_config.get(), dynamic_configs.group_overrides(group_id))
 
     share_state = state_log(SHARE_STATE_TOPIC, config.share_coordinator_load_buffer_size)
     share_coordinator = ShareCoordinator(config, clock, share_state, loaded.topics)
@@ -121,7 +121,7 @@ def make_coordinators(
         clock,
         scheduler,
         topics=loaded.topics,
-        overrides=dynamic_configs.of_group,
+        overrides=dynamic_configs.group_overrides,
         background=workers.compute_then,
         initialize=share_initializer.request,
     )

@@ -29,7 +29,7 @@ from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
-    from kafkalog_broker.mirror.command import ServedMirror  # with aiokafka, which only a mirror needs
+    from kafkalog_broker.mirror.served_mirror import ServedMirror  # with aiokafka, which only a mirror needs
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,25 +49,33 @@ class MetricsReceiver(Protocol):
 class ClientInstance:
     """A client instance and its subscription, the union of all subscriptions that match its attributes.
 
-    `subscriptions` are the CLIENT_METRICS resources from which it was made; they are replaced with each change, so the
-    identity of the mapping tells whether the instance is up to date.
+    Attributes:
+        subscriptions: CLIENT_METRICS resources from which the subscription was made. Each change replaces the mapping,
+            so its identity tells whether the subscription is up to date.
+        is_removed: True once the broker has removed the instance; metrics that are still being read are then dropped.
     """
 
     def __init__(
         self, instance_id: UUID, attributes: Mapping[str, str], subscriptions: Mapping[str, Mapping[str, str]]
     ) -> None:
-        self.id, self.attributes, self.subscriptions = instance_id, attributes, subscriptions
+        self.id, self.attributes = instance_id, attributes
+        self.expires_ms = 0
+        self.is_removed = False
+        self.subscribe(subscriptions)
+
+    def subscribe(self, subscriptions: Mapping[str, Mapping[str, str]]) -> None:
+        """Replace the subscription. As in Kafka, earlier requests and pushes no longer count."""
+        self.subscriptions = subscriptions
+        attributes = self.attributes
         matching = [entry for entry in map(Subscription.of, subscriptions.values()) if entry.matches(attributes)]
         names = {name for entry in matching for name in entry.metrics}
         self.metrics = [properties.ALL_METRICS] if properties.ALL_METRICS in names else sorted(names)
         # As in Kafka an interval that is longer than the default has no effect.
         self.interval_ms = min([properties.DEFAULT_INTERVAL_MS, *(entry.interval_ms for entry in matching)])
-        self.subscription_id = _subscription_id(instance_id, self.metrics, self.interval_ms)
+        self.subscription_id = _subscription_id(self.id, self.metrics, self.interval_ms)
         self.last_get_ms = self.last_push_ms = 0
         self.is_terminating = False
         self.last_error = ErrorCode.none
-        self.expires_ms = 0
-        self.is_removed = False
 
 
 class ClientInstances:
@@ -153,9 +161,12 @@ class ClientInstances:
         """Return the instance, created or with a new subscription if the subscriptions have changed."""
         subscriptions = self._subscriptions()
         instance = self._instances.get(instance_id)
-        if instance is None or instance.subscriptions is not subscriptions:
-            attributes = _attributes(request, instance_id) if instance is None else instance.attributes
+        if instance is None:
+            attributes = _attributes(request, instance_id)
             instance = self._instances[instance_id] = ClientInstance(instance_id, attributes, subscriptions)
+            self._bind(request.connection, instance_id)
+        elif instance.subscriptions is not subscriptions:
+            instance.subscribe(subscriptions)
             self._bind(request.connection, instance_id)
         self._instances.move_to_end(instance_id)
         instance.expires_ms = self._now_ms() + max(EXPIRY_MS, 3 * instance.interval_ms)

@@ -13,7 +13,7 @@ from typing import Any
 
 from kafkalog_broker.config.listener_security import SASL_PROTOCOLS, TLS_PROTOCOLS
 from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, PLAIN_MODULE, SCRAM_MECHANISMS
-from kafkalog_broker.security.scram import MIN_ITERATIONS, salted
+from kafkalog_broker.security.scram import MIN_ITERATIONS, salt_password
 from kafkalog_broker.testing_support.certificate_authority import Authority, Issued
 from kafkalog_broker.testing_support.signed_tokens import SignedTokens
 
@@ -159,7 +159,7 @@ class SecurityForTests:
 def _add_scram(mechanism: str, name: str, password: str) -> str:
     """Return a value of --add-scram. It has the salted password, because a plain one could contain any character."""
     salt = secrets.token_bytes(16)
-    key = salted(mechanism, password, salt, MIN_ITERATIONS)
+    key = salt_password(mechanism, password, salt, MIN_ITERATIONS)
     return f'{mechanism}=[name="{name}",salt={_base64(salt)},saltedpassword={_base64(key)}]'
 
 

@@ -16,8 +16,8 @@ from kafkalog_broker.protocol.mirror_messages import (
     FETCH,
     SESSIONS,
     TOPIC_IDS,
-    FetchCall,
-    FetchFrom,
+    SourceFetchPartition,
+    SourceFetchRequest,
     decode_fetch,
     encode_fetch,
 )
@@ -35,11 +35,11 @@ def module_of(made):
 
 
 calls = st.builds(
-    FetchCall,
+    SourceFetchRequest,
     session=st.tuples(integers(32), integers(32)),
     partitions=st.dictionaries(
         keys, st.tuples(integers(64), integers(32), integers(32), integers(32)), max_size=8
-    ).map(lambda found: [(key, FetchFrom(IDS[key[0]], key[1], *values)) for key, values in found.items()]),
+    ).map(lambda found: [(key, SourceFetchPartition(IDS[key[0]], key[1], *values)) for key, values in found.items()]),
     forgotten=st.sets(keys, max_size=5).map(lambda found: [(key, IDS[key[0]]) for key in sorted(found)]),
     max_wait_ms=integers(32),
     min_bytes=integers(32),

@@ -18,7 +18,7 @@ from kafkalog_broker.api.cluster.cluster_description import this_node
 from kafkalog_broker.api.itemized_responses import respond_in_slices
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.acls import CLUSTER_NAME, REFUSALS, Operation, ResourceType
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, DENIALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
@@ -112,7 +112,7 @@ async def _response(request: Request, denied: Set[str], message: str | None = No
     if denied:
         coordinator = _coordinator(request)
         assert coordinator is not None
-        code, denial_message = REFUSALS[coordinator.resource]
+        code, denial_message = DENIALS[coordinator.resource]
         denial = {**_NO_NODE, "error_code": code}
     if request.version < _FIRST_VERSION_WITH_SEVERAL_KEYS:
         if denied:

@@ -13,7 +13,7 @@ from typing import Any
 from kafkalog_broker.admin.client_quotas import apply_quotas
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.acls import TEXTS
+from kafkalog_broker.protocol.acls import DENIAL_MESSAGES
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
@@ -48,7 +48,7 @@ async def describe_client_quotas(request: Request, broker: Broker) -> Any:
 @on_error(48)
 def describe_client_quotas_error(request: Request, code: ErrorCode) -> Any:
     """As in Kafka, a denial has no message, and other errors have the name of the code."""
-    return respond(request, error_code=code, error_message=None if code in TEXTS else code.name, entries=None)
+    return respond(request, error_code=code, error_message=None if code in DENIAL_MESSAGES else code.name, entries=None)
 
 
 @api(49, 0, 1)
@@ -85,7 +85,9 @@ def alter_client_quotas_error(request: Request, code: ErrorCode) -> Any:
     results = []
     for entry in request.entity.entries:
         names = {component.entity_type: component.entity_name for component in entry.entity[:_MAX_COMPONENTS]}
-        results.append({"error_code": code, "error_message": TEXTS.get(code), "entity": _component_structs(names)})
+        results.append(
+            {"error_code": code, "error_message": DENIAL_MESSAGES.get(code), "entity": _component_structs(names)}
+        )
     return respond(request, entries=results)
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_records import NO_STATE
-from kafkalog_broker.protocol.acls import REFUSALS, Operation, ResourceType
+from kafkalog_broker.protocol.acls import DENIALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
@@ -56,7 +56,7 @@ async def _describe_group(request: Request, broker: Broker, group: Any, time_sli
             topic_id = None if known is None else known.id
             topics.append(_SharedPartitions(topic.topic_name, topic_id, topic.partitions))
         else:
-            code, message = REFUSALS[ResourceType.TOPIC]
+            code, message = DENIALS[ResourceType.TOPIC]
             error = {
                 "start_offset": NO_START_OFFSET, "lag": _NO_LAG, "error_code": code, "error_message": message,
             }  # fmt: skip

@@ -1,4 +1,4 @@
-"""8 OffsetCommit, versions 0 to 10: stores how far a group has read.
+"""8 OffsetCommit, versions 0 to 10: stores the offsets at which a group continues to read.
 
 A partition that does not exist gets an error; the others are committed, in one batch of __consumer_offsets. The topic
 ID is stored with each offset, so that an offset does not outlive its topic.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.fetching.consumer_quota import limited_bytes, throttle
+from kafkalog_broker.fetching.consumer_quota import limit_bytes, throttle
 from kafkalog_broker.fetching.converting_reader import CONVERTED_BYTES
 from kafkalog_broker.fetching.fetch import FetchResult
 from kafkalog_broker.fetching.fetch_request import (
@@ -95,7 +95,7 @@ def _fetch_request(request: Request, broker: Broker) -> FetchRequest:
         max_bytes = min(max_bytes, CONVERTED_BYTES)
     else:
         read_committed = entity.isolation_level == READ_COMMITTED
-        max_bytes = limited_bytes(broker.quotas, request, max_bytes)
+        max_bytes = limit_bytes(broker.quotas, request, max_bytes)
     session = _session_request(request)
     partitions, missing = _partitions(request, broker, has_session=session is not None and session.epoch != FINAL_EPOCH)
     min_bytes = min(entity.min_bytes, max_bytes)  # as in Kafka: more could never be returned

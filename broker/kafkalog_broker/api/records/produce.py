@@ -4,7 +4,7 @@ Kafka 4 lists versions 0 to 2 in ApiVersions, because librdkafka before 2.11 oth
 (KAFKA-18659), but closes the connection when it receives one. This broker serves them as the protocol guides describe
 them: a message set v0 or v1 becomes a v2 batch.
 
-acks 0   no response; an error closes the connection, because such a producer notices nothing else
+acks 0   no response; an error closes the connection, which is the only way to notify the producer
 acks 1   responds when the batch is in the log, and on disk if flush.messages requires it
 acks -1  the same as 1, because this node is the only in-sync replica
 
@@ -50,7 +50,7 @@ from kafkalog_spark.format.codecs import CODECS, KAFKA_CODECS
 from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.format.names import is_written_by_broker
 
-_refusals = LogRate(logging.getLogger(__name__))
+_refusal_log = LogRate(logging.getLogger(__name__))
 
 ALL, LEADER, NONE = -1, 1, 0
 _ACKS = (ALL, LEADER, NONE)
@@ -65,12 +65,12 @@ _ADMIN_CLIENT = "__admin_client"
 
 In Kafka every authorized client may write to `__remote_log_metadata`, because Kafka's brokers do so as clients. This
 broker appends to it directly and trusts its records at startup, so only this client ID may write there."""
-_WARNED = frozenset({
+_ERRORS_LOGGED_AS_WARNINGS = frozenset({
     ErrorCode.corrupt_message, ErrorCode.invalid_fetch_size, ErrorCode.invalid_record, ErrorCode.invalid_timestamp,
     ErrorCode.kafka_storage_error, ErrorCode.message_too_large, ErrorCode.record_list_too_large,
     ErrorCode.unsupported_compression_type,
 })  # fmt: skip
-"""Errors logged as warnings, because a correct client does not cause them. Other errors occur in normal operation."""
+"""Errors that a correct client does not cause. Other errors occur in normal operation."""
 
 
 @api(0, 0, 13)
@@ -176,9 +176,9 @@ def _append(
         else:
             appended = broker.appender.append(log, _checked_batch(records, version), transaction)
     except BrokerError as error:
-        return _refusal(error, request, broker, topic, index)
+        return _error_response(error, request, broker, topic, index)
     if isinstance(appended, AppendInfo):
-        return _success(appended, index)
+        return _success_response(appended, index)
     return _result_when_appended(appended, request, broker, topic, index)
 
 
@@ -186,9 +186,9 @@ async def _result_when_appended(
     appending: Coroutine[Any, Any, AppendInfo], request: Request, broker: Broker, topic: str | UUID, index: int
 ) -> PartitionProduceResponse:
     try:
-        return _success(await appending, index)
+        return _success_response(await appending, index)
     except BrokerError as error:
-        return _refusal(error, request, broker, topic, index)
+        return _error_response(error, request, broker, topic, index)
 
 
 def _log(request: Request, broker: Broker, topic: str | UUID, index: int) -> Log:
@@ -235,17 +235,17 @@ def _checked_message_set(log: Log, records: memoryview | None, acks: int) -> mem
     return records
 
 
-def _success(info: AppendInfo, index: int) -> PartitionProduceResponse:
+def _success_response(info: AppendInfo, index: int) -> PartitionProduceResponse:
     return PartitionProduceResponse(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
 
 
-def _refusal(
+def _error_response(
     error: BrokerError, request: Request, broker: Broker, topic: str | UUID, index: int
 ) -> PartitionProduceResponse:
     if broker.traffic is not None:
         broker.traffic.refused(request.api_key, error.code)
-    level = logging.WARNING if error.code in _WARNED else logging.DEBUG
-    _refusals.log(level, "Produce to %s-%d from %s refused: %s", topic, index, request.connection, error)
+    level = logging.WARNING if error.code in _ERRORS_LOGGED_AS_WARNINGS else logging.DEBUG
+    _refusal_log.log(level, "Produce to %s-%d from %s refused: %s", topic, index, request.connection, error)
     if isinstance(error, InvalidRecords):
         records = [RecordError(record.batch_index, record.message) for record in error.records]
         return PartitionProduceResponse(
@@ -254,5 +254,5 @@ def _refusal(
     what = None if error.code is ErrorCode.topic_authorization_failed else error.what  # as in Kafka
     code = error.code
     if request.version < FIRST_BATCH_VERSION and code is ErrorCode.kafka_storage_error:
-        code = ErrorCode.not_leader_or_follower  # known to these clients, which then refresh metadata
+        code = ErrorCode.not_leader_or_follower  # kafka_storage_error is unknown to these clients
     return PartitionProduceResponse(index, code, error_message=what)

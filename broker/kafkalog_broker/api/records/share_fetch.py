@@ -16,7 +16,7 @@ from uuid import UUID
 from kafkalog_broker.api.records.share_acknowledge import FIRST_RENEWING_VERSION, AckOutcome, acknowledge_all, check_ids
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.fetching.consumer_quota import limited_bytes, throttle
+from kafkalog_broker.fetching.consumer_quota import limit_bytes, throttle
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.share_fetch_messages import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
@@ -78,9 +78,9 @@ def _requested_partitions(request: Request, broker: Broker, has_acks: bool) -> _
     entity, sessions = request.entity, broker.share_partitions.sessions
     key, epoch = SessionKey(entity.group_id, entity.member_id), entity.share_session_epoch
     requested = [
-        TopicIdPartition(topic.topic_id or NO_TOPIC, one.partition_index)
+        TopicIdPartition(topic.topic_id or NO_TOPIC, partition.partition_index)
         for topic in entity.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
     if epoch == FINAL_EPOCH:
         sessions.get(key)
@@ -100,8 +100,8 @@ def _requested_partitions(request: Request, broker: Broker, has_acks: bool) -> _
     ]
     sessions.update(session, requested, forgotten)
     partitions = list(session.partitions)
-    first = epoch % len(partitions) if partitions else 0  # each request starts with another partition
-    return _RequestedPartitions(partitions[first:] + partitions[:first], session)
+    start = epoch % len(partitions) if partitions else 0  # each request begins with another partition
+    return _RequestedPartitions(partitions[start:] + partitions[:start], session)
 
 
 async def _fetch(request: Request, broker: Broker, partitions: Sequence[TopicIdPartition]) -> FetchedShares:
@@ -117,7 +117,7 @@ async def _fetch(request: Request, broker: Broker, partitions: Sequence[TopicIdP
             keys.append(key)
         else:
             refused[key] = ShareFetchPartition(index, code)
-    max_bytes = limited_bytes(broker.quotas, request, min(entity.max_bytes, broker.config.fetch_max_bytes))
+    max_bytes = limit_bytes(broker.quotas, request, min(entity.max_bytes, broker.config.fetch_max_bytes))
     params = ShareFetchParams(
         entity.member_id, entity.max_records, entity.batch_size, min(entity.min_bytes, max_bytes), max_bytes,
         entity.max_wait.total_seconds(), entity.share_acquire_mode == _RECORD_LIMIT,

@@ -16,7 +16,7 @@ from kafkalog_broker.api.error_messages import UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_O
 from kafkalog_broker.api.itemized_responses import respond_in_slices
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.acls import CLUSTER_NAME, TEXTS, Operation, ResourceType
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, DENIAL_MESSAGES, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
@@ -129,7 +129,7 @@ def _authorize(request: Request, broker: Broker, topic: _TopicToDelete) -> _Topi
         request.authorization_error(name)
     code = ErrorCode.topic_authorization_failed
     shown_name = name if may_describe or topic.topic_id is None else None
-    return _TopicToDelete(shown_name, topic.topic_id, BrokerError(code, TEXTS[code]))
+    return _TopicToDelete(shown_name, topic.topic_id, BrokerError(code, DENIAL_MESSAGES[code]))
 
 
 def _may_describe_and_delete(request: Request, name: str) -> bool:

@@ -30,7 +30,7 @@ _FIRST_VERSION_BETWEEN_BROKERS = 4
 Codes = Mapping[TopicPartition, ErrorCode]
 Partitions = frozenset[TopicPartition]
 Operation = Callable[[Partitions], Codes]
-"""Adds partitions to a transaction or verifies them. Raises BrokerError."""
+"""Function that adds partitions to a transaction, or verifies them, and returns their results. Raises BrokerError."""
 
 
 @api(24, 0, 5)

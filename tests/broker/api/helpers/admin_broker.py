@@ -70,7 +70,7 @@ class AdminBroker:
         self.described: tuple[BrokerConfig, dict[Any, bytes]] = (self.config, {})
         self.advertised = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
         self.telemetry = ClientInstances(
-            self.clock.now_ms, self.config.telemetry_max_bytes, lambda: self.dynamic_configs.of[CLIENT_METRICS]
+            self.clock.now_ms, self.config.telemetry_max_bytes, lambda: self.dynamic_configs.resources[CLIENT_METRICS]
         )
         self.connection = ConnectionInfo()
         self.groups = Groups()
