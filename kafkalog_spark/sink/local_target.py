@@ -192,6 +192,8 @@ class LocalTarget(SegmentTarget):
         self.directory.fsync_directory(self.log_dir)
 
     def _stamp(self, segments: Iterable[PlannedSegment], *, join: bool) -> None:
+        """Write the offsets and the indexes of staged segments, and flush them. join: join their pieces first."""
+
         def stamped() -> Iterator[Path]:
             for segment in segments:
                 log = self._staged_log(segment)
@@ -204,16 +206,16 @@ class LocalTarget(SegmentTarget):
                 end = restamp_segment(log, segment.base_offset, segment.leader_epoch)
                 if end != segment.next_offset:
                     raise errors.KafkalogError(
-                        f"a staged file holds {end - segment.base_offset} records, its task reported {segment.records}",
+                        f"a staged file has {end - segment.base_offset} records, but its task wrote {segment.records}",
                         path=str(log),
-                        hint="another process changed it; nothing was written, run the write again",
+                        hint="another process changed the file; nothing was written, run the write again",
                     )
                 yield from (log, *(log.with_suffix(suffix) for suffix in INDEX_SUFFIXES))
 
         self._flush(stamped())  # a file is flushed while the next one gets its offsets
 
     def _staged_log(self, segment: PlannedSegment) -> Path:
-        """Return the path of its only piece, or of the file that its pieces are joined to."""
+        """Return the path of the segment's only piece, or of the file to which its pieces are joined."""
         first = self.log_dir / segment.pieces[0].name
         return first if len(segment.pieces) == 1 else first.with_name(f"{first.stem}-joined{names.LOG_SUFFIX}")
 
@@ -221,19 +223,20 @@ class LocalTarget(SegmentTarget):
         return self.log_dir / segment.file(names.LOG_SUFFIX)
 
     def remaining(self, record: CommitRecord) -> CommitRecord:
-        """Return the segments whose staged .log is still there, to follow what a broker has written since."""
+        """Return the segments whose staged .log still exists, with offsets after the records of a broker, if it wrote any."""
         existing = self.topics()
-        left = [segment for segment in record.segments if self._staged_log(segment).exists()]
+        unmoved = [segment for segment in record.segments if self._staged_log(segment).exists()]
         # All topics are made before the first segment moves. Once a segment has moved, a missing topic was deleted.
-        topics = record.topics if len(left) == len(record.segments) else ()
-        here = {(topic, partition) for topic, partitions in existing.items() for partition in partitions}
-        self._finish_moves([segment for segment in record.segments if segment not in left and segment.key in here])
+        topics = record.topics if len(unmoved) == len(record.segments) else ()
+        present = {(topic, partition) for topic, partitions in existing.items() for partition in partitions}
+        moved = [segment for segment in record.segments if segment not in unmoved]
+        self._finish_moves([segment for segment in moved if segment.key in present])
         created = {topic.name for topic in topics}
-        here |= {segment.key for segment in left if segment.topic in created}
-        for segment in left:
-            if segment.key not in here:
+        present |= {segment.key for segment in unmoved if segment.topic in created}
+        for segment in unmoved:
+            if segment.key not in present:
                 self.warn_deleted([segment])
-        kept = [segment for segment in left if segment.key in here]
+        kept = [segment for segment in unmoved if segment.key in present]
         # The commit is not complete, so an empty record is passed: nothing of it is known to be on disk.
         ends = self.ends({segment.key for segment in kept}, existing, CommitRecord())
         assigned = assign_offsets(kept, ends)
@@ -250,7 +253,7 @@ class LocalTarget(SegmentTarget):
         self._flush(sorted({self.log_dir / segment.directory for segment in segments}))
 
     def make_topic(self, topic: NewTopic, filled: Sequence[int]) -> None:
-        """Create the directories of a topic, with an empty segment in each partition that is not `filled` next."""
+        """Create the directories of a topic, with an empty segment in each partition that is not in `filled`."""
         directories = [self.log_dir / f"{topic.name}-{partition}" for partition in range(topic.partitions)]
         present_ids = (
             metadata.read_partition_metadata(path / metadata.PARTITION_METADATA_FILE) for path in directories

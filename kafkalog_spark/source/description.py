@@ -53,7 +53,7 @@ def describe(path: str | os.PathLike[str], **options: object) -> Description:
         **options: Options of the read; True and False become `true` and `false`.
 
     Raises:
-        KafkalogError: What the query would raise.
+        KafkalogError: The error that the query would raise.
     """
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     parsed = parse_read_options({"path": os.fspath(path), **texts})

@@ -83,7 +83,7 @@ class GivenReadOptions(GivenOptions):
     def first_of(self, options: tuple[OptionSpec, ...], otherwise: Bound | None = None) -> Any:
         """Return the value of the first of `options` that is given.
 
-        If none is given: `otherwise`, or the default of the last one if `otherwise` is None.
+        If none of them is given, return `otherwise`, or if that is None the default of the last option.
         """
         chosen = next((spec.name for spec in options if spec.name in self), None)
         return otherwise if chosen is None and otherwise is not None else self[chosen or options[-1].name]

@@ -72,7 +72,7 @@ class LiveLogs:
         Raises:
             NotALogDirectory: If a log directory cannot be read. Its partitions do not count as deleted.
             UnknownPartition: For a named topic that does not exist and is not in `may_be_gone`.
-            CorruptBatch: If the end of a log cannot be told from damage.
+            CorruptBatch: If it is uncertain whether a log ends at a position or is damaged there.
         """
         with requests_logged("a look at the logs of a stream", (root.store for root in self._roots)):
             return self._look(self._clock_ns(), may_be_gone)

@@ -52,7 +52,7 @@ def resolve_ranges(
     Raises:
         OptionError, OffsetOutOfRange, DataLoss: As `resolve_bounds`.
         NotALogDirectory: If a log cannot be read.
-        CorruptBatch: If the end of a log cannot be told from damage.
+        CorruptBatch: If it is uncertain whether a log ends at a position or is damaged there.
     """
     checkpoints = Checkpoints()
     opened = for_each_location(lambda location: _open(location, options, checkpoints=checkpoints), locations.values())

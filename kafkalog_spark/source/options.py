@@ -166,8 +166,8 @@ _OTHER_OPTIONS = (
     OptionSpec(
         "value.mode",
         plain_text,
-        meaning="How a bad value is handled, if not as `mode` says: `PERMISSIVE` (the default), `DROPMALFORMED`, "
-        "`FAILFAST`. Ours.",
+        meaning="Handling of a malformed value, if it differs from `mode`: `PERMISSIVE` (the default), "
+        "`DROPMALFORMED`, `FAILFAST`. Ours.",
     ),
     OptionSpec("key.mode", plain_text, meaning="The same, for keys. Ours."),
     OptionSpec(
@@ -208,16 +208,18 @@ class RateLimits:
     """Limits of a micro-batch, in offsets and bytes; None for no limit. Batch queries ignore them."""
 
     max_offsets: int | None = option(
-        "maxOffsetsPerTrigger", positive_long, meaning="Streams: most offsets in a batch, in all."
+        "maxOffsetsPerTrigger",
+        positive_long,
+        meaning="Streams: maximum number of offsets in a batch, over all partitions.",
     )
     min_offsets: int | None = option(
-        "minOffsetsPerTrigger", positive_long, meaning="Streams: fewest offsets that start a batch."
+        "minOffsetsPerTrigger", positive_long, meaning="Streams: minimum number of offsets that start a batch."
     )
     max_bytes: int | None = option(
         "maxBytesPerTrigger",
         byte_size,
-        meaning="Streams: most bytes of segments in a batch, in all, as they are on disk: whole record batches, and at "
-        "least one of each partition with new records. Ours.",
+        meaning="Streams: maximum bytes of segments in a batch, as on disk, over all partitions: whole record batches, "
+        "and at least one of each partition with new records. Ours.",
     )
 
 
@@ -322,16 +324,16 @@ class ReadOptions:
     max_scan_bytes: int | None = option(
         "maxScanBytes",
         byte_size,
-        meaning="Refuse a batch query that would read more bytes of .log files than this, and say how many. Ours.",
+        meaning="Refuse a batch query that would read more bytes of .log files. The error has the number. Ours.",
     )
     tail: int | None = option(
         "tail",
         positive_long,
-        meaning="Only the last N records of each partition, within the range that the options above name. Conditions "
-        "(`where.*`, filters) apply to these. Batch only. Ours.",
+        meaning="Only the last N records of each partition, within the range of starts and ends. Conditions "
+        "(`where.*`, filters) apply to these records. Batch only. Ours.",
         records_only=True,
         batch_only="a stream has no last records",
-        # The tasks find where the last records begin. Planning knows neither their bytes nor their offsets.
+        # The tasks search for the first of the last records, so their bytes and offsets are unknown at planning.
         excludes=("maxScanBytes", "maxRecordsPerPartition", "minPartitions"),
         hint="leave '{}' out: one task for each partition reads the tail, from its end",
     )
@@ -346,16 +348,16 @@ class ReadOptions:
         choice(*REPLICAS),
         "longest",
         "For a partition that is in several of the log directories: `longest` reads the copy with the highest leader "
-        "epoch, among these the one that ends last, and logs which; `error` fails; `merge` takes what is damaged in "
-        "that copy, or missing at its ends, from the others, by leader epochs (batch only, in directories that no "
-        "broker writes to). Ours.",
+        "epoch, among these the copy that ends last, and logs the choice; `error` fails; `merge` reads batches "
+        "that are damaged in that copy, and records that are missing at its ends, from the other copies, by leader "
+        "epochs (batch only, in directories that no broker writes to). Ours.",
     )
     pushdown: Literal["auto", "true", "false"] = option(
         "pushdown",
         choice("auto", "true", "false"),
         "auto",
         "Apply the filters that Spark pushes (in a session with `spark.sql.python.filterPushdown.enabled`). `auto`: on "
-        "Spark 5 and newer; on Spark 4 it could give wrong rows (SPARK-58551), so Spark filters, and one log line says "
+        "Spark 5 and newer; on Spark 4 the result could be wrong (SPARK-58551), so Spark filters, and a log line says "
         "so. `true` is refused on Spark 4. Ours.",
     )
     mode: Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"] = option(

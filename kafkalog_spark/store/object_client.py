@@ -103,8 +103,8 @@ class ObjectClient:
             # would never end. Spark's daemon sends no request before it forks.
             raise OSError(
                 errno.ENOTSUP,
-                "this process was forked from one that had read from an object store, which does not work in a fork: "
-                "start processes by spawn or forkserver (multiprocessing.set_start_method)",
+                "this process is a fork of one that has sent requests to an object store, and cannot send any itself: "
+                "start processes with spawn or forkserver (multiprocessing.set_start_method)",
                 path,
             )
         begun, tries = time.monotonic(), 0
