@@ -223,7 +223,7 @@ class LocalTarget(SegmentTarget):
         return self.log_dir / segment.file(names.LOG_SUFFIX)
 
     def remaining(self, record: CommitRecord) -> CommitRecord:
-        """Return the segments whose staged .log still exists, with offsets after the records of a broker, if it wrote any."""
+        """Return the segments whose staged .log still exists. They follow records that a broker has written since."""
         existing = self.topics()
         unmoved = [segment for segment in record.segments if self._staged_log(segment).exists()]
         # All topics are made before the first segment moves. Once a segment has moved, a missing topic was deleted.

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import UnknownPartition
-from kafkalog_spark.log.write.record_encoder import binary_column
 from kafkalog_spark.sink.row_checks import negative_partition, topic_column
 
 _EMPTY_I32, _EMPTY_U8 = np.empty(0, np.int32), np.empty(0, np.uint8)
@@ -74,6 +73,7 @@ class Partitioner:
         if len(topics) == 1 and self._is_keyless(batch):
             return self._runs(topics[0], [batch])
         from kafkalog_spark.kernels.partitioner import choose_slots
+        from kafkalog_spark.log.write.record_encoder import binary_column
 
         counts = np.array([self._count(topic) for topic in topics], np.int64)
         firsts = np.cumsum(counts) - counts
