@@ -64,7 +64,7 @@ ROWS: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
         "at most 2000 are allowed; raise max.message.bytes or make the record smaller",
     ),
     "an internal topic": ([{"topic": "__consumer_offsets"}], {}, "'__consumer_offsets' is internal to Kafka"),
-    "a null in the headers": ([{"headers": [None]}], {"topic": "t"}, "a header, or a header's key, is null"),
+    "a null in the headers": ([{"headers": [None]}], {"topic": "t"}, "a header, or the key of a header, is null"),
 }
 
 

@@ -93,6 +93,6 @@ def test_what_would_read_too_much_is_refused_with_its_size(table: str) -> None:
     with pytest.raises(OptionError) as caught:
         read(data_dir(), maxScanBytes=size - 1, **asked)
     assert str(caught.value).startswith(f"the query would read {size} bytes of .log files (")
-    assert f"maxScanBytes is {size - 1}; narrow it with" in str(caught.value)
+    assert f"maxScanBytes is {size - 1}; narrow the read with" in str(caught.value)
     end = '{"segments":{"0":1,"1":0,"2":0}}'
     assert read(data_dir(), maxScanBytes=size // 4, endingOffsets=end, **asked).num_rows

@@ -70,4 +70,4 @@ def test_a_fork_of_a_process_that_has_read_is_told_instead_of_waiting_for_ever(s
     parent, child, other = run(s3, first=True)
     assert parent == "parent 3000000 True 1"
     assert child.startswith("child this process is a fork of one that has sent requests to an object store")
-    assert other.startswith("other this process was forked")
+    assert other.startswith("other this process is a fork")
