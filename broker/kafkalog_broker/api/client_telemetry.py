@@ -40,5 +40,5 @@ async def push_telemetry(request: Request, broker: Broker) -> Any:
     body, telemetry = request.entity, broker.telemetry
     instance = telemetry.push(request)
     if body.metrics and telemetry.receiver is not None:
-        await telemetry.receiver.received(instance, body.compression_type, bytes(body.metrics))
+        await telemetry.receiver.receive(instance, body.compression_type, bytes(body.metrics))
     return respond(request)

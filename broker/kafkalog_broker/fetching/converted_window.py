@@ -52,7 +52,7 @@ class ConvertedWindow:
     is_full: bool = False
 
     @property
-    def left(self) -> int:
+    def room_left(self) -> int:
         return self.request.room - self.size
 
     def add(self, piece: bytes | memoryview) -> None:

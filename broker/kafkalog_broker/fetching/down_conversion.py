@@ -24,7 +24,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.converted_window import ConversionRequest, ConvertedWindow
 from kafkalog_broker.fetching.legacy_messages import (
     I64,
-    Source,
+    PayloadKind,
     encode_messages,
     end_positions,
     locate_messages,
@@ -111,20 +111,20 @@ def convert(log: Log, request: ConversionRequest, remote: RemoteRead | None = No
     return out
 
 
-def kinds_of(table: I64, magic: int, aborted: FindAborted) -> I64:
+def conversions_of(table: I64, magic: int, aborted: FindAborted) -> I64:
     """Return int64[n]: the Conversion of each batch for a client of format `magic`.
 
     `aborted` is called only if a batch is transactional.
     """
     magics, attributes = table[:, HeaderColumn.MAGIC], table[:, HeaderColumn.ATTRIBUTES]
     is_compressed = (attributes & layout.ATTRIBUTE_CODEC) != Codec.NONE
-    kinds: I64 = (np.where(magics == 2, Conversion.RECORDS, Conversion.MESSAGES) + is_compressed).astype(np.int64)
-    kinds[magics <= magic] = Conversion.READABLE
+    conversions: I64 = (np.where(magics == 2, Conversion.RECORDS, Conversion.MESSAGES) + is_compressed).astype(np.int64)
+    conversions[magics <= magic] = Conversion.READABLE
     is_v2 = magics == 2
-    kinds[is_v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0)] = Conversion.HIDDEN
+    conversions[is_v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0)] = Conversion.HIDDEN
     if (is_v2 & ((attributes & layout.ATTRIBUTE_TRANSACTIONAL) != 0)).any():
-        kinds[AbortedBatches(aborted()).excludes(table)] = Conversion.HIDDEN
-    return kinds
+        conversions[AbortedBatches(aborted()).excludes(table)] = Conversion.HIDDEN
+    return conversions
 
 
 def _local_window(log: Log, request: ConversionRequest) -> _Window | None:
@@ -155,23 +155,23 @@ def _convert_batches(out: ConvertedWindow, window: _Window, end_s: float) -> boo
     load_kernel()  # loads LLVM without blocking other threads
     data = window.data
     table, fault = sweep_batches(data)
-    kinds = kinds_of(table, out.request.magic, window.aborted)
-    # Neighbouring batches of one kind are converted together, unless each becomes a wrapper.
-    for first, last in pairwise(np.flatnonzero(np.diff(kinds, prepend=-1, append=-1)).tolist()):
-        kind = Conversion(int(kinds[first]))
-        is_compressed = kind in (Conversion.COMPRESSED_RECORDS, Conversion.COMPRESSED_MESSAGES)
+    conversions = conversions_of(table, out.request.magic, window.aborted)
+    # Neighbouring batches with the same conversion are converted together, unless each becomes a wrapper.
+    for first, last in pairwise(np.flatnonzero(np.diff(conversions, prepend=-1, append=-1)).tolist()):
+        conversion = Conversion(int(conversions[first]))
+        is_compressed = conversion in (Conversion.COMPRESSED_RECORDS, Conversion.COMPRESSED_MESSAGES)
         for begin, end in pairwise(range(first, last + 1)) if is_compressed else ((first, last),):
-            match kind:
+            match conversion:
                 case Conversion.READABLE:
                     _copy(out, data, table[begin:end])
                 case Conversion.RECORDS:
-                    _convert_uncompressed(out, data, table[begin:end], Source.RECORDS)
+                    _convert_uncompressed(out, data, table[begin:end], PayloadKind.RECORDS)
                 case Conversion.MESSAGES:
-                    _convert_uncompressed(out, data, table[begin:end], Source.MESSAGES)
+                    _convert_uncompressed(out, data, table[begin:end], PayloadKind.MESSAGES)
                 case Conversion.COMPRESSED_RECORDS:
-                    convert_compressed(out, data, table[begin], Source.RECORDS)
+                    convert_compressed(out, data, table[begin], PayloadKind.RECORDS)
                 case Conversion.COMPRESSED_MESSAGES:
-                    convert_compressed(out, data, table[begin], Source.MESSAGES)
+                    convert_compressed(out, data, table[begin], PayloadKind.MESSAGES)
             if out.is_full:
                 return False
             out.next_offset = max(int(table[end - 1, HeaderColumn.LAST_OFFSET]) + 1, out.next_offset)
@@ -187,7 +187,7 @@ def _convert_batches(out: ConvertedWindow, window: _Window, end_s: float) -> boo
 def _copy(out: ConvertedWindow, data: memoryview, batches: I64) -> None:
     start = int(batches[0, HeaderColumn.POSITION])
     ends = np.cumsum(batches[:, HeaderColumn.SIZE])
-    fitting = int(np.searchsorted(ends, out.left, side="right"))
+    fitting = int(np.searchsorted(ends, out.room_left, side="right"))
     if fitting:
         out.add(data[start : start + int(ends[fitting - 1])])
     if fitting < len(batches):
@@ -195,18 +195,18 @@ def _copy(out: ConvertedWindow, data: memoryview, batches: I64) -> None:
         out.add_oversized(data[position : position + size])
 
 
-def _convert_uncompressed(out: ConvertedWindow, data: memoryview, batches: I64, source: Source) -> None:
+def _convert_uncompressed(out: ConvertedWindow, data: memoryview, batches: I64, kind: PayloadKind) -> None:
     """Convert neighbouring batches, or messages, in one call of the kernels."""
     units, most = units_of_batches(batches), len(batches)
-    if source is Source.MESSAGES:
+    if kind is PayloadKind.MESSAGES:
         units[:, Unit.START], units[:, Unit.BASE_OFFSET] = batches[:, HeaderColumn.POSITION], 0
     else:
         announced = int(np.maximum(batches[:, HeaderColumn.COUNT], 0).sum())
         size = int(batches[:, HeaderColumn.SIZE].sum())
         most = min(announced, size // layout.MIN_RECORD_SIZE)
     magic, payload = out.request.magic, as_array(data)
-    messages, is_malformed = locate_messages(source, payload, units, out.request.offset, most)
-    fitting = int(np.searchsorted(end_positions(messages, magic), out.left, side="right"))
+    messages, is_malformed = locate_messages(kind, payload, units, out.request.offset, most)
+    fitting = int(np.searchsorted(end_positions(messages, magic), out.room_left, side="right"))
     if fitting:
         out.add(encode_messages(payload, messages[:fitting], magic))
     if fitting < len(messages):

@@ -106,7 +106,8 @@ class Fetched(NamedTuple):
         """Return the same result without the records themselves, which hold memory or open files."""
         if not self.size:
             return self
-        return Fetched([one._replace(records=()) for one in self.partitions], self.size, self.must_respond)
+        partitions = [partition._replace(records=()) for partition in self.partitions]
+        return Fetched(partitions, self.size, self.must_respond)
 
 
 async def read_partitions(

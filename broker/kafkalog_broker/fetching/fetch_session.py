@@ -127,7 +127,7 @@ class FetchContext(NamedTuple):
         if self.session is None:
             return fetched
         must_report = self.session.must_report
-        changed = [one for one in fetched if must_report(one)]
+        changed = [partition for partition in fetched if must_report(partition)]
         return changed if self.is_incremental else fetched
 
 

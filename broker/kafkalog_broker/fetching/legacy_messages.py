@@ -19,8 +19,8 @@ I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
 
-class Source(Enum):
-    """Content of a payload."""
+class PayloadKind(Enum):
+    """Kind of the content of a payload."""
 
     RECORDS = auto()  # of v2 batches
     MESSAGES = auto()  # v1
@@ -51,13 +51,13 @@ def units_of_batches(batches: I64) -> I64:
     return units
 
 
-def locate_messages(source: Source, payload: U8, units: I64, offset: int, most: int) -> LocatedMessages:
+def locate_messages(kind: PayloadKind, payload: U8, units: I64, offset: int, most: int) -> LocatedMessages:
     """Locate the records or messages of `units` from `offset` on.
 
     The units of messages must follow one another in the payload. Their CRCs are not checked again.
 
     Args:
-        source: Content of the payload.
+        kind: Kind of the content of `payload`.
         payload: Bytes of the batches.
         units: Units in the payload, in order.
         offset: Offset of the first wanted message.
@@ -67,7 +67,7 @@ def locate_messages(source: Source, payload: U8, units: I64, offset: int, most: 
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
     messages = np.empty((most, len(MessageColumn)), np.int64)
-    if source is Source.RECORDS:
+    if kind is PayloadKind.RECORDS:
         rows, malformed = find_records(payload, units, offset, messages)
         return LocatedMessages(messages[:rows], bool(malformed))
     rows, fault = find_messages(

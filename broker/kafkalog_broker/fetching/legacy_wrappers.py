@@ -13,7 +13,7 @@ from kafkalog_broker.fetching.converted_window import ConvertedWindow
 from kafkalog_broker.fetching.legacy_messages import (
     I64,
     U8,
-    Source,
+    PayloadKind,
     encode_messages,
     end_positions,
     locate_messages,
@@ -44,8 +44,8 @@ _LZ4_CHECKSUM_AT = 6
 _NOT_IN_MESSAGE_SETS = frozenset(codec for codec, properties in CODECS.items() if not properties.in_message_sets)
 
 
-def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, source: Source) -> None:
-    """Convert one compressed batch or wrapper v1, given its row of the header table of `data`.
+def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, kind: PayloadKind) -> None:
+    """Convert one compressed batch or wrapper v1, given its row in the header table of `data`.
 
     Raises:
         CorruptBatch: A record is malformed, or the batch cannot be decompressed.
@@ -60,7 +60,7 @@ def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, sourc
             ErrorCode.unsupported_compression_type, f"{name} batches are not converted for clients without {name}"
         )
     units = units_of_batches(batch[None])
-    if source is Source.MESSAGES:
+    if kind is PayloadKind.MESSAGES:
         from kafkalog_spark.log.decode.decompressed_batches import open_wrapper  # loads Numba
 
         scratch = Scratch(_SCRATCH_BYTES, most=MAX_DECOMPRESSED)
@@ -74,18 +74,18 @@ def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, sourc
         payload = as_array(records)
         units[0, Unit.END] = len(records)
     units[0, Unit.START] = 0
-    _wrap(out, Codec(codec), payload, units, source)
+    _wrap(out, Codec(codec), payload, units, kind)
 
 
-def _wrap(out: ConvertedWindow, codec: Codec, payload: U8, units: I64, source: Source) -> None:
+def _wrap(out: ConvertedWindow, codec: Codec, payload: U8, units: I64, kind: PayloadKind) -> None:
     """Add wrappers of the messages in `payload` until all are added or the window is full."""
     magic, unit = out.request.magic, units[0]
     while True:
-        located = locate_messages(source, payload, units, out.request.offset, _MAX_WRAPPED)
+        located = locate_messages(kind, payload, units, out.request.offset, _MAX_WRAPPED)
         messages = located.columns
         ends = end_positions(messages, magic)
         # A wrapper with so many bytes of messages fits even if they do not compress.
-        fitting_bytes = max(min(out.left - OVERHEAD - out.left // 64, WRAPPED_BYTES), 1)
+        fitting_bytes = max(min(out.room_left - OVERHEAD - out.room_left // 64, WRAPPED_BYTES), 1)
         count = int(np.searchsorted(ends, fitting_bytes, side="right"))
         if located.is_malformed and count == len(messages):
             raise CorruptBatch("a record is malformed")
@@ -95,10 +95,10 @@ def _wrap(out: ConvertedWindow, codec: Codec, payload: U8, units: I64, source: S
         while True:
             wrapped = messages[:count]
             wrapper = _wrapper(magic, codec, payload, wrapped, unit)
-            if len(wrapper) <= out.left or count == 1:
+            if len(wrapper) <= out.room_left or count == 1:
                 break
             count = max(int(np.searchsorted(ends, ends[count - 1] // 2, side="right")), 1)
-        if len(wrapper) > out.left:
+        if len(wrapper) > out.room_left:
             out.add_oversized(wrapper)
             return
         out.add(wrapper)
@@ -106,7 +106,7 @@ def _wrap(out: ConvertedWindow, codec: Codec, payload: U8, units: I64, source: S
         unit[Unit.COUNT] -= wrapped[-1, MessageColumn.NUMBER] + 1
         if unit[Unit.START] >= unit[Unit.END]:
             return
-        if out.left <= OVERHEAD:
+        if out.room_left <= OVERHEAD:
             out.is_full = True
             return
 

@@ -47,9 +47,9 @@ class TimestampQuery(NamedTuple):
         """True if remote segments have to be searched. As in Kafka, MAX_TIMESTAMP is that of the local log."""
         return self.timestamp != MAX_TIMESTAMP and self.log.local_log_start_offset > self.log.log_start_offset
 
-    def visible(self, found: TimestampAndOffset | None) -> TimestampAndOffset:
-        """Return `found` if the client may see it, else NO_OFFSET."""
-        return found if found is not None and found.offset < self.end else NO_OFFSET
+    def visible(self, offset: TimestampAndOffset | None) -> TimestampAndOffset:
+        """Return the result of the search if the client may see the record, else NO_OFFSET."""
+        return offset if offset is not None and offset.offset < self.end else NO_OFFSET
 
 
 class QueryResult(NamedTuple, Generic[K]):
@@ -110,10 +110,10 @@ async def search_remote(reads: RemoteReads, key: K, query: TimestampQuery, timeo
         timeout_ms: Timeout; if it is not above 0, remote.list.offsets.request.timeout.ms.
     """
     try:
-        found = await reads.offset_for_timestamp(query.log, query.timestamp, timeout_ms)
+        offset = await reads.offset_for_timestamp(query.log, query.timestamp, timeout_ms)
     except BrokerError as error:
         return QueryResult(key, error.code, NO_OFFSET)
-    return QueryResult(key, ErrorCode.none, query.visible(found))
+    return QueryResult(key, ErrorCode.none, query.visible(offset))
 
 
 def _search(query: TimestampQuery) -> TimestampAndOffset:

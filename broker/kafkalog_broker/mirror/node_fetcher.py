@@ -22,9 +22,9 @@ from kafkalog_broker.mirror.source_errors import SESSION_ERRORS, TRANSIENT, erro
 from kafkalog_broker.mirror.source_offsets import end_of_epoch, log_bounds
 from kafkalog_broker.protocol.mirror_messages import (
     FETCH,
+    FIRST_SESSION_VERSION,
+    FIRST_TOPIC_ID_VERSION,
     NO_ID,
-    SESSIONS,
-    TOPIC_IDS,
     FetchedSourcePartition,
     Key,
     SourceFetchResponse,
@@ -71,7 +71,10 @@ class NodeFetcher:
 
     async def run(self) -> None:
         """Fetch and append until cancelled. Raises SourceUnreachable."""
-        sessions = {version: ClientSession(is_served=version >= SESSIONS) for version in (self._version, TOPIC_IDS - 1)}
+        sessions = {
+            version: ClientSession(is_served=version >= FIRST_SESSION_VERSION)
+            for version in (self._version, FIRST_TOPIC_ID_VERSION - 1)
+        }
         try:
             while True:
                 version, wanted = self._wanted()
@@ -115,10 +118,10 @@ class NodeFetcher:
         While a cluster is upgraded, topics without IDs are fetched by an older version.
         """
         due = {key: mirror for key, mirror in self.partitions.items() if mirror.owner is self and mirror.is_due()}
-        if self._version < TOPIC_IDS:
+        if self._version < FIRST_TOPIC_ID_VERSION:
             return self._version, due
         with_id = {key: mirror for key, mirror in due.items() if mirror.topic_id != NO_ID}
-        return (self._version, with_id) if with_id else (TOPIC_IDS - 1, due)
+        return (self._version, with_id) if with_id else (FIRST_TOPIC_ID_VERSION - 1, due)
 
     async def _handle_response(
         self,

@@ -253,6 +253,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.close()
 
     async def _serve_requests(self) -> None:
+        """Handle requests in order until the connection ends.
+
+        A request whose handler awaits nothing is handled without a suspension of this task. `slice_end` bounds how many
+        such requests are handled in a row.
+        """
         dispatch, queue, watch = self._dispatch, self._fair_queue, self._shared.watch
         requests, writer = self.requests, self._writer
         frames, limited = requests.frames, self._shared.memory.limited
@@ -284,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
             frame = requests.take()
             self._busy = True
             began = now
-            waits_for: Any = NOT_BEGUN
+            waits_for: Any = NOT_BEGUN  # what the coroutine of the handler awaits after its first step
             served: Any = dispatch(frame, self.info)
             if type(served) is CoroutineType:
                 try:

@@ -174,10 +174,10 @@ async def _respond(
         if flushes is not None and (flushes.registered or flushes.failures != failures):
             await _wait_for_flushes(flushes, failures)
         if traffic is not None and response is not None and api.key not in SELF_COUNTING_APIS:
-            traffic.answered(api.key, response)
+            traffic.count_errors(api.key, response)
     except BrokerError as error:
         if traffic is not None and api.key not in SELF_COUNTING_APIS:
-            traffic.refused(api.key, error.code)
+            traffic.count_failed_request(api.key, error.code)
         response = await api.respond_to_error(request, error.code)
         what = f"{api_name(request.api_key)} version {request.version} failed: {error.code.name}: {error}"
         if response is None:

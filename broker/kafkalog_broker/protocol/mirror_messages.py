@@ -21,7 +21,7 @@ VERSIONS: Mapping[int, tuple[int, int]] = {
 }  # fmt: skip
 """Lowest and highest version that a mirror uses, by API key. Kafka has the lowest versions since 0.11
 (OffsetForLeaderEpoch since 2.1). Kafka 4.3 serves the highest ones."""
-SESSIONS, TOPIC_IDS = 7, 13  # first versions of Fetch with sessions, and with topic IDs
+FIRST_SESSION_VERSION, FIRST_TOPIC_ID_VERSION = 7, 13  # of Fetch
 EARLIEST, LATEST = -2, -1
 CONSUMER = -1  # replica ID in requests of consumers
 NO_ID = uuid.UUID(int=0)
@@ -196,7 +196,7 @@ def decode_fetch(body: memoryview, version: int, requested: int) -> SourceFetchR
     response = read_response(FETCH, version, body, 2 * requested + MAX_ELEMENTS)
     partitions = [
         FetchedSourcePartition(
-            topic.topic_id or NO_ID if version >= TOPIC_IDS else topic.topic, partition.partition_index,
+            topic.topic_id or NO_ID if version >= FIRST_TOPIC_ID_VERSION else topic.topic, partition.partition_index,
             partition.error_code, partition.high_watermark, partition.log_start_offset,
             body[:0] if partition.records is None else partition.records, _diverging(partition),
         )

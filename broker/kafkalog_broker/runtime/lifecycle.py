@@ -34,7 +34,7 @@ class Lifecycle:
     Attributes:
         state: The current state.
         failed: Set when the broker cannot continue; the process that runs it then stops it.
-        failure: The reason, or None if all log directories have failed.
+        failure: Why `failed` was set; None if all log directories have failed.
         coordinators_loaded: Set once groups, transactions and share partitions have been loaded.
     """
 
@@ -49,7 +49,7 @@ class Lifecycle:
         self.state = next_state(TRANSITIONS, self.state, state)
 
     def fail(self, why: str) -> None:
-        """Request that the broker is stopped, for this reason."""
+        """Request that the broker stops, and record the reason."""
         self.failure = why
         self.failed.set()
 

@@ -1,4 +1,4 @@
-"""The coordinators of groups, transactions and share partitions."""
+"""Creation and loading of the coordinators of groups, transactions and share partitions."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def make_coordinators(
 
 
 def begin_loading(coordinators: Coordinators, *, is_mirror: bool) -> None:
-    """Answer COORDINATOR_LOAD_IN_PROGRESS for all partitions until `load` has read them."""
+    """Respond COORDINATOR_LOAD_IN_PROGRESS for all partitions until `load_coordinators` has read them."""
     for runtime in (coordinators.groups.runtime, coordinators.share_coordinator.runtime):
         runtime.begin_loading(runtime.log.owned())
     if not is_mirror:
@@ -159,7 +159,9 @@ def begin_loading(coordinators: Coordinators, *, is_mirror: bool) -> None:
         transactions.begin_loading(transactions.log.owned())
 
 
-async def load(coordinators: Coordinators, workers: Workers, lifecycle: Lifecycle, *, is_mirror: bool) -> None:
+async def load_coordinators(
+    coordinators: Coordinators, workers: Workers, lifecycle: Lifecycle, *, is_mirror: bool
+) -> None:
     """Read the topics of all coordinators while the broker serves.
 
     Transactions come first, so that prepared ones are completed soon.

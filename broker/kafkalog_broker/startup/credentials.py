@@ -1,4 +1,4 @@
-"""Users, ACLs and keys of tokens, and the SASL gates that use them."""
+"""Credentials of clients: SCRAM users, ACLs and keys of tokens, and the SASL gates that use them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEY_CHECK_S = 1.0  # interval of checks for listeners whose keys are due to be r
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Credentials of clients. `tokens` has the keys of each listener with OAUTHBEARER."""
+    """Credentials of clients. `tokens` has the token validator of each listener with OAUTHBEARER."""
 
     scram_users: ScramUsers
     tokens: Mapping[str, TokenValidator]
@@ -88,7 +88,7 @@ async def _reload_keys(signed: Sequence[TokenValidator], workers: Workers) -> No
 
 
 def _monotonic_s(clock: Clock) -> float:
-    """Monotonic seconds of a clock."""
+    """Return the monotonic time of a clock in seconds."""
     return clock.monotonic_ms() / 1000
 
 

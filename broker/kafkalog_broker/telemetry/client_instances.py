@@ -28,20 +28,22 @@ MAX_INSTANCES_OF_CONNECTION = 8
 """Limit on instances of one connection, above which the first is removed. A client has one; a proxy may have
 several."""
 
-MAX_ATTRIBUTE = 200  # characters to which attributes are truncated: a client id may have 32 kB
+MAX_ATTRIBUTE = 200  # characters to which attributes are truncated: a client ID may have 32 kB
 
-EXPIRY_MS = 60_000  # time after the last request until an instance is removed, if three intervals are not longer
+EXPIRY_MS = (
+    60_000  # time without a request after which an instance is removed, unless three of its intervals are longer
+)
 
 RESERVED_ID = UUID(int=1)  # Kafka's Uuid.ONE_UUID
 
-_REPEATS_GET = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
+_SUBSCRIPTION_ERRORS = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
 """Errors of a push after which the client requests its subscription again, without waiting for the interval."""
 
 
 class MetricsReceiver(Protocol):
     """Receives the metrics that instances push."""
 
-    async def received(self, instance: ClientInstance, codec: int, payload: bytes) -> None: ...
+    async def receive(self, instance: ClientInstance, codec: int, payload: bytes) -> None: ...
 
     def forget(self, instance_id: UUID) -> None: ...
 
@@ -103,7 +105,7 @@ class ClientInstances:
         return len(self._instances)
 
     def get(self, request: Request) -> ClientInstance:
-        """Return the instance that requests its subscription; a new one gets an id.
+        """Return the instance that requests its subscription. A new instance gets an ID.
 
         Raises:
             BrokerError: throttling_quota_exceeded, if its interval has not passed.
@@ -112,7 +114,7 @@ class ClientInstances:
         now_ms = self._now_ms()
         if now_ms - max(instance.last_get_ms, instance.last_push_ms) >= instance.interval_ms:
             instance.last_get_ms = now_ms
-        elif instance.last_error not in _REPEATS_GET:
+        elif instance.last_error not in _SUBSCRIPTION_ERRORS:
             raise BrokerError(ErrorCode.throttling_quota_exceeded)
         instance.last_error = ErrorCode.none
         return instance
@@ -158,7 +160,7 @@ class ClientInstances:
             self._remove(instance_id)
 
     def _instance_of(self, request: Request, instance_id: UUID) -> ClientInstance:
-        """Return the instance, created or with a new subscription if the subscriptions have changed."""
+        """Return the instance. Create it if it is new, and renew its subscription if the subscriptions have changed."""
         subscriptions = self._subscriptions()
         instance = self._instances.get(instance_id)
         if instance is None:

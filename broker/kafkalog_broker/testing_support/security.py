@@ -53,9 +53,9 @@ class SecurityForTests:
 
     def properties(self) -> dict[str, str]:
         """Return the properties of the broker, except its listeners."""
-        found: dict[str, str] = {}
+        properties: dict[str, str] = {}
         if self.protocol in TLS_PROTOCOLS:
-            found |= {
+            properties |= {
                 "ssl.keystore.type": "PEM",
                 "ssl.keystore.key": self._server.key,
                 "ssl.keystore.certificate.chain": self._server.chain,
@@ -64,18 +64,18 @@ class SecurityForTests:
                 "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/,DEFAULT",
             }
         if self._requires_certificates:
-            found["ssl.client.auth"] = "required"
+            properties["ssl.client.auth"] = "required"
         if self.protocol in SASL_PROTOCOLS:
             known = {**self.users, ADMIN: self._admin_password}
             options = " ".join(f"user_{name}={_quoted(password)}" for name, password in known.items())
-            found |= {
+            properties |= {
                 "sasl.enabled.mechanisms": ",".join((PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)),
                 "sasl.oauthbearer.jwks.endpoint.url": f"file://{self._tokens.jwks}",
                 "sasl.oauthbearer.expected.issuer": ISSUER,
                 "sasl.oauthbearer.expected.audience": AUDIENCE,
                 f"listener.name.{self.protocol.lower()}.plain.sasl.jaas.config": f"{PLAIN_MODULE} required {options};",
             }
-        return found
+        return properties
 
     def scram_users(self) -> list[str]:
         """Return the values of --add-scram."""
@@ -93,21 +93,21 @@ class SecurityForTests:
         Raises:
             KeyError: If there is no such user.
         """
-        found: dict[str, Any] = {"security.protocol": self.protocol}
+        settings: dict[str, Any] = {"security.protocol": self.protocol}
         if self.protocol in TLS_PROTOCOLS:
-            found["ssl.ca.pem"] = self.certificate
+            settings["ssl.ca.pem"] = self.certificate
         if self._requires_certificates:
             own = self.issued(self._name(user))
-            found |= {"ssl.certificate.pem": own.chain, "ssl.key.pem": own.key}
+            settings |= {"ssl.certificate.pem": own.chain, "ssl.key.pem": own.key}
         if self.protocol in SASL_PROTOCOLS:
             name = self._name(user)
-            found["sasl.mechanism"] = mechanism
+            settings["sasl.mechanism"] = mechanism
             if mechanism == OAUTHBEARER:
                 self.password(name)
-                found["oauth_cb"] = lambda config: (self.token(name), time.time() + TOKEN_S)
+                settings["oauth_cb"] = lambda config: (self.token(name), time.time() + TOKEN_S)
             else:
-                found |= {"sasl.username": name, "sasl.password": self.password(name)}
-        return found
+                settings |= {"sasl.username": name, "sasl.password": self.password(name)}
+        return settings
 
     def ssl_context(self, user: str | None = None) -> ssl.SSLContext | None:
         """Return the TLS context for clients that accept one (kafka-python, aiokafka) and for sockets; None without

@@ -107,7 +107,7 @@ async def _denied_keys(request: Request) -> set[str]:
 
 async def _response(request: Request, denied: Set[str], message: str | None = None, **fields: Any) -> Any:
     """Return a response with the same `fields` and message for all keys except the denied ones."""
-    found = {**_NO_NODE, **fields}
+    result = {**_NO_NODE, **fields}
     denial, denial_message = {}, ""
     if denied:
         coordinator = _coordinator(request)
@@ -118,9 +118,9 @@ async def _response(request: Request, denied: Set[str], message: str | None = No
         if denied:
             return respond(request, error_message=denial_message, **denial)
         # Without an error Kafka sends the message of Errors.NONE, which is "NONE".
-        return respond(request, error_message="NONE" if found["error_code"] is ErrorCode.none else message, **found)
+        return respond(request, error_message="NONE" if result["error_code"] is ErrorCode.none else message, **result)
     return await respond_in_slices(request, "coordinators", (
         {"key": key, "error_message": "", **denial} if key in denied  # Kafka has no message for a denied key here
-        else {"key": key, "error_message": message or "", **found}
+        else {"key": key, "error_message": message or "", **result}
         for key in request.entity.coordinator_keys
     ))  # fmt: skip

@@ -17,7 +17,7 @@ from kafkalog_broker.protocol.acls import DENIAL_MESSAGES
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
-from kafkalog_broker.quotas.quota_alteration import QuotaOperation, alter
+from kafkalog_broker.quotas.quota_alteration import QuotaOperation, alter_quotas
 from kafkalog_broker.quotas.quota_entity import Entity
 from kafkalog_broker.quotas.quota_filter import FilterComponent, matching_entities
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
@@ -34,11 +34,11 @@ async def describe_client_quotas(request: Request, broker: Broker) -> Any:
         FilterComponent(component.entity_type, component.match_type, component.match) for component in body.components
     ]
     try:
-        found = await broker.run_computing(matching_entities, quotas, components, strict=body.strict)
+        matching = await broker.run_computing(matching_entities, quotas, components, strict=body.strict)
     except BrokerError as error:
         return respond(request, error_code=error.code, error_message=error.what, entries=None)
     entries = []
-    async for entity in time_slice.spread(found):
+    async for entity in time_slice.spread(matching):
         values = quotas[entity]
         quota_structs = [{"key": key, "value": values[key]} for key in entity.keys if key in values]
         entries.append({"entity": _component_structs(entity.named()), "values": quota_structs})
@@ -56,7 +56,7 @@ async def alter_client_quotas(request: Request, broker: Broker) -> Any:
     body, time_slice = request.entity, TimeSlice()
     results: list[dict[str, Any]] = []
     changed: dict[Entity, dict[str, float]] = {}
-    async with broker.altering:
+    async with broker.alteration_lock:
         quotas: dict[Entity, Mapping[str, float]] = dict(broker.quotas.quotas)
         async for entry in time_slice.spread(body.entries):
             components = [
@@ -67,8 +67,8 @@ async def alter_client_quotas(request: Request, broker: Broker) -> Any:
                 if len(entry.entity) > _MAX_COMPONENTS:
                     message = f"An entity has {len(entry.entity)} components, at most {_MAX_COMPONENTS} are read."
                     raise BrokerError(ErrorCode.invalid_request, message)
-                operations = [QuotaOperation(one.key, None if one.remove else float(one.value)) for one in entry.ops]
-                entity, values = alter(quotas, components, operations)
+                operations = [QuotaOperation(op.key, None if op.remove else float(op.value)) for op in entry.ops]
+                entity, values = alter_quotas(quotas, components, operations)
                 if not body.validate_only:
                     quotas[entity] = changed[entity] = values
             except BrokerError as error:

@@ -48,7 +48,7 @@ async def _commit(request: Request, broker: Broker, requested: RequestedCommit) 
         generation=body.generation_id_or_member_epoch,
         group_instance_id=body.group_instance_id,
         retention_ms=body.retention_time // _MS,
-        knows_group_id_not_found=request.version >= _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND,
+        supports_group_id_not_found=request.version >= _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND,
     )
     try:
         prepared = await run_in_slices(broker.groups.prepare_commit(commit))

@@ -86,13 +86,13 @@ async def list_offsets(request: Request, broker: Broker) -> Any:
             log = broker.log(*key)
             log.check_leader_epoch(partition.current_leader_epoch)
             _check_timestamp(partition.timestamp, request.version)
-            found = query_offset(
+            offset_or_query = query_offset(
                 log, partition.timestamp, read_committed=read_committed, needs_timestamps=request.version == 1
             )
-            if isinstance(found, TimestampQuery):
-                queries.append((key, found))
+            if isinstance(offset_or_query, TimestampQuery):
+                queries.append((key, offset_or_query))
             else:
-                results[key] = QueryResult(key, ErrorCode.none, found)
+                results[key] = QueryResult(key, ErrorCode.none, offset_or_query)
         except BrokerError as error:
             results[key] = QueryResult(key, error.code, NO_OFFSET)
     if broker.remote is not None:
@@ -170,10 +170,10 @@ async def _segment_offsets(broker: Broker, log: Log, timestamp: int, max_offsets
         )
 
     if timestamp in (LATEST, EARLIEST):
-        found = start_offsets(with_times=False)
+        segments = start_offsets(with_times=False)
     else:
         try:
-            found = await broker.run_blocking(start_offsets, with_times=True)
+            segments = await broker.run_blocking(start_offsets, with_times=True)
         except OSError as error:
             raise BrokerError(ErrorCode.kafka_storage_error, f"segments cannot be read: {error}") from error
-    return offsets_before(found, timestamp, max_offsets, log.high_watermark)
+    return offsets_before(segments, timestamp, max_offsets, log.high_watermark)

@@ -44,7 +44,7 @@ from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.log_rate import LogRate
 from kafkalog_broker.storage.append.topic_rules import InvalidRecords
 from kafkalog_broker.storage.partition.log import AppendInfo, Log
-from kafkalog_broker.transactions.transaction_verification import PRODUCE_ABORTABLE, SupportedOperation
+from kafkalog_broker.transactions.transaction_verification import PRODUCE_GENERIC_ERROR_VERSION, SupportedOperation
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.codecs import CODECS, KAFKA_CODECS
 from kafkalog_spark.format.layout import Codec
@@ -52,13 +52,15 @@ from kafkalog_spark.format.names import is_written_by_broker
 
 _refusal_log = LogRate(logging.getLogger(__name__))
 
-ALL, LEADER, NONE = -1, 1, 0
-_ACKS = (ALL, LEADER, NONE)
+ACKS_ALL, ACKS_LEADER, ACKS_NONE = -1, 1, 0
+_ACKS = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
 FIRST_BATCH_VERSION = 3
 _FIRST_VERSIONS = {
     codec: facts.first_produce_version for codec, facts in CODECS.items() if facts.first_produce_version is not None
 }
 """First version of Produce requests that may carry a codec."""
+_FLAGS_AT = layout.ATTRIBUTES_AT + 1
+"""Position of the low byte of a batch's attributes, which has the codec and the transactional flag."""
 _ALL_CODECS_VERSION = max(_FIRST_VERSIONS.values())
 _ADMIN_CLIENT = "__admin_client"
 """Client ID that may write to internal topics if it is authorized (Kafka: `AdminUtils.ADMIN_CLIENT_ID`).
@@ -97,11 +99,14 @@ def _lacks_transactional_right(request: Request) -> bool:
     batches: Iterator[memoryview] = (
         records for _, partitions in entity.topics for _, records in partitions if records is not None
     )
-    low, bit = layout.ATTRIBUTES_AT + 1, layout.ATTRIBUTE_TRANSACTIONAL
-    if request.version < FIRST_BATCH_VERSION or not any(len(batch) > low and batch[low] & bit for batch in batches):
+    if request.version < FIRST_BATCH_VERSION or not any(map(_is_transactional, batches)):
         return False
     name = entity.transactional_id
     return name is None or not request.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+
+
+def _is_transactional(batch: memoryview) -> bool:
+    return len(batch) > _FLAGS_AT and bool(batch[_FLAGS_AT] & layout.ATTRIBUTE_TRANSACTIONAL)
 
 
 async def _respond_when_appended(
@@ -145,7 +150,7 @@ def _response(request: Request, responses: list[TopicProduceResponse]) -> Produc
     Raises:
         BrokerError: If a request with acks=0 had an error. This closes the connection.
     """
-    if request.entity.acks != NONE:
+    if request.entity.acks != ACKS_NONE:
         return ProduceResponse(responses)
     for topic, partitions in responses:
         for partition in partitions:
@@ -167,7 +172,7 @@ def _append(
         transaction = None
         if entity.transactional_id is not None:
             transaction = ProduceTransaction(
-                broker, entity.transactional_id, SupportedOperation.of(version, PRODUCE_ABORTABLE)
+                broker, entity.transactional_id, SupportedOperation.of(version, PRODUCE_GENERIC_ERROR_VERSION)
             )
         appended: AppendInfo | Coroutine[Any, Any, AppendInfo]
         if version < FIRST_BATCH_VERSION:
@@ -198,7 +203,7 @@ def _log(request: Request, broker: Broker, topic: str | UUID, index: int) -> Log
         raise BrokerError(ErrorCode.topic_authorization_failed)
     if is_written_by_broker(name) and request.client_id != _ADMIN_CLIENT and name in broker.topics:
         raise BrokerError(ErrorCode.invalid_topic_exception, f"clients may not write to the internal topic {name}")
-    if broker.mirrored is not None:
+    if broker.mirror_source is not None:
         broker.check_not_mirrored(f"records for {name} are refused")
     return broker.log(name, index)
 
@@ -212,8 +217,7 @@ def _checked_batch(records: memoryview | None, version: int) -> memoryview:
     if not records:
         raise BrokerError(ErrorCode.invalid_record, "a produce request needs one batch per partition, there is none")
     if version < _ALL_CODECS_VERSION:
-        at = layout.ATTRIBUTES_AT + 1
-        codec = records[at] & layout.ATTRIBUTE_CODEC if len(records) > at else Codec.NONE
+        codec = records[_FLAGS_AT] & layout.ATTRIBUTE_CODEC if len(records) > _FLAGS_AT else Codec.NONE
         if version < _FIRST_VERSIONS.get(Codec(codec) if codec in KAFKA_CODECS else Codec.NONE, 0):
             name = "ZStandard" if codec == Codec.ZSTD else Codec(codec).label
             raise BrokerError(
@@ -227,7 +231,7 @@ def _checked_message_set(log: Log, records: memoryview | None, acks: int) -> mem
     """Return the message set of a request of version 0 to 2. Raises BrokerError."""
     if records is None:
         raise BrokerError(ErrorCode.invalid_record, "there is no message set")
-    if acks == ALL and log.config.min_insync_replicas > 1:
+    if acks == ACKS_ALL and log.config.min_insync_replicas > 1:
         raise BrokerError(
             ErrorCode.not_enough_replicas,
             f"min.insync.replicas is {log.config.min_insync_replicas}, but there is one replica",
@@ -243,7 +247,7 @@ def _error_response(
     error: BrokerError, request: Request, broker: Broker, topic: str | UUID, index: int
 ) -> PartitionProduceResponse:
     if broker.traffic is not None:
-        broker.traffic.refused(request.api_key, error.code)
+        broker.traffic.count_failed_request(request.api_key, error.code)
     level = logging.WARNING if error.code in _ERRORS_LOGGED_AS_WARNINGS else logging.DEBUG
     _refusal_log.log(level, "Produce to %s-%d from %s refused: %s", topic, index, request.connection, error)
     if isinstance(error, InvalidRecords):

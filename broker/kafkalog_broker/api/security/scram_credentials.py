@@ -61,7 +61,7 @@ def describe_user_scram_credentials_error(request: Request, code: ErrorCode) -> 
 @api(51, 0, 0)
 async def alter_user_scram_credentials(request: Request, broker: Broker) -> Any:
     scram_users = broker.scram_users
-    async with broker.altering:
+    async with broker.alteration_lock:
         users = scram_users.copy()
         outcomes: dict[str, Outcome] = await broker.run_blocking(apply_changes, users, request.entity)
         altered = [name for name, (code, _) in outcomes.items() if code is ErrorCode.none]

@@ -43,8 +43,8 @@ async def describe_producers(request: Request, broker: Broker) -> Any:
                     raise BrokerError(ErrorCode.policy_violation, message)
                 # There may be 100,000 producers, so their structs are made in time slices.
                 producers = [
-                    _producer(producer_struct, known.entry())
-                    async for known in time_slice.spread(log.producer_state.producers())
+                    _producer(producer_struct, producer.entry())
+                    async for producer in time_slice.spread(log.producer_state.producers())
                 ]
                 described += len(producers)
             except BrokerError as error:
