@@ -96,7 +96,8 @@ class Partitioner:
             raise UnknownPartition(
                 f"the topic has {count} partition{'s' if count > 1 else ''}, 0 to {count - 1}",
                 topic_partition=f"{topics[code]}-{number}",
-                hint="numPartitions sets the partitions of a new topic; a broker can add partitions to an existing one",
+                hint="option numPartitions sets the partitions of a new topic; a broker can add partitions to an "
+                "existing topic",
             )
         keyless = np.flatnonzero(slots < 0)
         for code, topic in enumerate(topics if len(keyless) else ()):

@@ -65,7 +65,7 @@ def parse_path(path: str) -> PathParts:
         raise OptionError(f"{path} names no bucket", hint=f"write {scheme}://bucket/path")
     names = [name for name in key.split("/") if name]
     if "." in names or ".." in names:
-        raise OptionError(f"{path} contains a name . or ..", hint="keys of an object store have no such names")
+        raise OptionError(f"{path} has a . or .. in it", hint="keys of an object store have no such names")
     return PathParts(scheme, bucket, "/".join(names))
 
 

@@ -57,7 +57,7 @@ def test_an_answer_makes_it_known(monkeypatch: pytest.MonkeyPatch, answers: int)
     """A store that has answered once is tried on when it cannot be reached afterwards, also in the same request."""
     monkeypatch.setattr(object_client, "_process_of_library", None)
     client = ObjectClient("s3a", "bucket", StorageOptions())
-    vars(client)["_once"] = None  # no library: the requests are the test's
+    vars(client)["_without_retries"] = None  # no library: the requests are the test's
     failures = iter([BUSY] * answers + [UNREACHABLE] * (INITIAL_CONNECT_TRIES + 1))
 
     def call(_: object) -> str:
