@@ -20,15 +20,13 @@ from kafkalog_broker.mirror.source_bounds import ImpossibleOffsets, check_fetche
 from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnreachable
 from kafkalog_broker.mirror.source_errors import SESSION_ERRORS, TRANSIENT, error_text
 from kafkalog_broker.mirror.source_offsets import end_of_epoch, log_bounds
-from kafkalog_broker.protocol.mirror_messages import (
-    FETCH,
+from kafkalog_broker.protocol.mirror_fetch_messages import (
     FIRST_SESSION_VERSION,
     FIRST_TOPIC_ID_VERSION,
-    NO_ID,
     FetchedSourcePartition,
-    Key,
     SourceFetchResponse,
 )
+from kafkalog_broker.protocol.mirror_messages import FETCH, NO_ID, Key
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_cluster_id

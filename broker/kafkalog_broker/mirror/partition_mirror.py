@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror.truncation import flush_truncation
-from kafkalog_broker.protocol.mirror_messages import Key, SourceFetchPartition
+from kafkalog_broker.protocol.mirror_fetch_messages import SourceFetchPartition
+from kafkalog_broker.protocol.mirror_messages import Key
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_manager import LogManager
